@@ -25,11 +25,15 @@ NOW_MS = 1_700_000_000_000
 NONE, LATE = ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH
 NOT_VERIFIED, OUT_OF_ORDER = ErrorCode.INVALID_TXN_STATE, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 PRODUCER = 1
+OWN, OTHER = "own", "other"
+"""Transactional ids: the producer's, and one whose coordinator will say that the producer is another's."""
 Open = Callable[..., Log]
 
 
-def claim(log: Log, epoch: int, sequence: int = 0, *, raises: bool = True) -> Guard:
-    claimed = log.producers.claim(PRODUCER, epoch, sequence, log.end_offset, raises=raises, now_ms=NOW_MS)
+def claim(log: Log, epoch: int, sequence: int = 0, *, raises: bool = True, transactional_id: str = OWN) -> Guard:
+    claimed = log.producers.claim(
+        PRODUCER, epoch, sequence, log.end_offset, transactional_id=transactional_id, raises=raises, now_ms=NOW_MS
+    )
     assert isinstance(claimed, Guard)
     return claimed
 
@@ -112,11 +116,27 @@ def test_a_producer_that_another_has_replaced_claims_nothing(open_at: Open, send
     log = open_at()
     send(log, 3, 0, claim(log, 3))
     assert claim(log, 4).first_offset < 0, "an open transaction of another epoch is not its own"
-    refused = log.producers.claim(PRODUCER, 2, 0, 1, raises=True, now_ms=NOW_MS)
+    refused = log.producers.claim(PRODUCER, 2, 0, 1, transactional_id=OWN, raises=True, now_ms=NOW_MS)
     assert isinstance(refused, Refusal) and refused.error is LATE
-    log.producers.claim(2, 5, 0, 1, raises=True, now_ms=NOW_MS)
-    refused = log.producers.claim(2, 4, 0, 1, raises=True, now_ms=NOW_MS)
+    log.producers.claim(2, 5, 0, 1, transactional_id=OWN, raises=True, now_ms=NOW_MS)
+    refused = log.producers.claim(2, 4, 0, 1, transactional_id=OWN, raises=True, now_ms=NOW_MS)
     assert isinstance(refused, Refusal) and refused.error is LATE, "a newer one waits"
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("epoch", [3, 32_767])
+def test_a_claim_by_another_transactional_id_stands_in_nobodys_way(
+    open_at: Open, send: Send, epoch: int, is_first: bool
+) -> None:
+    log = open_at()
+    if is_first:
+        forged = claim(log, epoch, transactional_id=OTHER)
+    guard = claim(log, 3, 7, raises=False)
+    if not is_first:
+        forged = claim(log, epoch, transactional_id=OTHER)
+    assert forged is not guard and not guard.raises
+    assert send(log, 3, 7, guard).error is NONE
+    assert len(log.producers.guards or ()) == 0, "nothing is left of the other one either"
 
 
 def test_nothing_behind_the_first_batch_that_waits_begins_the_transaction(open_at: Open, send: Send) -> None:
@@ -184,11 +204,11 @@ def test_a_log_that_is_cut_knows_of_no_guard(open_at: Open, send: Send) -> None:
 def test_guards_expire_and_a_bound_holds() -> None:
     producers = Producers(expiration_ms=100, producers_max=2)
     for producer_id in range(3):
-        producers.claim(producer_id, 0, 0, 0, raises=True, now_ms=NOW_MS + producer_id)
+        producers.claim(producer_id, 0, 0, 0, transactional_id=OWN, raises=True, now_ms=NOW_MS + producer_id)
     guards = producers.guards
-    assert guards is not None and len(guards) == 2 and guards.get(0) is None
+    assert guards is not None and len(guards) == 2 and guards.get(0, OWN) is None
     producers.remove_expired(NOW_MS + 101)
-    assert guards.get(1) is None and guards.get(2) is not None
+    assert guards.get(1, OWN) is None and guards.get(2, OWN) is not None
 
 
 class Coordinated(RuleBasedStateMachine):
@@ -218,7 +238,9 @@ class Coordinated(RuleBasedStateMachine):
     def claim(self) -> None:
         if self.markers and not self.raises:
             return  # such a producer is told of the end when the markers are written
-        claimed = self.producers.claim(1, self.epoch, 0, self.offset, raises=self.raises, now_ms=NOW_MS)
+        claimed = self.producers.claim(
+            1, self.epoch, 0, self.offset, transactional_id=OWN, raises=self.raises, now_ms=NOW_MS
+        )
         if isinstance(claimed, Refusal):
             return
         self.waiting.append((claimed, self.epoch, self.transaction))

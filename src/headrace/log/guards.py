@@ -3,18 +3,32 @@
 A guard stands from the question until the transaction has its first batch here, or a marker has ended it. What was
 answered about a guard that is gone is about a transaction that is over: the batch is not appended. A guard is its own
 identity, so that one that came in the place of another is never taken for it.
+
+Until the coordinator has said so, nobody knows that a producer is that of a transactional id. So each of them has its
+own guard: who names the producer of another transaction stands in nobody's way.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 
 class Guard:
     """One producer's claim on one partition: it waits, or its transaction is open."""
 
-    __slots__ = ("epoch", "first_offset", "lowest_sequence", "raises", "since_ms")
+    __slots__ = ("epoch", "first_offset", "lowest_sequence", "raises", "since_ms", "transactional_id")
 
-    def __init__(self, epoch: int, lowest_sequence: int, raises: bool, since_ms: int, first_offset: int = -1) -> None:
+    def __init__(
+        self,
+        transactional_id: str,
+        epoch: int,
+        lowest_sequence: int,
+        raises: bool,
+        since_ms: int,
+        first_offset: int = -1,
+    ) -> None:
         """`raises`: the end of the transaction will carry a raised epoch (transaction.version 2)."""
+        self.transactional_id = transactional_id
         self.epoch = epoch
         self.first_offset = first_offset
         """Where the transaction begins, -1 before it does."""
@@ -24,50 +38,72 @@ class Guard:
         self.since_ms = since_ms
 
 
-class Guards:
-    """The guards of one partition, by producer id. `guards_max` bounds them: the oldest one gives way, and what waits
-    for it is refused."""
+_NONE: Final[dict[str, Guard]] = {}
+"""Of a producer that has none: never changed."""
 
-    __slots__ = ("_by_id", "_max")
+
+class Guards:
+    """The guards of one partition, by producer id and transactional id. `guards_max` bounds them: one of those that
+    stand for longest gives way, and what waits for it is refused."""
+
+    __slots__ = ("_by_id", "_count", "_max")
 
     def __init__(self, guards_max: int) -> None:
-        self._by_id: dict[int, Guard] = {}
+        self._by_id: dict[int, dict[str, Guard]] = {}
+        self._count = 0
         self._max = guards_max
 
     def __len__(self) -> int:
-        return len(self._by_id)
+        return self._count
 
-    def get(self, producer_id: int) -> Guard | None:
+    def get(self, producer_id: int, transactional_id: str) -> Guard | None:
         """The guard of a producer, if it waits."""
-        return self._by_id.get(producer_id)
+        return self._by_id.get(producer_id, _NONE).get(transactional_id)
 
-    def begin(self, producer_id: int, epoch: int, sequence: int, *, raises: bool, now_ms: int) -> Guard | None:
-        """The guard for one more batch that waits; None where a newer producer of that id waits already."""
-        guard = self._by_id.get(producer_id)
+    def begin(
+        self, producer_id: int, transactional_id: str, epoch: int, sequence: int, *, raises: bool, now_ms: int
+    ) -> Guard | None:
+        """The guard for one more batch that waits; None where a newer producer of these ids waits already."""
+        guard = self.get(producer_id, transactional_id)
         if guard is not None and guard.epoch > epoch:
             return None
         if guard is not None and guard.epoch == epoch:
             guard.lowest_sequence = min(guard.lowest_sequence, sequence)
             guard.raises = guard.raises or raises
             return guard
-        if guard is None and len(self._by_id) >= self._max:
-            del self._by_id[next(iter(self._by_id))]
-        guard = self._by_id[producer_id] = Guard(epoch, sequence, raises, now_ms)
+        if guard is None:
+            if self._count >= self._max:
+                oldest = next(iter(self._by_id))
+                self._remove(oldest, next(iter(self._by_id[oldest])))
+            self._count += 1
+        guard = Guard(transactional_id, epoch, sequence, raises, now_ms)
+        self._by_id.setdefault(producer_id, {})[transactional_id] = guard
         return guard
+
+    def _remove(self, producer_id: int, transactional_id: str) -> None:
+        there = self._by_id[producer_id]
+        del there[transactional_id]
+        self._count -= 1
+        if not there:
+            del self._by_id[producer_id]
 
     def opened(self, producer_id: int, epoch: int, first_offset: int) -> None:
         """A producer's transaction begins there: whoever has waited for it need not wait any more."""
-        guard = self._by_id.pop(producer_id, None)
-        if guard is not None and guard.epoch == epoch:
-            guard.first_offset = first_offset
+        for guard in list(self._by_id.get(producer_id, _NONE).values()):
+            self._remove(producer_id, guard.transactional_id)
+            if guard.epoch == epoch:
+                guard.first_offset = first_offset
 
     def ended(self, producer_id: int, epoch: int) -> None:
         """A marker with that epoch is in the log. Where ends raise the epoch, and it is the one that waits, the marker
         has ended the transaction before."""
-        guard = self._by_id.get(producer_id)
-        if guard is not None and not (guard.raises and guard.epoch == epoch):
-            del self._by_id[producer_id]
+        for guard in list(self._by_id.get(producer_id, _NONE).values()):
+            if not (guard.raises and guard.epoch == epoch):
+                self._remove(producer_id, guard.transactional_id)
 
     def remove_before(self, since_ms: int) -> None:
         """Forgets the guards that have stood since then, or longer."""
-        self._by_id = {each: guard for each, guard in self._by_id.items() if guard.since_ms > since_ms}
+        for producer_id, there in list(self._by_id.items()):
+            for guard in list(there.values()):
+                if guard.since_ms <= since_ms:
+                    self._remove(producer_id, guard.transactional_id)

@@ -254,7 +254,15 @@ class Producers:
         return None
 
     def claim(
-        self, producer_id: int, epoch: int, first_sequence: int, offset: int, *, raises: bool, now_ms: int
+        self,
+        producer_id: int,
+        epoch: int,
+        first_sequence: int,
+        offset: int,
+        *,
+        transactional_id: str,
+        raises: bool,
+        now_ms: int,
     ) -> Guard | Refusal:
         """What a client's transactional batch has to present when it is appended (see `check_guard`).
 
@@ -267,12 +275,13 @@ class Producers:
             if epoch < producer.epoch:
                 return _stale_epoch(producer_id, epoch, producer.epoch, offset)
             if epoch == producer.epoch and producer.transaction_first_offset >= 0:
-                return Guard(epoch, first_sequence, raises, now_ms, producer.transaction_first_offset)
+                first_offset = producer.transaction_first_offset
+                return Guard(transactional_id, epoch, first_sequence, raises, now_ms, first_offset)
         if self.guards is None:
             self.guards = Guards(self.producers_max)
-        guard = self.guards.begin(producer_id, epoch, first_sequence, raises=raises, now_ms=now_ms)
+        guard = self.guards.begin(producer_id, transactional_id, epoch, first_sequence, raises=raises, now_ms=now_ms)
         if guard is None:
-            waiting = self.guards.get(producer_id)
+            waiting = self.guards.get(producer_id, transactional_id)
             assert waiting is not None, "a newer one waits"
             return _stale_epoch(producer_id, epoch, waiting.epoch, offset)
         return guard
@@ -286,7 +295,7 @@ class Producers:
         if producer is not None and producer.epoch == epoch and producer.transaction_first_offset >= 0:
             if guard.first_offset == producer.transaction_first_offset:
                 return None
-        standing = None if self.guards is None else self.guards.get(producer_id)
+        standing = None if self.guards is None else self.guards.get(producer_id, guard.transactional_id)
         if guard is not standing or guard.epoch != epoch:
             return Refusal(
                 ErrorCode.INVALID_TXN_STATE,

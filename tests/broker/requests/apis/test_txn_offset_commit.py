@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from broker.raw import Raw
 from broker.scripted_coordinator import NONE, PATIENCE_S, ScriptedCoordinator, ask_there
+from peers.waiting import until
 
 from headrace.broker.broker import Broker
 from headrace.broker.coordinators.group_coordinator import OFFSETS_TOPIC
@@ -157,6 +158,40 @@ def test_what_the_coordinator_says_as_the_client_hears_it(
     request = commit(group, name)
     assert told(raw.ask(request, version)) == {(name, 0): heard}
     assert fetched(raw, group, name) == (-1, 0)
+
+
+@pytest.mark.parametrize("is_waiting", [False, True])
+def test_who_names_the_producer_of_another_transaction_fences_nobody(
+    raw: Raw, served: TestBroker, topic: Callable[..., str], group: str, scripted: ScriptedCoordinator, is_waiting: bool
+) -> None:
+    """All groups of a partition of offsets meet there: whoever may commit to one of them could end the others'
+    transactions, by an epoch that nobody has."""
+    name = topic()
+    scripted.says = lambda asked, *_: NONE if asked.transactional_id == "x" else ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    forged = commit(group, name, 666, epoch=32_767)
+    forged.transactional_id = "another"
+    if is_waiting:
+        scripted.gate.clear()
+        raw.send(commit(group, name), 5)
+        assert scripted.came.acquire(timeout=PATIENCE_S)
+    before = served.call(lambda broker: claims(broker, group))
+    with Raw(served.port) as stranger:
+        stranger.send(forged, 5)
+        if is_waiting:
+            until(lambda: served.call(lambda broker: claims(broker, group)) > before, "it is not looked at")
+            scripted.gate.set()
+        assert told(stranger.receive(28, 5)[1]) == {(name, 0): ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+    answer = raw.receive(28, 5)[1] if is_waiting else raw.ask(commit(group, name), 5)
+    assert told(answer) == {(name, 0): NONE}
+    end(raw, served, group, 1, version=2)
+    assert fetched(raw, group, name) == (42, 0)
+
+
+def claims(broker: Broker, group: str) -> int:
+    """How many wait for their coordinators to commit to a group's partition."""
+    replica = broker.replicas.by_name[OFFSETS_TOPIC, broker.groups.partition_for(group)]
+    guards = replica.log.producers.guards
+    return 0 if guards is None else len(guards)
 
 
 def test_each_partition_stands_alone(

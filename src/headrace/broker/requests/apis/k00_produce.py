@@ -239,7 +239,7 @@ def _produce(
     if producers and (refused := check_producers(producers, request, context)):
         return _refuse(broker, request, context, refused)
     plan = [_plan_topic(broker, request, data, context) for data in request.topic_data]
-    unverified = _claim(broker, context, plan) if producers else {}
+    unverified = _claim(broker, request, context, plan) if producers else {}
     said = _verify(broker, request, context, unverified) if unverified else {}
     late = [part for _, _, parts in plan for part in parts if part.is_late]
     asked = said if isinstance(said, Coroutine) else None
@@ -267,12 +267,16 @@ def _refuse(
     return _finish(request, waiting)
 
 
-def _claim(broker: Services, context: RequestContext, plan: _Plan) -> dict[tuple[str, int], _Part]:
+def _claim(
+    broker: Services, request: ProduceRequest, context: RequestContext, plan: _Plan
+) -> dict[tuple[str, int], _Part]:
     """Has the transactional batches claim what they have to present; returns those that have to be verified."""
     unverified: dict[tuple[str, int], _Part] = {}
     raises = context.api_version >= ADDS_FROM
     if not raises and not broker.config.transaction_partition_verification_enable:
         return unverified
+    transactional_id = request.transactional_id
+    assert transactional_id is not None, "what is transactional names its transaction"
     for name, _, parts in plan:
         for part in parts:
             replica = part.replica
@@ -280,7 +284,13 @@ def _claim(broker: Services, context: RequestContext, plan: _Plan) -> dict[tuple
                 continue
             log = replica.log
             now_ms = broker.node.clock.now_ms()
-            claimed = log.producers.claim(*sequenced(part.records), log.end_offset, raises=raises, now_ms=now_ms)
+            claimed = log.producers.claim(
+                *sequenced(part.records),
+                log.end_offset,
+                transactional_id=transactional_id,
+                raises=raises,
+                now_ms=now_ms,
+            )
             if isinstance(claimed, Refusal):
                 part.refuse(claimed.error, f"{claimed.message} in {log.name}")
                 continue

@@ -73,6 +73,7 @@ def handle(
         request.producer_epoch,
         0,
         log.end_offset,
+        transactional_id=request.transactional_id,
         raises=adds,
         now_ms=broker.node.clock.now_ms(),
     )
