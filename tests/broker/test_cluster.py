@@ -207,9 +207,9 @@ def enveloped(request: object, key: int, version: int) -> bytes:
 @pytest.mark.parametrize(
     ("data", "who", "address", "error"),
     [
-        (b"", principal(), b"\x7f\x00\x00\x01", ErrorCode.INVALID_REQUEST),
-        (b"\x00\x13\x00\x07garbage", principal(), b"\x7f\x00\x00\x01", ErrorCode.INVALID_REQUEST),
-        (enveloped(topic_of("e"), ApiKey.CREATE_TOPICS, 7)[:-3], principal(), bytes(4), ErrorCode.INVALID_REQUEST),
+        (b"", principal(), b"\x7f\x00\x00\x01", ErrorCode.UNSUPPORTED_VERSION),
+        (b"\x00\x13\x00\x07garbage", principal(), b"\x7f\x00\x00\x01", ErrorCode.UNSUPPORTED_VERSION),
+        (enveloped(topic_of("e"), ApiKey.CREATE_TOPICS, 7)[:-3], principal(), bytes(4), ErrorCode.UNSUPPORTED_VERSION),
         (enveloped(topic_of("e"), ApiKey.CREATE_TOPICS, 7), principal(), b"\x7f", ErrorCode.INVALID_REQUEST),
         (enveloped(k03.MetadataRequest(), ApiKey.METADATA, 12), principal(), bytes(4), ErrorCode.INVALID_REQUEST),
         (enveloped(k58.EnvelopeRequest(), ApiKey.ENVELOPE, 0), principal(), bytes(4), ErrorCode.INVALID_REQUEST),

@@ -72,7 +72,7 @@ def test_a_report_serves_what_it_says(capsys: pytest.CaptureFixture[str]) -> Non
 
     from headrace.cli.driving import run_options
 
-    command = run_options(click.command()(lambda **_: follow()))
+    command = click.command()(run_options(lambda **_: follow()))
     command.main(["--checkpoint", "x", "--metrics-port", "0"], standalone_mode=False)
 
 

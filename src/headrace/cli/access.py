@@ -43,6 +43,8 @@ def access(bootstrap: str | None, command_config: str | None, profile: str | Non
 
     Raises `Failure`, one line without secrets.
     """
+    if bootstrap is not None and not bootstrap.strip():
+        raise Failure("--bootstrap names no broker: give HOST:PORT", USAGE)
     from_variables = brokers_of_variables()
     named = os.environ.get(PROFILE_VARIABLE) or None
     places: list[Place] = []

@@ -122,7 +122,8 @@ def show(name: str | None, as_json: bool) -> None:
 @profile.command()
 @click.argument("name", required=False)
 @click.option("--none", "is_none", is_flag=True, help="Use none of them.")
-def use(name: str | None, is_none: bool) -> None:
+@json_option
+def use(name: str | None, is_none: bool, as_json: bool) -> None:
     """Use the profile NAME where a command names neither a profile nor brokers."""
     if (name is None) is not is_none:
         raise click.UsageError("give the NAME of a profile, or --none")
@@ -130,13 +131,17 @@ def use(name: str | None, is_none: bool) -> None:
         if name is not None:
             _named(profiles, name)
         profiles.in_use = name
+    if as_json:
+        print_json({"in_use": name})
+        return
     click.echo("no profile is in use" if name is None else f"profile {name} is in use")
 
 
 @profile.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @yes_option
-def remove(names: tuple[str, ...], yes: bool) -> None:
+@json_option
+def remove(names: tuple[str, ...], yes: bool, as_json: bool) -> None:
     """Remove profiles; where one of them was in use, none is then."""
     profiles = _read()
     for name in names:
@@ -148,6 +153,9 @@ def remove(names: tuple[str, ...], yes: bool) -> None:
             del profiles.by_name[name]
             if profiles.in_use == name:
                 profiles.in_use = None
+    if as_json:
+        print_json({"removed": list(dict.fromkeys(names))})
+        return
     for name in dict.fromkeys(names):
         click.echo(f"removed profile {name}")
 

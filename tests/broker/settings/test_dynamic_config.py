@@ -91,7 +91,7 @@ def test_a_protocol_that_the_open_listeners_cannot_have_is_refused(raw: Raw) -> 
     assert alter(raw, "1", operation=1, listener_security_protocol_map=None)[0] is ErrorCode.NONE
 
 
-@pytest.mark.parametrize(("broker", "name"), [("", "sasl.login.password"), ("1", "principal.builder.class")])
+@pytest.mark.parametrize(("broker", "name"), [("", "sasl.client.password"), ("1", "principal.builder.class")])
 def test_what_the_table_refuses_is_refused_while_the_broker_runs(raw: Raw, broker: str, name: str) -> None:
     value = "hunter2" if "password" in name else "com.example.Principals"
     error, message = alter(raw, broker, operation=0, **{name: value})

@@ -183,7 +183,7 @@ OUR_BROKER_SETTINGS = frozenset(
         "advertised.listeners", "controller.listener.names", "controller.quorum.voters", "listeners", "log.dir",
         "log.dirs", "listener.security.protocol.map", "node.id", "broker.id", "process.roles",
         "queued.max.request.bytes", "group.initial.rebalance.delay.ms", "socket.receive.buffer.bytes",
-        "socket.send.buffer.bytes",
+        "socket.send.buffer.bytes", "sasl.login.connect.timeout.ms", "sasl.login.read.timeout.ms",
     }
 )  # fmt: skip
 
