@@ -92,6 +92,7 @@ def test_a_broker_that_dies(tmp_path: Path) -> None:
         until(lambda: leader not in commands.registered(), "it is struck off")
 
 
+@pytest.mark.soak
 def test_who_votes(tmp_path: Path) -> None:
     """A controller of Apache Kafka's is a voter no more, and one again."""
     with HeadraceCluster(tmp_path, {}, size=3, kafkas={1, 2, 3}, dynamic=True) as kafka:

@@ -178,7 +178,7 @@ def assert_equal_logs(cluster: HeadraceCluster, topics: Collection[tuple[str, in
 @pytest.mark.parametrize(
     ("fresh", "dynamic"),
     [
-        pytest.param(False, False, id="in place"),
+        pytest.param(False, False, id="in place", marks=pytest.mark.soak),
         pytest.param(True, False, id="fresh directories", marks=pytest.mark.soak),
         pytest.param(False, True, id="in place, voters in the metadata", marks=pytest.mark.soak),
         pytest.param(True, True, id="fresh directories, other voters", marks=pytest.mark.soak),

@@ -116,6 +116,7 @@ def test_the_first_days_from_end_to_end(tmp_path: Path) -> None:
     until(lambda: not running_in_session(demo.pid), "Spark has gone with the demo")
 
 
+@pytest.mark.soak
 def test_the_leader_of_the_busiest_partition_is_killed_half_way(tmp_path: Path) -> None:
     demo = start(tmp_path, "--speed", "0", "--brokers", "3")
     said, _ = demo.communicate(timeout=RUN_PATIENCE_S)

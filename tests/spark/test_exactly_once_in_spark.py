@@ -43,6 +43,7 @@ def matrix_of(peer: HeadracePeer | KafkaPeer, directory: Path, sink: dict[str, s
     return Matrix(peer.bootstrap, directory, sink)
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_a_driver_killed_before_and_after_its_commit(kafka: KafkaPeer, tmp_path: Path) -> None:
     matrix = matrix_of(kafka, tmp_path)

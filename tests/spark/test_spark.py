@@ -221,6 +221,7 @@ def last_said(directory: Path) -> str:
     return (directory / "said.txt").read_text()[-3000:]
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_killed_drivers_lose_nothing_and_the_source_doubles_nothing(broker: Any, tmp_path: Path) -> None:
     """SIGKILL at random moments, then a last run; Parquet files show what the source gave, the topic what arrived."""

@@ -91,6 +91,7 @@ def read_on(bootstrap: str, group: str, topic: str, count: int) -> dict[int, lis
     return found
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_record_by_record_and_what_is_new_is_followed(brokers: tuple[str, str], tmp_path: Path) -> None:
     source, target = brokers
@@ -144,6 +145,7 @@ def values(rows: list[dict[str, Any]]) -> list[bytes | None]:
     return [row["value"] for row in rows]
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_killed_drivers_lose_nothing_and_no_group_passes_a_record(brokers: tuple[str, str], tmp_path: Path) -> None:
     source, target = brokers

@@ -44,6 +44,7 @@ def test_surge(secured: Secured, tmp_path: Path) -> None:
     assert (tmp_path / "surge.png").exists() and no_secret_in(tmp_path)
 
 
+@pytest.mark.soak
 def test_mirror_to_a_cluster_that_asks_nobody(secured: Secured, tmp_path: Path) -> None:
     config = secured.file(secured.root())
     with headrace.testing.broker() as plain:

@@ -99,6 +99,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path, postgres: Server, data
     return Table(request.param, tmp_path, postgres, database)
 
 
+@pytest.mark.soak
 @pytest.mark.jvm
 @pytest.mark.timeout(600)
 def test_a_killed_driver_leaves_the_exact_table(bootstrap: str, tmp_path: Path, table: Table) -> None:
