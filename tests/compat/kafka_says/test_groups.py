@@ -145,6 +145,7 @@ def test_sync(both: Both) -> None:
             if version >= 5:
                 request.protocol_type, request.protocol_name = "consumer", "range"
             yield side.ask(request, version)
+        settle(side, "says-none")
         yield side.ask(SyncGroupRequest(group_id="says-none", generation_id=1, member_id="x"), 4)
 
     both.compare(14, script)
@@ -178,6 +179,7 @@ def test_describe_list_and_delete(both: Both) -> None:
     def describing(side: Side, version: int, name: str) -> Iterator[Any]:
         member_of(side, name)
         yield side.ask(DescribeGroupsRequest(groups=[name]), version)
+        settle(side, name + "none")
         answer = side.ask(DescribeGroupsRequest(groups=[name + "none", ""]), version)
         yield sorted(answer.groups, key=lambda group: group.group_id)
 
@@ -198,6 +200,7 @@ def test_describe_list_and_delete(both: Both) -> None:
         member, _ = member_of(side, name)
         yield side.ask(DeleteGroupsRequest(groups_names=[name]), version)
         side.ask(LeaveGroupRequest(group_id=name, members=[MemberIdentity(member_id=member)]), 3)
+        settle(side, name + "none")
         answer = side.ask(DeleteGroupsRequest(groups_names=[name, name + "none", ""]), version)
         yield sorted(answer.results, key=lambda result: result.group_id)  # Kafka answers coordinator by coordinator
 
