@@ -21,6 +21,8 @@ class ApiError(NamedTuple):
     message: str | None = None
 
 
+DONE = ApiError(ErrorCode.NONE)
+
 TOO_MANY_RECORDS = ApiError(ErrorCode.POLICY_VIOLATION, "A request may not write so many metadata records.")
 
 

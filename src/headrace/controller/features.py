@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from headrace.controller.context import MIN_INSYNC_REPLICAS, ApiError, ControllerContext
+from headrace.controller.context import DONE, MIN_INSYNC_REPLICAS, ApiError, ControllerContext
 from headrace.machine import Decision
 from headrace.metadata import bootstrap, levels
 from headrace.metadata.image import Broker, ClusterImage, Controller, ResourceType
@@ -46,11 +46,10 @@ def decide_update_features(
     records.sort(key=lambda record: record.name != levels.METADATA_VERSION)
     if wanted.get(levels.ELR_VERSION, 0) > image.features.level(levels.ELR_VERSION):
         records += _settle_min_insync_replicas(image, context)
-    done = ApiError(ErrorCode.NONE)
     if validate_only:
-        return Decision(done)
+        return Decision(DONE)
     level = next((each.level for each in updates if each.name == levels.KRAFT_VERSION), context.kraft_version)
-    return Decision(done, records, kraft_version=level if level > context.kraft_version else None)
+    return Decision(DONE, records, kraft_version=level if level > context.kraft_version else None)
 
 
 def _settle_min_insync_replicas(image: ClusterImage, context: ControllerContext) -> list[ConfigRecord]:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 
 from headrace.controller.brokers import Registered, Registration
-from headrace.controller.context import ApiError, ControllerContext
+from headrace.controller.context import DONE, ApiError, ControllerContext
 from headrace.controller.departure import Departure, leave
 from headrace.controller.partition_changes import PartitionChanges
 from headrace.controller.sessions import BrokerSessions
@@ -136,7 +136,7 @@ def decide_register_controller(image: ClusterImage, controller: im.Controller) -
     if not levels.supports_controller_registration(image.features.metadata_version):
         why = "The current MetadataVersion is too old to support controller registrations."
         return Decision(ApiError(ErrorCode.UNSUPPORTED_VERSION, why))
-    return Decision(ApiError(ErrorCode.NONE), [controller_record(controller)])
+    return Decision(DONE, [controller_record(controller)])
 
 
 def decide_fence_brokers(
@@ -188,8 +188,8 @@ def decide_unregister(
     departure = departure or Departure(broker_id, was_clean=False)
     if not leave(changes, context.sessions, departure, broker):
         rest = partial(decide_unregister, context=context, broker_id=broker_id, departure=departure)
-        return Decision(ApiError(ErrorCode.NONE), changes.records, rest)
+        return Decision(DONE, changes.records, rest)
     changes.records.append(UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=broker.epoch))
     if context.sessions is not None:
         context.sessions.forget(broker_id, broker.epoch)
-    return Decision(ApiError(ErrorCode.NONE), changes.records)
+    return Decision(DONE, changes.records)

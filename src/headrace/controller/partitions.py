@@ -8,14 +8,12 @@ from functools import partial
 from typing import Any
 
 from headrace.controller import pieces, placement
-from headrace.controller.context import MAX_RECORDS_PER_REQUEST, QUOTA_USED_UP, TOO_MANY_RECORDS, ApiError, first
+from headrace.controller.context import DONE, MAX_RECORDS_PER_REQUEST, QUOTA_USED_UP, TOO_MANY_RECORDS, ApiError, first
 from headrace.controller.drawing import Drawing, draw_partitions
 from headrace.machine import Decision
 from headrace.metadata.image import ClusterImage, Partition, Topic
 from headrace.wire.errors import ErrorCode, message_of
 from headrace.wire.messages.k37_create_partitions import CreatePartitionsTopic
-
-_OK = ApiError(ErrorCode.NONE)
 
 
 def _plain(code: ErrorCode) -> ApiError:
@@ -102,7 +100,7 @@ class _ManyTopics:
             return QUOTA_USED_UP
         self._records += drawn.partitions
         records += drawn.records
-        return _OK
+        return DONE
 
 
 def _refusal(asked: CreatePartitionsTopic, existing: int) -> ApiError | None:

@@ -17,11 +17,10 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
-from headrace.controller.context import MAX_RECORDS_PER_REQUEST, TOO_MANY_RECORDS, ApiError, ControllerContext
+from headrace.controller.context import DONE, MAX_RECORDS_PER_REQUEST, TOO_MANY_RECORDS, ApiError, ControllerContext
 from headrace.controller.partition_changes import PartitionChanges, Target
 from headrace.machine import Decision
 from headrace.metadata.image import ClusterImage, Partition, Topic
-from headrace.wire.errors import ErrorCode
 
 PIECE_RECORDS: Final = 100
 """Records of one piece."""
@@ -29,8 +28,6 @@ PIECE_PARTITIONS: Final = 20_000
 """Partitions that one piece looks at."""
 PIECE_TRIES: Final = 500
 """Things that one piece tries to do, each of which may come to nothing and has taken its time then."""
-DONE: Final = ApiError(ErrorCode.NONE)
-
 T = TypeVar("T")
 R = TypeVar("R")
 

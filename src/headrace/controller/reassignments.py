@@ -10,14 +10,12 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from headrace.controller import placement
-from headrace.controller.context import TOO_MANY_RECORDS, ApiError, ControllerContext
+from headrace.controller.context import DONE, TOO_MANY_RECORDS, ApiError, ControllerContext
 from headrace.controller.partition_changes import Election, PartitionChanges, Target
 from headrace.controller.pieces import ManyThings
 from headrace.machine import Decision
 from headrace.metadata.image import ClusterImage, Partition, Topic
 from headrace.wire.errors import ErrorCode, message_of
-
-_OK = ApiError(ErrorCode.NONE)
 
 
 class _Wanted(NamedTuple):
@@ -84,7 +82,7 @@ def _reassign(
         partition,
         Target(replicas=[*target, *removing], removing=removing, adding=adding, election=Election.ONLINE),
     )
-    return _OK
+    return DONE
 
 
 def _call_off(changes: PartitionChanges, topic: Topic, partition: Partition) -> ApiError:
@@ -102,7 +100,7 @@ def _call_off(changes: PartitionChanges, topic: Topic, partition: Partition) -> 
             )
         isr = replicas[:1]
     changes.change(topic, partition, Target(isr=isr, replicas=replicas, removing=(), adding=()))
-    return _OK
+    return DONE
 
 
 def list_reassignments(

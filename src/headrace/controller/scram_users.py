@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from headrace.controller.context import MAX_RECORDS_PER_REQUEST, TOO_MANY_RECORDS, ApiError
+from headrace.controller.context import DONE, MAX_RECORDS_PER_REQUEST, TOO_MANY_RECORDS, ApiError
 from headrace.machine import Decision
 from headrace.metadata import levels
 from headrace.metadata.image import ClusterImage
@@ -23,7 +23,6 @@ from headrace.metadata.scram_credentials import (
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.metadata_records import RemoveUserScramCredentialRecord
 
-_DONE: Final = ApiError(ErrorCode.NONE)
 _TWICE: Final = ApiError(ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request")
 _UNSUPPORTED: Final = ApiError(ErrorCode.UNSUPPORTED_VERSION, "The current metadata version does not support SCRAM")
 
@@ -62,7 +61,7 @@ def decide_alter_scram(
         refused = _refusal(image, each) if is_supported else _UNSUPPORTED
         if refused is None and len(records) >= MAX_RECORDS_PER_REQUEST:
             refused = TOO_MANY_RECORDS
-        outcomes[each.name] = refused or _DONE
+        outcomes[each.name] = refused or DONE
         if refused is None:
             records[each.name] = _record(each)
     return Decision(outcomes, list(records.values()))
