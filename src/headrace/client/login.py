@@ -39,7 +39,7 @@ class NotLoggedInError(ClientError):
 def made_ready(credentials: AnyCredentials, peer: str) -> AnyCredentials:
     """Credentials that wait for nobody. To be called where one may wait. Raises NotLoggedInError."""
     try:
-        return credentials.ready() if credentials.waits else credentials
+        return credentials.ready()
     except LoginFailedError as error:
         raise NotLoggedInError(f"no login at {peer}: {error}") from None
 
