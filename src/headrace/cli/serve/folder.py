@@ -8,7 +8,6 @@ node-1/data/                     the node's log directory
 from __future__ import annotations
 
 import errno
-import os
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -276,18 +275,12 @@ def replication(brokers: int) -> dict[str, str]:
 
 
 def _write(path: Path, comment: str, properties: Mapping[str, str]) -> None:
+    """For its owner alone: the settings may hold passwords."""
+    from headrace.env.posix import PosixDisk
+
     lines = [f"# {comment}", *(f"{key}={_escaped(value)}" for key, value in properties.items())]
-    fresh = path.with_name(f"{path.name}.tmp")
-    with open(fresh, "w", encoding="utf-8", errors="surrogateescape", opener=_for_us_alone) as file:
-        file.write("\n".join(lines) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
-
-
-def _for_us_alone(path: str, flags: int) -> int:
-    """The settings may hold passwords."""
-    return os.open(path, flags, 0o600)
+    text = "\n".join(lines) + "\n"
+    PosixDisk().write_file_atomically(str(path), text.encode(errors="surrogateescape"))
 
 
 def _escaped(value: str) -> str:
