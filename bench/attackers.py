@@ -3,8 +3,8 @@
     python -m bench.attackers KIND PORTS SECONDS     prints how often it did what it does, as a line of JSON
 
 PORTS is JSON, by the name of a listener: `LOGIN` (TLS and SASL), `BARE` (SASL without TLS), `TLS` (TLS alone). The
-process runs at the lowest priority: on a machine of its own it would take nothing from the broker but what it asks for.
-It comes from 127.0.0.2 on: whoever it stands beside is at 127.0.0.1.
+process has what others leave of the processor (`SCHED_IDLE`): on a machine of its own it would take nothing from the
+broker but what it asks for. It comes from 127.0.0.2 on: whoever it stands beside is at 127.0.0.1.
 """
 
 from __future__ import annotations
@@ -257,7 +257,7 @@ KINDS: dict[str, Callable[[Ports, float], int]] = {
 
 def main(arguments: list[str]) -> int:
     kind, ports, seconds = arguments
-    os.nice(19)
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     print("ready", flush=True)
     print(json.dumps(KINDS[kind](json.loads(ports), float(seconds))), flush=True)
     return 0

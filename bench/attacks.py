@@ -5,8 +5,8 @@ python -m bench --security --attacks [--only ROW]... [--rounds N] [--seconds S]
 
 Each round has the producer alone and beside the attack, one after the other, on the same broker. The broker has the
 settings that it comes with, a key of P-256 as docs/security.md makes it, and a processor of its own where there are
-two; producer and attackers share the other one, attackers at the lowest priority. A row's number is the median over its
-rounds of beside over alone.
+two; producer and attackers share the other one, attackers have what the producer leaves. A row's number is the median
+over its rounds of beside over alone.
 """
 
 from __future__ import annotations

@@ -12,7 +12,25 @@ from headrace.env.network import Stream
 from headrace.env.posix_network import PosixListener, PosixNetwork
 
 
-def listen(network: PosixNetwork, port: int, on_connection: Callable[[Stream], None]) -> PosixListener:
+class Asked:
+    """Turns that somebody else gives."""
+
+    def __init__(self) -> None:
+        self.steps: list[Callable[[], None]] = []
+        self.any = asyncio.Event()
+
+    def ask(self, step: Callable[[], None]) -> None:
+        self.steps.append(step)
+        self.any.set()
+
+    def give(self) -> None:
+        self.any.clear()
+        self.steps.pop()()
+
+
+def listen(
+    network: PosixNetwork, port: int, on_connection: Callable[[Stream], None], turns: Asked | None = None
+) -> PosixListener:
     return network.listen(
         "127.0.0.1",
         port,
@@ -21,6 +39,7 @@ def listen(network: PosixNetwork, port: int, on_connection: Callable[[Stream], N
         send_buffer=-1,
         on_connection=on_connection,
         on_failure=lambda error: pytest.fail(str(error)),
+        turns=turns,
     )
 
 
@@ -48,4 +67,33 @@ async def test_whoever_goes_on_first_has_the_address() -> None:
     with pytest.raises(OSError) as taken:
         first.pause(False)
     assert taken.value.errno == errno.EADDRINUSE
+    network.close()
+
+
+async def test_who_knocks_waits_for_a_turn_and_costs_nothing_before() -> None:
+    network, turns = PosixNetwork(), Asked()
+    came: list[Stream] = []
+    listener = listen(network, 0, came.append, turns)
+    listener.pause(False)
+    writers = [(await asyncio.open_connection("127.0.0.1", listener.port))[1] for _ in range(3)]
+    await asyncio.wait_for(turns.any.wait(), 10)
+    assert len(turns.steps) == 1 and not came
+    turns.give()
+    assert len(came) == 3
+    writers.append((await asyncio.open_connection("127.0.0.1", listener.port))[1])
+    await asyncio.wait_for(turns.any.wait(), 10)
+    listener.pause(True)
+    turns.give()
+    assert len(came) == 3  # it was paused while it waited
+    listener.pause(False)
+    await asyncio.wait_for(turns.any.wait(), 10)
+    turns.give()
+    assert len(came) == 4
+    writers.append((await asyncio.open_connection("127.0.0.1", listener.port))[1])
+    await asyncio.wait_for(turns.any.wait(), 10)
+    listener.close()
+    turns.give()
+    assert len(came) == 4
+    for writer in writers:
+        writer.close()
     network.close()

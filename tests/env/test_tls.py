@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -24,13 +25,15 @@ from headrace.env.posix_tls import (
 from headrace.env.tls import (
     OWN_BYTES_MAX,
     PIECE_BYTES,
-    QUIET_BYTES_MAX,
     QUIET_RECEIVE_BYTES,
-    HandshakeTurns,
+    QUIET_RECORDS_MAX,
+    ROOM_GROWS,
+    TINY_RECORDS_MAX,
     Scratch,
     TlsFailure,
     TlsStream,
 )
+from headrace.env.turns import SlicedTurns
 from headrace.wire.file_slice import FileSlice
 from headrace.wire.primitives import Buffer
 
@@ -55,6 +58,10 @@ class Loop:
 
     def call_soon(self, call: Callable[[], None]) -> None:
         self.soon.append(call)
+
+    def turns(self) -> SlicedTurns:
+        """For those who may wait; time stands still, so nobody does for long."""
+        return SlicedTurns(SimpleNamespace(soon=self.call_soon), lambda: self.now)
 
     def turn(self) -> bool:
         """One turn; False where nothing was to be done."""
@@ -188,7 +195,7 @@ class Pair:
         ends = End(self.loop, takes, gives), End(self.loop, takes, gives)
         ends[0].other, ends[1].other = ends[1], ends[0]
         soon = self.loop.call_soon
-        turns = HandshakeTurns(soon, lambda: self.loop.now)
+        turns = self.loop.turns()
         scratch = Scratch()
         self.server = Talker(
             TlsStream(ends[0], server, server_side=True, scratch=scratch, soon=soon, turns=turns),
@@ -220,7 +227,7 @@ class Stranger:
         ends = End(self.loop, takes, 1 << 20), End(self.loop, 1 << 20, 1 << 20)
         ends[0].other, ends[1].other = ends[1], ends[0]
         self._end = ends[1]
-        turns = HandshakeTurns(self.loop.call_soon, lambda: self.loop.now)
+        turns = self.loop.turns()
         context = contexts()[0]
         stream = TlsStream(ends[0], context, server_side=True, scratch=Scratch(), soon=self.loop.call_soon, turns=turns)
         self.server = Talker(stream, b"")
@@ -422,14 +429,13 @@ def test_data_goes_on_behind_a_change_of_keys(*, wants_one: bool) -> None:
 @pytest.mark.parametrize("wants_one", [False, True])
 def test_changes_of_keys_alone_end_the_connection(*, wants_one: bool) -> None:
     stranger = Stranger()
-    sent = 0
-    while stranger.server.failure is None:
-        data = b"".join(stranger.tls.key_update(wants_one=wants_one) for _ in range(50))
-        sent += len(data)
-        assert sent < 2 * QUIET_BYTES_MAX
-        stranger.sendall(data)
+    for _ in range(TINY_RECORDS_MAX):
+        stranger.sendall(stranger.tls.key_update(wants_one=wants_one))
         stranger.recv(1 << 20)
-    assert "said nothing" in stranger.server.failure
+        assert stranger.server.failure is None
+    stranger.sendall(stranger.tls.key_update(wants_one=wants_one))
+    stranger.loop.until_quiet()
+    assert stranger.server.failure is not None and "hardly say anything" in stranger.server.failure
 
 
 def test_who_wants_other_keys_and_takes_none_ends() -> None:
@@ -437,7 +443,7 @@ def test_who_wants_other_keys_and_takes_none_ends() -> None:
     stranger = Stranger(takes=2000)
     sent = 0
     while stranger.server.failure is None:
-        data = b"".join(stranger.tls.key_update(wants_one=True) for _ in range(20)) + stranger.tls.sealed(
+        data = b"".join(stranger.tls.key_update(wants_one=True) for _ in range(8)) + stranger.tls.sealed(
             DATA, b"x" * 50
         )
         sent += len(data)
@@ -447,28 +453,71 @@ def test_who_wants_other_keys_and_takes_none_ends() -> None:
     assert "does not take them" in stranger.server.failure
 
 
-def test_changes_of_keys_are_read_in_small_pieces() -> None:
-    """They cost fifteen microseconds each; a client that says something is read from at large again."""
+def test_who_says_nothing_is_read_from_in_small_pieces() -> None:
+    """Changes of keys cost fifteen microseconds each; who says something is taken more of at once, step by step."""
     stranger = Stranger()
     arrived = stranger.loop.ends[0].arrived
 
     def taken(*said: bytes) -> int:
-        stranger.sendall(b"".join(said))
+        if said:
+            stranger.sendall(b"".join(said))
         before = len(arrived)
         stranger.loop.turn()
         return before - len(arrived)
 
-    updates = [stranger.tls.key_update(wants_one=False) for _ in range(300)]
-    assert 0 < taken(*updates[:150]) <= QUIET_RECEIVE_BYTES
-    assert 0 < taken(*updates[150:]) <= QUIET_RECEIVE_BYTES
+    large = stranger.tls.sealed(DATA, b"x" * 10_000)
+    assert 0 < taken(large[:4000]) <= QUIET_RECEIVE_BYTES
+    assert 0 < taken(large[4000:]) <= QUIET_RECEIVE_BYTES
     stranger.loop.until_quiet()
     assert not arrived
-    words = [stranger.tls.sealed(DATA, b"x" * 1000) for _ in range(100)]
+    words = [stranger.tls.sealed(DATA, b"x" * 1000) for _ in range(90)]
     stranger.sendall(words[0])
     stranger.loop.until_quiet()
-    assert taken(*words[1:]) > QUIET_RECEIVE_BYTES
+    assert QUIET_RECEIVE_BYTES < taken(*words[1:]) <= ROOM_GROWS * 1000
+    assert ROOM_GROWS * 1000 < taken() <= ROOM_GROWS * ROOM_GROWS * 1000
     stranger.loop.until_quiet()
     assert bytes(stranger.server.heard) == b"x" * 100_000
+
+
+def test_changes_of_keys_in_a_row_are_not_decrypted() -> None:
+    """No client has to change keys so often; another does now and then."""
+    stranger = Stranger()
+    for _ in range(3):
+        for _ in range(TINY_RECORDS_MAX):
+            stranger.sendall(stranger.tls.key_update(wants_one=False))
+        stranger.sendall(stranger.tls.sealed(DATA, b"x" * 100))
+        stranger.loop.until_quiet()
+        assert stranger.server.failure is None
+    stranger.sendall(b"".join(stranger.tls.key_update(wants_one=False) for _ in range(TINY_RECORDS_MAX + 1)))
+    stranger.loop.until_quiet()
+    assert stranger.server.failure is not None and "hardly say anything" in stranger.server.failure
+    assert bytes(stranger.server.heard) == b"x" * 300
+
+
+def test_records_that_say_nothing_are_counted_whatever_their_size() -> None:
+    stranger = Stranger()
+    sent = 0
+    while stranger.server.failure is None and sent < 200:
+        stranger.sendall(stranger.tls.key_update(wants_one=False, padding=30))
+        stranger.loop.until_quiet()
+        sent += 1
+    assert sent == QUIET_RECORDS_MAX + 1
+    assert stranger.server.failure is not None and "records came over TLS and said nothing" in stranger.server.failure
+
+
+@pytest.mark.parametrize("gives", [1, 2, 3, 4, 5, 7, 100])
+def test_records_are_counted_however_they_come(gives: int) -> None:
+    """Headers are split at every place; four bytes of each request have a record of their own."""
+    stranger = Stranger()
+    for number in range(60):
+        for part in (number.to_bytes(4, "big"), bytes([number]) * 40):
+            record = stranger.tls.sealed(DATA, part)
+            for at in range(0, len(record), gives):
+                stranger.sendall(record[at : at + gives])
+                stranger.loop.until_quiet()
+    heard = bytes(stranger.server.heard)
+    assert stranger.server.failure is None
+    assert heard == b"".join(number.to_bytes(4, "big") + bytes([number]) * 40 for number in range(60))
 
 
 def test_a_large_record_that_comes_packet_by_packet_takes_one_read_each() -> None:
@@ -482,43 +531,6 @@ def test_a_large_record_that_comes_packet_by_packet_takes_one_read_each() -> Non
         assert not arrived
     stranger.loop.until_quiet()
     assert bytes(stranger.server.heard) == b"x" * 16_000
-
-
-def test_handshakes_leave_turns_to_others() -> None:
-    loop = Loop()
-    now = [0.0]
-    steps: list[int] = []
-
-    def step(number: int) -> Callable[[], None]:
-        def make() -> None:
-            now[0] += 0.0004
-            steps.append(number)
-
-        return make
-
-    turns = HandshakeTurns(loop.call_soon, lambda: now[0])
-    for number in range(10):
-        turns.ask(step(number))
-    loop.turn()
-    assert steps == [0, 1, 2]
-    loop.until_quiet()
-    assert steps == list(range(10))
-
-
-def test_a_step_that_fails_holds_no_other_up() -> None:
-    loop = Loop()
-    done: list[str] = []
-
-    def defect() -> None:
-        raise AssertionError("a defect")
-
-    turns = HandshakeTurns(loop.call_soon, lambda: 0.0)
-    turns.ask(defect)
-    turns.ask(lambda: done.append("the next"))
-    with pytest.raises(AssertionError):
-        loop.turn()
-    loop.until_quiet()
-    assert done == ["the next"]
 
 
 @pytest.mark.parametrize(

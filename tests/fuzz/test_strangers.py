@@ -21,7 +21,7 @@ from security.oauthbearer.issuing import NOW_MS, claims, forged, issued, jwks, k
 from security.scripted import PASSWORDS, Passwords
 
 from headrace.broker.telemetry.http_server import HttpRequest, RefusedError, parse_head
-from headrace.env.tls import HandshakeTurns, Scratch, TlsStream
+from headrace.env.tls import Scratch, TlsStream
 from headrace.metadata.scram_credentials import SCRAM_SHA_256, make_credential, salted_password
 from headrace.security import scram
 from headrace.security.der import DerError
@@ -232,7 +232,7 @@ class Tls:
         loop = Loop()
         ends = End(loop, 1 << 20, chance.choice((1 << 20, 1 << 20, 50))), End(loop, 1 << 20, 1 << 20)
         ends[0].other, ends[1].other = ends[1], ends[0]
-        turns = HandshakeTurns(loop.call_soon, lambda: loop.now)
+        turns = loop.turns()
         stream = TlsStream(
             ends[0], self._context, server_side=True, scratch=self._scratch, soon=loop.call_soon, turns=turns
         )

@@ -178,9 +178,9 @@ class RawTls:
         assert self._send is not None
         return self._send.seal(kind, plain, padding)
 
-    def key_update(self, *, wants_one: bool) -> bytes:
+    def key_update(self, *, wants_one: bool, padding: int = 0) -> bytes:
         """A change of our keys as a record, not sent; `wants_one`: and the server is to change its own."""
-        made = self.sealed(HANDSHAKE, handshake_message(KEY_UPDATE, bytes([wants_one])))
+        made = self.sealed(HANDSHAKE, handshake_message(KEY_UPDATE, bytes([wants_one])), padding)
         assert self._send is not None
         self._send = self._send.next()
         return made

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.broker.net.tls import ListenerTls
 from headrace.broker.telemetry.monitor import Monitor
-from headrace.env.tls import HandshakeTurns, Scratch, TlsStream
+from headrace.env.tls import Scratch, TlsStream
+from headrace.env.turns import SlicedTurns
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
@@ -104,7 +105,7 @@ def _secured(node: Node, config: BrokerConfig) -> Callable[[Owner], Secured] | N
     def read(owner: Owner) -> Secured:
         tls = ListenerTls(METRICS_LISTENER, "SSL", config, node.disk)
         scratch = Scratch()
-        turns = HandshakeTurns(owner.soon, node.clock.monotonic)
+        turns = SlicedTurns(owner, node.clock.monotonic)
 
         def secured(stream: Stream) -> Stream:
             over = TlsStream(stream, tls.context, server_side=True, scratch=scratch, soon=owner.soon, turns=turns)

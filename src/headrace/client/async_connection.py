@@ -319,7 +319,8 @@ async def _ready(node: Node, credentials: AnyCredentials, peer: str) -> AnyCrede
 
 def _secured(node: Node, owner: Owner, stream: Stream, tls: Tls, host: str) -> Stream:
     """TLS over a stream. Few such connections are made, so their handshakes need no turns."""
-    from headrace.env.tls import HandshakeTurns, Scratch, TlsStream
+    from headrace.env.tls import Scratch, TlsStream
+    from headrace.env.turns import SlicedTurns
 
     return TlsStream(
         stream,
@@ -327,7 +328,7 @@ def _secured(node: Node, owner: Owner, stream: Stream, tls: Tls, host: str) -> S
         server_side=False,
         scratch=Scratch(),
         soon=owner.soon,
-        turns=HandshakeTurns(owner.soon, node.clock.monotonic),
+        turns=SlicedTurns(owner, node.clock.monotonic),
         server_hostname=tls.name_of(host),
     )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
+from headrace.env.turns import Turns
 from headrace.wire.file_slice import FileSlice
 from headrace.wire.primitives import Buffer
 
@@ -122,10 +123,11 @@ class Network(Protocol):
         send_buffer: int,
         on_connection: Callable[[Stream], None],
         on_failure: Callable[[OSError], None],
+        turns: Turns | None = None,
     ) -> Listener:
         """Takes an address to listen on; port 0 takes a free one, an empty host every interface.
 
         Buffer sizes are in bytes, -1 leaves them to the system. `on_failure` hears of a connection that could not be
-        accepted. Raises OSError when the address cannot be had.
+        accepted. With `turns` connections are accepted when they say so. Raises OSError when the address cannot be had.
         """
         ...

@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 from headrace.env.network import NOT_IN_MEMORY, WOULD_BLOCK, Stream
 from headrace.env.posix import open_files_limit, reserved_descriptors
 from headrace.env.posix_page_cache import NOWAIT, in_memory
+from headrace.env.turns import Turns
 from headrace.wire.file_slice import FileSlice
 from headrace.wire.primitives import Buffer
 
@@ -25,8 +26,8 @@ T = TypeVar("T")
 
 IOV_MAX: Final = 1024
 """Parts that one sendmsg takes (Linux)."""
-ACCEPTS_PER_EVENT: Final = 8
-"""Connections that one turn of the loop accepts: over TLS each costs a quarter of a millisecond, and others wait."""
+ACCEPTS_PER_EVENT: Final = 4
+"""Connections that are accepted at once: each costs some 50 us, and others wait."""
 ACCEPT_RETRY_S: Final = 0.5
 """How long the listener rests when a connection could not be accepted, or would take a descriptor of the reserve."""
 
@@ -203,6 +204,7 @@ class PosixListener:
         loop: asyncio.AbstractEventLoop,
         on_connection: Callable[[Stream], None],
         on_failure: Callable[[OSError], None],
+        turns: Turns | None,
         streams: dict[PosixStream, None],
     ) -> None:
         self._streams = streams
@@ -212,8 +214,11 @@ class PosixListener:
         self._loop = loop
         self._on_connection = on_connection
         self._on_failure = on_failure
+        self._turns = turns
         self._listens = False
         self._paused = True
+        self._turn_is_asked = False
+        self._watches = False
         self._closed = False
 
     def pause(self, paused: bool) -> None:
@@ -224,10 +229,17 @@ class PosixListener:
             self._socket.listen(self._backlog)
             self._listens = True
         self._paused = paused
-        if paused:
-            self._loop.remove_reader(self._socket.fileno())
+        self._watch()
+
+    def _watch(self) -> None:
+        wanted = not self._paused and not self._turn_is_asked
+        if wanted == self._watches:
+            return
+        self._watches = wanted
+        if wanted:
+            self._loop.add_reader(self._socket.fileno(), self._knocked)
         else:
-            self._loop.add_reader(self._socket.fileno(), self._accept)
+            self._loop.remove_reader(self._socket.fileno())
 
     def close(self) -> None:
         """See `Listener`."""
@@ -235,6 +247,21 @@ class PosixListener:
             self.pause(True)
             self._closed = True
             self._socket.close()
+
+    def _knocked(self) -> None:
+        """Somebody wants to come in. Until it has its turn it is not looked at."""
+        if self._turns is None:
+            self._accept()
+        else:
+            self._turn_is_asked = True
+            self._watch()
+            self._turns.ask(self._turn)
+
+    def _turn(self) -> None:
+        self._accept()
+        self._turn_is_asked = False
+        if not self._closed:
+            self._watch()
 
     def _accept(self) -> None:
         for _ in range(ACCEPTS_PER_EVENT):
@@ -362,6 +389,7 @@ class PosixNetwork:
         send_buffer: int,
         on_connection: Callable[[Stream], None],
         on_failure: Callable[[OSError], None],
+        turns: Turns | None = None,
     ) -> PosixListener:
         """See `Network`."""
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -380,7 +408,7 @@ class PosixNetwork:
             listening.close()
             raise
         listener = PosixListener(
-            listening, backlog, asyncio.get_running_loop(), on_connection, on_failure, self._streams
+            listening, backlog, asyncio.get_running_loop(), on_connection, on_failure, turns, self._streams
         )
         self._listeners.append(listener)
         return listener

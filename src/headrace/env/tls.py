@@ -8,11 +8,11 @@ piece of them, and nothing more is encrypted before they have left. See docs/adr
 from __future__ import annotations
 
 import ssl
-from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from headrace.env.network import NOT_IN_MEMORY, WOULD_BLOCK, Stream
+from headrace.env.turns import Turns
 from headrace.wire.file_slice import FileSlice
 from headrace.wire.primitives import Buffer
 
@@ -24,6 +24,9 @@ HANDSHAKE_RECEIVE_BYTES: Final = 16 * 1024
 QUIET_RECEIVE_BYTES: Final = 1460
 """The same of whoever has said nothing yet, or not with what came last: as changes of keys they cost a millisecond.
 It is what a packet holds: large records that come packet by packet say nothing until their last one."""
+ROOM_GROWS: Final = 4
+"""So many times what somebody has said with the last bytes is taken of him at once."""
+HEADER_BYTES: Final = 5
 PIECE_BYTES: Final = 64 * 1024
 """What is encrypted before it is sent, and what a connection whose socket is full holds."""
 JOINED_BYTES: Final = 4096
@@ -33,56 +36,18 @@ QUIET_BYTES_MAX: Final = 32 * 1024
 A change of keys (KeyUpdate) has 27 bytes and costs as much as half a dozen small records."""
 PLAIN_WORTH: Final = 32
 """A plain byte pays for so many that came: the smallest record has 23 around it."""
+QUIET_RECORDS_MAX: Final = 32
+"""So many records may say nothing, beyond those that a plain byte pays for: a change of keys can be of any size."""
+TINY_BYTES: Final = 22
+"""A change of keys in its smallest form."""
+TINY_RECORDS_MAX: Final = 8
+"""So many such records no client has to send before it says something; a further one is not decrypted."""
 OWN_BYTES_MAX: Final = 4096
 """What OpenSSL may have to say of itself while the other side takes nothing, as answers to changes of keys."""
-HANDSHAKE_TURN_S: Final = 0.001
-"""Handshakes cost up to a millisecond of arithmetic each; after so long the others have their turn."""
 
 
 class TlsFailure(OSError):
     """A handshake that failed, or bytes that are no TLS; the text says which, in one line."""
-
-
-class Turns(Protocol):
-    """Who says when a step of a handshake may be made."""
-
-    def ask(self, step: Callable[[], None]) -> None:
-        """Calls `step` later, once: in this turn of the loop or in one of the next."""
-        ...
-
-
-class HandshakeTurns:
-    """Makes the steps of handshakes one after the other, so few in one turn of the loop that others do not wait.
-
-    It holds one step a connection at most, so as many as there are connections.
-    """
-
-    def __init__(self, soon: Callable[[Callable[[], None]], object], monotonic: Callable[[], float]) -> None:
-        self._soon = soon
-        self._monotonic = monotonic
-        self._steps: deque[Callable[[], None]] = deque()
-        self._runs = False
-
-    def ask(self, step: Callable[[], None]) -> None:
-        """See Turns."""
-        self._steps.append(step)
-        self._run_soon()
-
-    def _run_soon(self) -> None:
-        if self._steps and not self._runs:
-            self._runs = True
-            self._soon(self._run)
-
-    def _run(self) -> None:
-        until = self._monotonic() + HANDSHAKE_TURN_S
-        self._runs = False
-        try:
-            while self._steps:
-                self._steps.popleft()()
-                if self._monotonic() >= until:
-                    return
-        finally:
-            self._run_soon()
 
 
 class Scratch:
@@ -100,19 +65,23 @@ class TlsStream:
     """See the module, and `Stream`."""
 
     __slots__ = (
+        "_ahead",
         "_failure",
         "_in",
         "_inner",
         "_more",
         "_out",
         "_quiet",
+        "_quiet_records",
         "_readable",
         "_room",
         "_scratch",
         "_session",
         "_shakes",
         "_soon",
+        "_split",
         "_step_is_asked",
+        "_tiny",
         "_turns",
         "_unsent",
         "_watches_writes",
@@ -151,7 +120,9 @@ class TlsStream:
         self._step_is_asked = False
         self._failure: TlsFailure | None = None
         self._more = False
-        self._quiet = 0
+        self._quiet = self._quiet_records = self._tiny = 0
+        self._ahead = 0
+        self._split = b""
         self._room = QUIET_RECEIVE_BYTES
         self._unsent = memoryview(b"")
         self._readable: Callable[[], None] | None = None
@@ -201,6 +172,7 @@ class TlsStream:
             if self.on_open is not None:
                 self.on_open(self)
             self._shakes = False
+            self._quiet_records = self._tiny = 0
         except ssl.SSLWantReadError:
             pass
         except TlsFailure as failure:
@@ -219,10 +191,8 @@ class TlsStream:
         self._watch_reads()
 
     def _receive_handshake(self) -> int:
-        received = self._scratch.received[:HANDSHAKE_RECEIVE_BYTES]
-        got = self._inner.receive_into(received)
+        got = self._take_in(HANDSHAKE_RECEIVE_BYTES)
         if got > 0:
-            self._in.write(received[:got])
             self._ask_for_step()
             return WOULD_BLOCK
         return got
@@ -238,29 +208,55 @@ class TlsStream:
         if self._more:
             self._more = False
         else:
-            received = self._scratch.received[: self._room]
-            taken = self._inner.receive_into(received)
+            taken = self._take_in(self._room)
             if taken <= 0:
                 return taken
-            self._in.write(received[:taken])
+            if self._tiny > TINY_RECORDS_MAX:
+                raise TlsFailure(f"more than {TINY_RECORDS_MAX} records in a row hardly say anything")
             self._quiet += taken
         got = self._decrypt(buffer)
-        self._quiet -= PLAIN_WORTH * max(got, 0)
-        if not self._more:
-            self._weigh()
+        self._weigh(max(got, 0))
         if self._out.pending:
             self._answer()
         return got
 
-    def _weigh(self) -> None:
-        """All that came is read. Who says something may say a lot at once; who only keeps TLS busy ends here."""
-        if self._quiet > QUIET_BYTES_MAX:
-            raise TlsFailure(f"more than {QUIET_BYTES_MAX} bytes came over TLS and said nothing")
-        if self._quiet > 0:
-            self._room = QUIET_RECEIVE_BYTES
-        elif self._quiet < 0:
-            self._room = RECEIVE_BYTES if self._quiet < -RECEIVE_BYTES else HANDSHAKE_RECEIVE_BYTES
-        self._quiet = max(self._quiet, 0)
+    def _take_in(self, room: int) -> int:
+        """Hands what the socket has to OpenSSL, and counts the records that begin in it. The beginning of a header
+        that has not come whole waits. Bytes that came, 0 at the end, or WOULD_BLOCK."""
+        received = self._scratch.received
+        split = self._split
+        have = len(split)
+        if have:
+            received[:have] = split
+        taken = self._inner.receive_into(received[have:room])
+        if taken <= 0:
+            return taken
+        at, end = self._ahead, have + taken
+        while at <= end - HEADER_BYTES:
+            size = received[at + 3] << 8 | received[at + 4]
+            self._tiny = self._tiny + 1 if size <= TINY_BYTES else 0
+            self._quiet_records += 1
+            at += HEADER_BYTES + size
+        if at < end:
+            self._split = bytes(received[at:end])
+            end = at
+        elif have:
+            self._split = b""
+        self._ahead = at - end
+        self._in.write(received[:end])
+        return taken
+
+    def _weigh(self, got: int) -> None:
+        """Who says something may say more at once; who only keeps TLS busy ends here."""
+        self._quiet = max(0, self._quiet - PLAIN_WORTH * got)
+        self._quiet_records = max(0, self._quiet_records - got)
+        if got:
+            self._tiny = 0
+        if self._more:
+            return
+        if self._quiet > QUIET_BYTES_MAX or self._quiet_records > QUIET_RECORDS_MAX:
+            raise TlsFailure(f"{self._quiet} bytes in {self._quiet_records} records came over TLS and said nothing")
+        self._room = min(max(ROOM_GROWS * got, QUIET_RECEIVE_BYTES), RECEIVE_BYTES)
 
     def _answer(self) -> None:
         """Sends what OpenSSL says of itself, as to a change of keys."""
@@ -460,4 +456,4 @@ def reason_of(error: ssl.SSLError) -> str:
     return (error.reason or error.strerror or str(error)).replace("_", " ").lower()
 
 
-__all__ = ["NOT_IN_MEMORY", "HandshakeTurns", "Scratch", "TlsFailure", "TlsStream", "Turns"]
+__all__ = ["NOT_IN_MEMORY", "Scratch", "TlsFailure", "TlsStream"]

@@ -22,6 +22,7 @@ from headrace.wire.file_slice import FileSlice
 from headrace.wire.primitives import Buffer
 
 if TYPE_CHECKING:
+    from headrace.env.turns import Turns
     from headrace.sim.node import SimNode
     from headrace.sim.world import World
 
@@ -271,8 +272,9 @@ class NodeNetwork:
         send_buffer: int,
         on_connection: Callable[[Stream], None],
         on_failure: Callable[[OSError], None],
+        turns: Turns | None = None,
     ) -> SimListener:
-        """See Network.listen."""
+        """See Network.listen. To accept a connection takes no time here, so it needs no turn."""
         listener = self._network.listen(self._node, port, on_connection)
         self._listeners.append(listener)
         return listener

@@ -17,6 +17,7 @@ from headrace.env.network import NOT_IN_MEMORY, WOULD_BLOCK
 
 if TYPE_CHECKING:
     from headrace.env.network import Connecting, Listener, Network, Stream
+    from headrace.env.turns import Turns
     from headrace.wire.file_slice import FileSlice
     from headrace.wire.primitives import Buffer
 
@@ -86,6 +87,7 @@ class FaultyNetwork:
         send_buffer: int,
         on_connection: Callable[[Stream], None],
         on_failure: Callable[[OSError], None],
+        turns: Turns | None = None,
     ) -> Listener:
         """See `Network`."""
         listener = self._network.listen(
@@ -96,6 +98,7 @@ class FaultyNetwork:
             send_buffer=send_buffer,
             on_connection=lambda stream: on_connection(FaultyStream(stream, self.faults, None)),
             on_failure=on_failure,
+            turns=turns,
         )
         self._listeners.append(listener)
         return listener

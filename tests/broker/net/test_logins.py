@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from functools import partial
 from itertools import count
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from headrace.broker.net.handshakes import BURST_S, Handshakes, place_of
-from headrace.broker.net.logins import ERRANDS_MAX, SWEEP_S, TURN_S, Logins
+from headrace.broker.net.logins import ERRANDS_MAX, SWEEP_S, Logins
 from headrace.broker.telemetry.metrics import Registry
 
 
@@ -96,41 +94,6 @@ def test_a_deadline_is_absolute() -> None:
     assert not early.why
     clock.until(101.1)
     assert early.why and not late.why
-
-
-def test_strangers_share_a_little_of_each_turn() -> None:
-    clock = Clock()
-    logins = Logins(clock, clock.monotonic, lambda: 1000, Registry())  # type: ignore[arg-type]
-    for _ in range(3):
-        assert logins.has_turn() and logins.has_turn()
-        clock.now += TURN_S / 2
-        assert logins.has_turn()
-        clock.now += TURN_S
-        assert not logins.has_turn() and not logins.has_turn()
-        clock.until(clock.now)  # the next turn
-
-
-def test_who_is_put_off_goes_on_in_its_order_and_costs_nothing_before() -> None:
-    now, turn = 100.0, list[Callable[[], None]]()
-    owner = SimpleNamespace(soon=turn.append)
-    logins = Logins(owner, lambda: now, lambda: 1000, Registry())
-    served: list[int] = []
-
-    def serve(number: int) -> None:
-        nonlocal now
-        served.append(number)
-        now += TURN_S / 2
-
-    assert logins.has_turn()
-    now += TURN_S
-    for number in range(7):
-        assert not logins.has_turn()
-        logins.put_off(partial(serve, number))
-    for expected in (2, 4, 6, 7):
-        assert len(turn) == 1  # whoever waits asks for nothing
-        turn.pop()()
-        assert served == list(range(expected))
-    assert logins.has_turn()
 
 
 def test_a_second_of_handshakes_at_once_and_then_one_after_the_other() -> None:

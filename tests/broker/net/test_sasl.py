@@ -28,6 +28,8 @@ from broker.sasl import (
 )
 
 from headrace.broker.net import logins as logins_module
+from headrace.env import turns as turns_module
+from headrace.env.turns import SlicedTurns
 from headrace.metadata.scram_credentials import SCRAM_SHA_256
 from headrace.security.authorizer import ASKED_EACH_TIME, OpenAuthorizer, Operation, ResourceType
 from headrace.security.scram import ScramClient
@@ -355,7 +357,7 @@ def test_failures_that_nobody_waits_for_are_forgotten_and_bounded(
 
 def test_whoever_has_no_turn_left_is_served_in_the_next(monkeypatch: pytest.MonkeyPatch, served: TestBroker) -> None:
     """However little strangers have of a turn, all of them come in, over however many pieces."""
-    monkeypatch.setattr(logins_module, "TURN_S", 0.0)
+    monkeypatch.setattr(turns_module, "SLICE_S", 0.0)
     with ExitStack() as several:
         raws = [several.enter_context(Raw(served.port)) for _ in range(20)]
         for raw in raws:
@@ -373,15 +375,15 @@ def test_whoever_has_no_turn_left_is_served_in_the_next(monkeypatch: pytest.Monk
 def test_who_waits_for_a_turn_costs_the_others_none(monkeypatch: pytest.MonkeyPatch, served: TestBroker) -> None:
     """Each asks once for each piece, and not again in each turn in which somebody else is served."""
     asked = 0
-    has_turn = logins_module.Logins.has_turn
+    has_turn = SlicedTurns.has_turn
 
-    def counted(logins: logins_module.Logins) -> bool:
+    def counted(turns: SlicedTurns) -> bool:
         nonlocal asked
         asked += 1
-        return has_turn(logins)
+        return has_turn(turns)
 
-    monkeypatch.setattr(logins_module, "TURN_S", 0.0)
-    monkeypatch.setattr(logins_module.Logins, "has_turn", counted)
+    monkeypatch.setattr(turns_module, "SLICE_S", 0.0)
+    monkeypatch.setattr(SlicedTurns, "has_turn", counted)
     with ExitStack() as several:
         raws = [several.enter_context(Raw(served.port)) for _ in range(60)]
 

@@ -167,10 +167,12 @@ class Connection:
             finally:
                 self._drop_frame()
             self._flush()
-            if self.server.quotas is not None:
-                self.server.quotas.finished()
-            if self.server.times is not None:
-                self.server.times.handled(self.server.monotonic() - self.server.began)
+            server = self.server
+            if server.quotas is not None:
+                server.quotas.finished()
+            now = server.served_at = server.monotonic()
+            if server.times is not None:
+                server.times.handled(now - server.began)
 
     def _drop_frame(self) -> None:
         frame = self._frame
@@ -232,7 +234,7 @@ class Connection:
         self._flush()
         if server.quotas is not None:
             server.quotas.finished()
-        now = server.monotonic()  # once for both
+        now = server.served_at = server.monotonic()  # once for all
         if server.times is not None:
             server.times.handled(now - server.began)
         if server.busy_poll is not None:

@@ -6,7 +6,6 @@ handshake and the whole login that no byte prolongs, and after a failure a wait 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
@@ -24,8 +23,6 @@ LOGIN_BYTES_MAX: Final = 16 * 1024 * 1024
 """What all of them together may hold beyond that."""
 SWEEP_S: Final = 0.05
 """Deadlines are looked at so often at most: however many strangers there are, each at a time of its own."""
-TURN_S: Final = 0.001
-"""What strangers together have of one turn of the loop; then the others are served, and they go on in the next."""
 ERRANDS_MAX: Final = 256
 """How many logins wait for a worker at once, each with one token of at most 64 KB; further clients are closed."""
 DELAYED_MAX: Final = 1000
@@ -75,8 +72,6 @@ class Logins:
         self._timeout_ms = timeout_ms
         self._deadlines: dict[Candidate, float] = {}
         self._timer: Timer | None = None
-        self._turn_ends: float | None = None
-        self._put_off: deque[Callable[[], None]] = deque()
         self._held = 0
         self._delayed = 0
         self._errands = 0
@@ -110,24 +105,6 @@ class Logins:
             self.end(candidate)
             candidate.close("it did not shake hands and log in within connection.login.timeout.ms")
         self._await_first()
-
-    def has_turn(self) -> bool:
-        """Whether a stranger may be served in this turn of the loop; the first to ask always is."""
-        if self._turn_ends is None:
-            self._turn_ends = self._monotonic() + TURN_S
-            self._owner.soon(self._end_turn)
-            return True
-        return self._monotonic() < self._turn_ends
-
-    def put_off(self, go_on: Callable[[], None]) -> None:
-        """Whoever has no turn goes on in one of the next, after those who were put off before it. There is one a
-        connection at most, and until then it costs nothing, however many there are."""
-        self._put_off.append(go_on)
-
-    def _end_turn(self) -> None:
-        self._turn_ends = None
-        while self._put_off and self.has_turn():
-            self._put_off.popleft()()
 
     # --- memory
 

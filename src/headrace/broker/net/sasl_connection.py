@@ -61,12 +61,13 @@ class SaslConnection(Connection):
             return
         if self._put_off:
             return
-        if self._logins.has_turn():
-            self._receive()
+        strangers = self.server.strangers
+        if strangers.has_turn():
+            strangers.serve(self._receive)
             return
         self._put_off = True
         self._watch()
-        self._logins.put_off(self._next_turn)
+        strangers.ask(self._next_turn)
 
     def _watch(self) -> None:
         """See Connection. Who is put off is not looked at before its turn."""
@@ -285,13 +286,17 @@ class SaslConnection(Connection):
         self.block(Blocked.LOGIN)
         pending: Pending[Any] = Pending()
 
-        def tell() -> None:
+        def told() -> None:
             self._timer = None
-            self._ending = f"a login failed: {why}"
-            pending.resolve(response)
-            self._flush()
+            self.server.strangers.ask(tell)
 
-        self._timer = self._logins.delay(self._terms.failed_delay_ms, tell)
+        def tell() -> None:
+            if not self.closed:
+                self._ending = f"a login failed: {why}"
+                pending.resolve(response)
+                self._flush()
+
+        self._timer = self._logins.delay(self._terms.failed_delay_ms, told)
         if self._timer is None:
             self.close(f"a login failed: {why}")
             return None  # nothing is waited for: who is gone holds nothing

@@ -19,7 +19,8 @@ from headrace.config import ConfigError
 from headrace.config.security_table import SASL_PROTOCOLS
 from headrace.config.tls import TLS_PROTOCOLS
 from headrace.env.network import Listener, Stream
-from headrace.env.tls import HandshakeTurns, Scratch, TlsStream
+from headrace.env.tls import Scratch, TlsStream
+from headrace.env.turns import SlicedTurns
 from headrace.wire.address import address_text
 from headrace.wire.apis import APIS, ApiKey
 from headrace.wire.errors import ErrorCode
@@ -42,6 +43,10 @@ STALLED_FRAME_S: Final = 10.0
 """When memory for requests is short, a client that stopped half-way through a frame for this long is closed."""
 SHARED_S: Final = 0.01
 """For this long after a connection said a little, others take shorter turns: it may say more."""
+STRANGERS_SHARE: Final = 0.2
+"""What is done for connections that come and have not logged in takes no more of the time, while others are served."""
+SERVED_S: Final = 0.02
+"""Others are served while they were served less than this ago."""
 HANDSHAKE_WAIT_SHARE: Final = 0.5
 """Of the time to log in: nobody waits longer for the turn of a TLS handshake."""
 SWEEP_S_MAX: Final = 5.0
@@ -156,13 +161,15 @@ class Server:
         """When the requests that are handled now arrived."""
         self.talked_at = -SHARED_S
         """When a connection last said something to which no answer came out of a file."""
+        self.served_at = -SERVED_S
+        """When a request of somebody who need not log in, or has, was last answered."""
         self.cold_reads = metrics.counter("fetch.cold_reads")
         self.logins = Logins(self.owner, self.monotonic, lambda: self._config().connection_login_timeout_ms, metrics)
         self._accepted = metrics.counter("connections.accepted")
         self._refused = metrics.counter("connections.refused")
         self._throttled = metrics.counter("connections.throttled")
         self._bad = metrics.counter("connections.closed_for_bad_input")
-        self._turns = HandshakeTurns(self.owner.soon, self.monotonic)
+        self.strangers = SlicedTurns(self.owner, self.monotonic, self._strangers_share)
         self.handshakes = Handshakes(self.owner, self.monotonic, self._handshake_rate, self._handshake_patience_s)
         self._tls_scratch: Scratch | None = None
         self._stores_of: BrokerConfig | None = None
@@ -172,8 +179,12 @@ class Server:
         self._spare_bytes = 0
         self._accept_failed_at = self._lines_since = -ACCEPT_LOG_S
         self._lines = 0
+        self._tell(metrics)
+
+    def _tell(self, metrics: Registry) -> None:
         metrics.gauge("connections.open", lambda: len(self.connections))
         metrics.gauge("connections.muted", lambda: len(self.mutes))
+        metrics.gauge("strangers.waiting", lambda: len(self.strangers))
         metrics.gauge("handshakes.waiting", lambda: len(self.handshakes))
         metrics.gauge("requests.bytes_held", lambda: self.requests_budget.used)
         metrics.gauge("responses.bytes_held", lambda: self.responses_budget.used)
@@ -201,6 +212,7 @@ class Server:
                 send_buffer=config.socket_send_buffer_bytes,
                 on_connection=lambda stream: self._accept(stream, opened),
                 on_failure=self._accept_failed,
+                turns=self.strangers,
             )
         except OSError as error:
             opened.close_sources()
@@ -313,7 +325,7 @@ class Server:
             server_side=True,
             scratch=self._tls_scratch,
             soon=self.owner.soon,
-            turns=self._turns,
+            turns=self.strangers,
         )
         connection = self._made(secured, listener)
         self.logins.begin(connection)
@@ -335,6 +347,9 @@ class Server:
         self.quotas = quotas if quotas.table.limits_clients else None
         self.admission.table = quotas.table if quotas.table.limits_addresses else None
         self.mutes.look_again(quotas.limits)
+
+    def _strangers_share(self) -> float:
+        return STRANGERS_SHARE if self.monotonic() - self.served_at < SERVED_S else 1.0
 
     def _handshake_rate(self) -> int:
         return self._config().max_tls_handshake_rate_per_ip
