@@ -7,9 +7,10 @@ import contextlib
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 
 import pytest
-from broker.sasl import SETTINGS
+from broker.sasl import PLAIN_ANN, SETTINGS
 
 import headrace.testing
 from headrace.broker.broker import Broker
@@ -19,8 +20,7 @@ from headrace.client.login import NotLoggedInError
 from headrace.client.security import Way
 from headrace.env.posix_node import PosixNode
 from headrace.security.credentials import ClientLogin, Credentials
-from headrace.security.login import LoginFailedError
-from headrace.security.plain import PlainClient
+from headrace.security.login import Errand, LoginFailedError
 from headrace.testing import TestBroker
 from headrace.wire.messages.k03_metadata import MetadataRequest, MetadataResponse
 
@@ -138,30 +138,56 @@ async def test_who_is_closed_waits_for_no_login(node: PosixNode) -> None:
         assert not owner.timers  # type: ignore[attr-defined]
 
 
-class Asking:
-    """PLAIN, after a look at a server elsewhere that says no word until it is let."""
-
-    mechanism = "PLAIN"
-    may_wait = True
-    waits = False
+class Looking:
+    """A look at a server elsewhere that says no word until it is let."""
 
     def __init__(self) -> None:
         self.began, self.let = threading.Event(), threading.Event()
-        self.asked: list[tuple[str, str]] = []
-        self.fails = self.breaks = False
+        self.error: Exception | None = None
 
-    def ready(self) -> Asking:
-        return self
-
-    def begin(self, _random: object, host: str = "", /) -> ClientLogin:
-        self.asked.append((threading.current_thread().name, host))
+    def look(self) -> None:
         self.began.set()
         assert self.let.wait(10)
-        if self.fails:
-            raise LoginFailedError("no ticket")
-        if self.breaks:
-            raise RuntimeError("it broke")
-        return PlainClient("ann", "pencil")
+        if self.error is not None:
+            raise self.error
+
+
+class Asking:
+    """PLAIN, after a look before a login, and one in it."""
+
+    mechanism = "PLAIN"
+
+    def __init__(self) -> None:
+        self.before, self.within = Looking(), Looking()
+        self.asked: list[tuple[str, str]] = []
+
+    def begin(self, _random: object, host: str = "", /) -> Errand[ClientLogin]:
+        return Errand(partial(self._begun, host))
+
+    def _begun(self, host: str) -> ClientLogin:
+        self.asked.append((threading.current_thread().name, host))
+        self.before.look()
+        return AskingLogin(self.within)
+
+
+class AskingLogin:
+    """See Asking."""
+
+    is_done = False
+
+    def __init__(self, looking: Looking) -> None:
+        self._looking = looking
+
+    def first(self) -> Errand[bytes]:
+        return Errand(self._first)
+
+    def _first(self) -> bytes:
+        self._looking.look()
+        return PLAIN_ANN
+
+    def respond(self, _token: bytes) -> bytes:
+        self.is_done = True
+        return b""
 
 
 async def test_a_login_that_waits_for_others_holds_nobody_up(node: PosixNode) -> None:
@@ -175,34 +201,37 @@ async def test_a_login_that_waits_for_others_holds_nobody_up(node: PosixNode) ->
             return asyncio.create_task(at)
 
         first = opening()
-        assert await asyncio.to_thread(way.began.wait, 10)
-        assert not first.done()  # and this loop goes on
-        assert await node.workers.run(lambda: "a disk") == "a disk"
-        way.let.set()
+        for looking in (way.before, way.within):
+            assert await asyncio.to_thread(looking.began.wait, 10)
+            assert not first.done()  # and this loop goes on
+            assert await node.workers.run(lambda: "a disk") == "a disk"
+            looking.let.set()
         link = await first
         assert (await link.ask(MetadataRequest(topics=[]), MetadataResponse, timeout_s=10)).brokers
         link.close()
-        way.fails = True
-        with pytest.raises(NotLoggedInError, match=r"no login at 127\.0\.0\.1:\d+: no ticket"):
-            await opening()
+        for looking in (way.within, way.before):
+            looking.error = LoginFailedError("no ticket")
+            with pytest.raises(NotLoggedInError, match=r"no login at 127\.0\.0\.1:\d+: no ticket"):
+                await opening()
     assert all(name.startswith("headrace-errand") and host == "127.0.0.1" for name, host in way.asked)
 
 
 async def test_a_renewal_that_breaks_ends_the_connection(node: PosixNode) -> None:
     """Whatever breaks it: what was asked meanwhile would wait for ever."""
     owner, way = node.owner("test"), Asking()
-    way.let.set()
+    way.before.let.set()
+    way.within.let.set()
     settings = {**SETTINGS, "listener.name.clients.plain.connections.max.reauth.ms": "1000"}
     with headrace.testing.broker(settings) as running:
         link = await AsyncConnection.open(
             node, owner, "127.0.0.1", running.port, client_id="c", timeout_s=10, way=Way(credentials=way)
         )
-        way.let.clear()
-        way.began.clear()
-        assert await asyncio.to_thread(way.began.wait, 10)
+        way.within.let.clear()
+        way.within.began.clear()
+        assert await asyncio.to_thread(way.within.began.wait, 10)
         held = link.ask(MetadataRequest(topics=[]), MetadataResponse, timeout_s=10)
-        way.breaks = True
-        way.let.set()
+        way.within.error = RuntimeError("it broke")
+        way.within.let.set()
         with pytest.raises(ConnectionLostError):
             await asyncio.wait_for(held, 5)
         assert link.closed

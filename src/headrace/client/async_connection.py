@@ -28,6 +28,7 @@ from headrace.env.network import WOULD_BLOCK
 from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from headrace.client.login import Asked, Begun, Login
     from headrace.client.security import Tls
     from headrace.env import Node, Owner, Timer
     from headrace.env.network import Stream
@@ -92,7 +93,7 @@ class AsyncConnection:
         """Connects, asks which versions the broker serves, and logs in where `way` says as whom. Raises
         UnreachableError, NotLoggedInError, or what `ask` raises."""
         peer = f"{host}:{port}"
-        ready = None if way.credentials is None else await _ready(node, way.credentials, peer)
+        begun = None if way.credentials is None else await _begun(node, way.credentials, host, peer)
         connection = cls(node, owner, peer, client_id)
         connection._host = host
         stream = await _connect(node, owner, host, port, timeout_s)
@@ -100,8 +101,8 @@ class AsyncConnection:
         connection._stream.on_readable(connection._readable)
         try:
             await connection._negotiate(timeout_s)
-            if way.credentials is not None and ready is not None:
-                await connection._log_in(way.credentials, ready, timeout_s)
+            if way.credentials is not None and begun is not None:
+                await connection._log_in(way.credentials, begun, timeout_s)
         except BaseException:
             connection.close()
             raise
@@ -119,23 +120,16 @@ class AsyncConnection:
 
     # --- logging in
 
-    async def _log_in(self, credentials: AnyCredentials, ready: AnyCredentials, timeout_s: float) -> None:
-        """`ready` are the credentials for this login. Raises NotLoggedInError, or what `ask` raises."""
-        from headrace.client.login import log_in, renewal_s
-        from headrace.security.login import Errand
+    async def _log_in(self, credentials: AnyCredentials, begun: Begun, timeout_s: float) -> None:
+        """`credentials` are for the logins after this one. Raises NotLoggedInError, or what `ask` raises."""
+        from headrace.client.login import renewal_s
 
-        login = log_in(ready, self._host, self.channel.peer, self._node.entropy.secret)
-        try:
-            asked = next(login)
-            while True:
-                if isinstance(asked, Errand):
-                    asked = login.send(await self._node.errands.run(asked.work))
-                    continue
-                request, response_class, version = asked
-                answer = await self._ask(request, response_class, timeout_s=timeout_s, version=version)
-                asked = login.send(answer)
-        except StopIteration as done:
-            pause_s = renewal_s(done.value, self._node.entropy.random())
+        login, asked = begun
+        while not isinstance(asked, int):
+            request, response_class, version = asked
+            answer = await self._ask(request, response_class, timeout_s=timeout_s, version=version)
+            asked = await _moved(self._node, login, answer)
+        pause_s = renewal_s(asked, self._node.entropy.random())
         if pause_s is not None and not self.closed:
             self._renewal = self._owner.later(pause_s, self._renew, credentials, timeout_s)
 
@@ -146,11 +140,11 @@ class AsyncConnection:
 
     async def _renewed(self, credentials: AnyCredentials, timeout_s: float) -> None:
         try:
-            ready = await _ready(self._node, credentials, self.channel.peer)
+            begun = await _begun(self._node, credentials, self._host, self.channel.peer)
             if self.closed:
                 return
             self._held = deque()
-            await self._log_in(credentials, ready, timeout_s)
+            await self._log_in(credentials, begun, timeout_s)
         except ClientError as error:
             self._end(error)
             return
@@ -303,18 +297,22 @@ def _look_at(future: Future[Any]) -> None:
         future.exception()
 
 
-async def _ready(node: Node, credentials: AnyCredentials, peer: str) -> AnyCredentials:
-    """What a login is done with; where a server has to be asked for it, a worker does. Raises NotLoggedInError."""
-    if not credentials.waits:
-        return credentials
-    from headrace.client.login import NotLoggedInError
-    from headrace.client.waiting import shared
-    from headrace.security.login import LoginFailedError
+async def _begun(node: Node, credentials: AnyCredentials, host: str, peer: str) -> Begun:
+    from headrace.client.login import log_in
 
-    try:
-        return await shared(node, credentials)
-    except LoginFailedError as error:
-        raise NotLoggedInError(f"no login at {peer}: {error}") from None
+    login = log_in(credentials, host, peer, node.entropy.secret)
+    return login, await _moved(node, login)
+
+
+async def _moved(node: Node, login: Login, answer: Any = None) -> Asked | int:
+    """What a login asks next, once workers have done its errands."""
+    from headrace.client.waiting import shared
+    from headrace.security.login import Errand
+
+    asked = login.send(answer)
+    while isinstance(asked, Errand):
+        asked = login.send(await shared(node, asked))
+    return asked
 
 
 def _secured(node: Node, owner: Owner, stream: Stream, tls: Tls, host: str) -> Stream:

@@ -33,6 +33,7 @@ from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from headrace.client.login import Asked, Begun, Login
     from headrace.security.credentials import AnyCredentials
 
 SEND_PARTS_MAX = 64
@@ -61,8 +62,7 @@ class Connection:
         self.port = port
         peer = address_text(host, port)
         way = security.way()
-        # a broker gives a login some seconds: what is to be fetched for it is fetched before
-        ready = None if way.credentials is None else _ready(way.credentials, peer)
+        begun = None if way.credentials is None else _begun(way.credentials, host, peer)
         deadline = time.monotonic() + timeout_s
         try:
             connected = socket.create_connection((host, port), timeout=max(timeout_s, 0.001))
@@ -75,8 +75,8 @@ class Connection:
         self._renewed_by = math.inf
         try:
             self._negotiate(deadline)
-            if ready is not None:
-                self._log_in(ready, deadline)
+            if begun is not None:
+                self._log_in(begun, deadline)
         except BaseException:
             self.close()
             raise
@@ -146,36 +146,30 @@ class Connection:
     def _renew(self) -> None:
         assert self._credentials is not None
         self._renewed_by = math.inf
-        ready = _ready(self._credentials, self.peer)
+        begun = _begun(self._credentials, self.host, self.peer)
         deadline = time.monotonic() + RENEWAL_S
         while self.channel.outstanding and not self.closed:
             if time.monotonic() >= deadline:
                 raise TimedOutError(f"{self.peer} does not answer, and the session ends")
             move([self], deadline - time.monotonic())
         if not self.closed:
-            self._log_in(ready, deadline)
+            self._log_in(begun, deadline)
 
-    def _log_in(self, credentials: AnyCredentials, deadline: float) -> None:
-        from headrace.client.login import log_in, renewal_s
-        from headrace.security.login import Errand
+    def _log_in(self, begun: Begun, deadline: float) -> None:
+        from headrace.client.login import renewal_s
 
-        login = log_in(credentials, self.host, self.peer, os.urandom)
+        login, asked = begun
         try:
-            asked = next(login)
-            while True:
-                if isinstance(asked, Errand):
-                    asked = login.send(asked.work())
-                    continue
+            while not isinstance(asked, int):
                 request, response_class, version = asked
                 call = self.send(request, response_class, version=version)
                 wait(call, [self], deadline)
-                asked = login.send(call.result())
-        except StopIteration as done:
-            pause_s = renewal_s(done.value, random.Random())
-            self._renewed_by = math.inf if pause_s is None else time.monotonic() + pause_s
+                asked = _moved(login, call.result())
         except BaseException:
             self.close()
             raise
+        pause_s = renewal_s(asked, random.Random())
+        self._renewed_by = math.inf if pause_s is None else time.monotonic() + pause_s
 
     def _negotiate(self, deadline: float) -> None:
         """ApiVersions: newest first; a broker that lacks that version answers v0 with error 35 and its own list."""
@@ -203,10 +197,22 @@ class Connection:
         assert ApiKey.API_VERSIONS in self.channel.versions
 
 
-def _ready(credentials: AnyCredentials, peer: str) -> AnyCredentials:
-    from headrace.client.login import made_ready
+def _begun(credentials: AnyCredentials, host: str, peer: str) -> Begun:
+    from headrace.client.login import log_in
 
-    return made_ready(credentials, peer)
+    login = log_in(credentials, host, peer, os.urandom)
+    return login, _moved(login)
+
+
+def _moved(login: Login, answer: Any = None) -> Asked | int:
+    """What a login asks next, once its errands are done."""
+    from headrace.client.login import outcome_of
+    from headrace.security.login import Errand
+
+    asked = login.send(answer)
+    while isinstance(asked, Errand):
+        asked = login.send(outcome_of(asked))
+    return asked
 
 
 def _secured(connected: socket.socket, tls: Tls, host: str, peer: str) -> Link:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from headrace.config import ConfigError
@@ -18,7 +19,7 @@ from headrace.config.kerberos import KERBEROS_SERVICE
 from headrace.security.gssapi import GSSAPI, GssapiClient
 from headrace.security.jaas import KERBEROS_MODULE, JaasError, LoginModule, parse_jaas
 from headrace.security.kerberos_options import KerberosOptionsError, kerberos_options, service_name
-from headrace.security.login import LoginFailedError, LoginInterrupted
+from headrace.security.login import Errand, LoginFailedError, LoginInterrupted
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -101,15 +102,12 @@ class KerberosCredentials:
     failure: type[KerberosError] = field(repr=False)
     service: str
     mechanism: str = GSSAPI
-    may_wait: bool = True
-    waits: bool = False
 
-    def ready(self) -> KerberosCredentials:
-        """See AnyCredentials: tickets are asked for at the steps of a login."""
-        return self
+    def begin(self, _random: Random, host: str = "", /) -> Errand[GssapiClient]:
+        """A login begins, where a ticket is to be had."""
+        return Errand(partial(self._begun, host))
 
-    def begin(self, _random: Random, host: str = "", /) -> GssapiClient:
-        """A login begins. Raises LoginFailedError where no ticket is to be had."""
+    def _begun(self, host: str) -> GssapiClient:
         try:
             context = self.initiator.begin(self.service, host)
         except self.failure as error:

@@ -6,7 +6,6 @@ Both kinds of connection move it. Source: KIP-43, KIP-152 (SaslAuthenticate), KI
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from functools import partial
 from random import Random
 from typing import Any, Final, TypeVar
 
@@ -27,8 +26,12 @@ LATEST_SHARE: Final = 0.95
 
 Asked = tuple[Request, Any, int]
 """A request, the class of its response, and its version."""
-Login = Generator[Asked | Errand[Any], Any, int]
-"""Each request is sent its answer, and each errand what its work returned."""
+Login = Generator[Asked | Errand[Any] | int, Any, None]
+"""Each request is sent its answer, and each errand its outcome; last comes how long the session lives in ms, 0: without
+end. No request comes before what is to be fetched first: a broker gives a login some seconds, so whoever moves it
+connects then."""
+Begun = tuple[Login, Asked | int]
+"""A login, and what it asks first."""
 T = TypeVar("T")
 
 
@@ -36,30 +39,15 @@ class NotLoggedInError(ClientError):
     """The broker does not let this client in, or does not prove that it is the one that it should be."""
 
 
-def made_ready(credentials: AnyCredentials, peer: str) -> AnyCredentials:
-    """Credentials that wait for nobody. To be called where one may wait. Raises NotLoggedInError."""
-    try:
-        return credentials.ready()
-    except LoginFailedError as error:
-        raise NotLoggedInError(f"no login at {peer}: {error}") from None
-
-
 def log_in(credentials: AnyCredentials, host: str, peer: str, secret: Callable[[int], bytes]) -> Login:
-    """The requests of a login at a host, which `peer` names with its port. Returns how long the session lives in ms, 0:
-    without end.
+    """A login at a host, which `peer` names with its port. `secret` draws bytes that nobody can guess.
 
-    `secret` draws bytes that nobody can guess. Raises NotLoggedInError.
+    Raises NotLoggedInError.
     """
-    mechanism = credentials.mechanism
-    said: SaslHandshakeResponse = yield SaslHandshakeRequest(mechanism), SaslHandshakeResponse, HANDSHAKE_VERSION
-    if said.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
-        served = ", ".join(said.mechanisms) or "none"
-        raise NotLoggedInError(f"{peer} does not log clients in by {mechanism}; it serves {served}")
-    if said.error_code:
-        raise NotLoggedInError(str(BrokerError(said.error_code, f"the login at {peer}")))
     try:
-        login = yield from _done(credentials, partial(credentials.begin, secret, host))
-        token = yield from _done(credentials, login.first)
+        login = yield from _done(credentials.begin(secret, host))
+        yield from _shake_hands(credentials.mechanism, peer)
+        token = yield from _done(login.first())
     except LoginFailedError as error:
         raise NotLoggedInError(f"no login at {peer}: {error}") from None
     while True:
@@ -71,26 +59,37 @@ def log_in(credentials: AnyCredentials, host: str, peer: str, secret: Callable[[
         if answer.error_code:
             raise NotLoggedInError(f"{peer} refuses the login: {answer.error_message or 'it does not say why'}")
         try:
-            token = yield from _done(credentials, partial(login.respond, bytes(answer.auth_bytes)))
+            token = yield from _done(login.respond(bytes(answer.auth_bytes)))
         except LoginFailedError as error:
             raise NotLoggedInError(f"the login at {peer} failed: {error}") from None
         if login.is_done:
-            return answer.session_lifetime_ms
+            yield answer.session_lifetime_ms
+            return
 
 
-def _done(credentials: AnyCredentials, work: Callable[[], T]) -> Generator[Errand[Any], Any, T]:
-    """What `work` returns: at once, or by way of an errand where it may wait. Raises what it raises."""
-    if not credentials.may_wait:
-        return work()
-    found: T | LoginFailedError = yield Errand(partial(_caught, work))
+def _shake_hands(mechanism: str, peer: str) -> Login:
+    said: SaslHandshakeResponse = yield SaslHandshakeRequest(mechanism), SaslHandshakeResponse, HANDSHAKE_VERSION
+    if said.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+        served = ", ".join(said.mechanisms) or "none"
+        raise NotLoggedInError(f"{peer} does not log clients in by {mechanism}; it serves {served}")
+    if said.error_code:
+        raise NotLoggedInError(str(BrokerError(said.error_code, f"the login at {peer}")))
+
+
+def _done(step: T | Errand[T]) -> Generator[Errand[T], Any, T]:
+    """A step, by way of its errand where it has one. Raises LoginFailedError."""
+    if not isinstance(step, Errand):
+        return step
+    found: T | LoginFailedError = yield step
     if isinstance(found, LoginFailedError):
         raise found
     return found
 
 
-def _caught(work: Callable[[], T]) -> T | LoginFailedError:
+def outcome_of(errand: Errand[T]) -> T | LoginFailedError:
+    """What came of an errand, done here."""
     try:
-        return work()
+        return errand.work()
     except LoginFailedError as error:
         return error
 

@@ -1,47 +1,48 @@
-"""Credentials of a node for which a server has to be asked: one worker asks, for all connections that need them.
+"""Errands of logins on a node: one worker does each, for all connections that need what comes of it.
 
-It is a worker for errands, behind whom no disk waits. They are few: if each connection had one wait, an issuer that
-does not answer would hold all of them.
+Behind these workers no disk waits. They are few: if each connection had one wait, an issuer that does not answer would
+hold all of them.
 """
 
 from __future__ import annotations
 
 from asyncio import Future
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
+
+from headrace.client.login import outcome_of
+from headrace.security.login import Errand, LoginFailedError
 
 if TYPE_CHECKING:
     from headrace.env import Node
-    from headrace.security.credentials import AnyCredentials
 
-_waiting: WeakKeyDictionary[Node, dict[int, list[Future[Any]]]] = WeakKeyDictionary()
-"""Who waits, by the credentials. A node's are touched by its loop alone."""
+T = TypeVar("T")
+
+_waiting: WeakKeyDictionary[Node, dict[Errand[Any], list[Future[Any]]]] = WeakKeyDictionary()
+"""Who waits, by the errand. A node's are touched by its loop alone."""
 
 
-async def shared(node: Node, credentials: AnyCredentials) -> AnyCredentials:
-    """`credentials.ready()`, done on a worker of the node that may wait. Raises what it raises."""
+async def shared(node: Node, errand: Errand[T]) -> T | LoginFailedError:
+    """`outcome_of(errand)`, on a worker of the node that may wait."""
     waiting = _waiting.setdefault(node, {})
-    future: Future[AnyCredentials] = node.future()
-    others = waiting.get(id(credentials))
+    future: Future[T | LoginFailedError] = node.future()
+    others = waiting.get(errand)
     if others is not None:
         others.append(future)
     else:
-        waiting[id(credentials)] = [future]
-        node.errands.submit(credentials.ready, partial(_told, waiting, credentials))
+        waiting[errand] = [future]
+        node.errands.submit(partial(outcome_of, errand), partial(_told, waiting, errand))
     return await future
 
 
 def _told(
-    waiting: dict[int, list[Future[Any]]],
-    credentials: AnyCredentials,
-    ready: AnyCredentials | None,
-    error: BaseException | None,
+    waiting: dict[Errand[Any], list[Future[Any]]], errand: Errand[Any], outcome: Any, error: BaseException | None
 ) -> None:
-    for future in waiting.pop(id(credentials)):
+    for future in waiting.pop(errand):
         if future.done():
             continue  # who waited has gone
         if error is not None:
             future.set_exception(error)
         else:
-            future.set_result(ready)
+            future.set_result(outcome)

@@ -11,6 +11,7 @@ from typing import Protocol
 from headrace.metadata.scram_credentials import MECHANISMS, Random
 from headrace.security.gssapi import GSSAPI
 from headrace.security.jaas import parse_jaas
+from headrace.security.login import Errand
 from headrace.security.mechanisms import MODULE_OF
 from headrace.security.oauthbearer.server import OAUTHBEARER
 from headrace.security.plain import PLAIN, PlainClient
@@ -25,12 +26,13 @@ class ClientLogin(Protocol):
     """A client's side of one login."""
 
     is_done: bool
+    """After the last answer of the server."""
 
-    def first(self) -> bytes:
+    def first(self) -> bytes | Errand[bytes]:
         """What the client says first."""
         ...
 
-    def respond(self, token: bytes) -> bytes:
+    def respond(self, token: bytes) -> bytes | Errand[bytes]:
         """The answer to what the server said. Raises LoginFailedError."""
         ...
 
@@ -43,22 +45,8 @@ class AnyCredentials(Protocol):
         """As a server knows it: `SCRAM-SHA-256`."""
         ...
 
-    @property
-    def waits(self) -> bool:
-        """Whether a server has to be asked for what a login shows: to be done by `ready`, before it begins."""
-        ...
-
-    def ready(self) -> AnyCredentials:
-        """The same, once what a login shows is there. Raises LoginFailedError."""
-        ...
-
-    @property
-    def may_wait(self) -> bool:
-        """Whether each step of a login may ask a server elsewhere: not on a loop that others need."""
-        ...
-
-    def begin(self, random: Random, host: str = "", /) -> ClientLogin:
-        """A login begins at a host, named as it was connected to. Raises LoginFailedError where it cannot."""
+    def begin(self, random: Random, host: str = "", /) -> ClientLogin | Errand[ClientLogin]:
+        """A login begins at a host, named as it is connected to. Raises LoginFailedError where it cannot."""
         ...
 
 
@@ -71,16 +59,6 @@ class Credentials:
     password: str = field(repr=False)
     is_token: bool = False
     """The name is that of a delegation token."""
-    may_wait: bool = False
-
-    @property
-    def waits(self) -> bool:
-        """See AnyCredentials."""
-        return False
-
-    def ready(self) -> Credentials:
-        """See AnyCredentials."""
-        return self
 
     def begin(self, random: Random, _host: str = "", /) -> ClientLogin:
         """A login begins."""

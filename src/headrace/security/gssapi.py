@@ -174,18 +174,18 @@ class GssapiMechanism:
 
 
 class GssapiClient:
-    """A client's side of one login: `first`, then `respond` until it is done. Each may take a while."""
+    """A client's side of one login: `first`, then `respond` until it is done."""
 
     def __init__(self, context: Context) -> None:
         self.is_done = False
         self._context = context
         self._has_chosen = False
 
-    def first(self) -> bytes:
-        """What the client says first. Raises LoginFailedError."""
-        return self._context.step(b"")
+    def first(self) -> Errand[bytes]:
+        """What the client says first."""
+        return Errand(partial(self._context.step, b""))
 
-    def respond(self, token: bytes) -> bytes:
+    def respond(self, token: bytes) -> bytes | Errand[bytes]:
         """The answer to what the server said. Raises LoginFailedError."""
         context = self._context
         if self._has_chosen:
@@ -194,7 +194,7 @@ class GssapiClient:
             self.is_done = True
             return b""
         if not context.is_complete:
-            return context.step(token)
+            return Errand(partial(context.step, token))
         if not context.is_mutual:
             raise LoginFailedError("the server does not prove who it is")
         offer = context.unwrap(token)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 OTHER_AUTHZID: Final = "Authentication failed: Client requested an authorization id that is different from username"
 
@@ -42,11 +42,12 @@ LoginStep = Challenge | Proved
 
 
 @dataclass(frozen=True, slots=True)
-class Errand(Generic[T]):
-    """What a login needs before it goes on and what may take a while: a file, or a server elsewhere. Whoever moves the
-    login runs `work` on a worker, or where nobody else waits, and asks nothing else of the login meanwhile."""
+class Errand(Generic[T_co]):
+    """What a login of either side needs before it goes on and what may take a while: a file, or a server elsewhere.
+    Whoever moves the login runs `work` on a worker, or where nobody else waits, and asks nothing else of the login
+    meanwhile. Equal errands are one: who waits for it may share what comes of it."""
 
-    work: Callable[[], T]
+    work: Callable[[], T_co]
     """Raises LoginFailedError."""
 
 

@@ -26,7 +26,7 @@ from headrace.client.producer import Producer
 from headrace.client.security import security_of
 from headrace.config import ConfigError
 from headrace.security.gssapi import TOKEN_BYTES_MAX, GssapiClient
-from headrace.security.login import LoginFailedError
+from headrace.security.login import Errand, LoginFailedError
 from headrace.testing.running import TestBroker
 from headrace.testing.running import broker as running_broker
 from headrace.wire.errors import ErrorCode
@@ -105,19 +105,23 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
             yield found
 
 
+def done(step: bytes | Errand[bytes]) -> bytes:
+    return step.work() if isinstance(step, Errand) else step
+
+
 def offered(raw: Raw, client: GssapiClient) -> bytes:
     """Goes as far as the server's offer of layers, and returns it."""
     assert handshake(raw, "GSSAPI").error_code == 0
-    answer = token(raw, client.first())
+    answer = token(raw, done(client.first()))
     assert answer.error_code == 0, answer.error_message
-    empty = client.respond(answer.auth_bytes)
+    empty = done(client.respond(answer.auth_bytes))
     assert empty == b""
     return bytes(token(raw, empty).auth_bytes)
 
 
 def begin(raw: Raw, client: GssapiClient) -> bytes:
     """Goes as far as the choice of layers, which it returns unsent."""
-    return client.respond(offered(raw, client))
+    return done(client.respond(offered(raw, client)))
 
 
 def refused(place: Place, data: bytes) -> None:
@@ -171,9 +175,9 @@ def test_tokens_that_come_as_they_are(place: Place) -> None:
         def said(data: bytes) -> None:
             raw.socket.sendall(len(data).to_bytes(4, "big") + data)
 
-        said(client.first())
-        said(client.respond(raw.receive_frame()))
-        said(client.respond(raw.receive_frame()))
+        said(done(client.first()))
+        said(done(client.respond(raw.receive_frame())))
+        said(done(client.respond(raw.receive_frame())))
         assert raw.ask(MetadataRequest(topics=[]), 9).brokers
         assert "User:ann" in place.principals
 
@@ -188,7 +192,8 @@ def test_requests_behind_a_token_wait_for_the_worker(place: Place) -> None:
     with Raw(place.broker.port) as raw:
         assert handshake(raw, "GSSAPI").error_code == 0
         raw.socket.sendall(
-            raw.frame(SaslAuthenticateRequest(place.client().first()), 2) + raw.frame(MetadataRequest(topics=[]), 9)
+            raw.frame(SaslAuthenticateRequest(done(place.client().first())), 2)
+            + raw.frame(MetadataRequest(topics=[]), 9)
         )
         assert raw.receive(36, 2)[1].error_code == 0
         assert raw.is_closed()  # nobody has logged in yet
@@ -293,7 +298,7 @@ def test_tokens_after_the_login(place: Place) -> None:
 def test_the_proof_is_answered_by_nothing(place: Place) -> None:
     with Raw(place.broker.port) as raw:
         assert handshake(raw, "GSSAPI").error_code == 0
-        assert token(raw, place.client().first()).error_code == 0
+        assert token(raw, done(place.client().first())).error_code == 0
         assert token(raw, b"something").error_code == FAILED
 
 
@@ -301,7 +306,7 @@ def test_a_client_that_leaves_while_a_worker_looks_at_its_token(place: Place) ->
     for _ in range(20):
         with Raw(place.broker.port) as raw:
             assert handshake(raw, "GSSAPI").error_code == 0
-            raw.send(SaslAuthenticateRequest(place.client().first()), 2)
+            raw.send(SaslAuthenticateRequest(done(place.client().first())), 2)
     until = time.monotonic() + PATIENCE_S
     while place.broker.call(lambda inside: inside.server.logins._errands) and time.monotonic() < until:
         time.sleep(0.02)

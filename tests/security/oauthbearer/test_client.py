@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from headrace.security.login import Challenge, Identity, LoginFailedError, LoginRefused, Proved
+from headrace.security.login import Challenge, Errand, Identity, LoginFailedError, LoginRefused, Proved
 from headrace.security.oauthbearer.client import (
     BearerCredentials,
     OAuthBearerClient,
@@ -29,9 +29,20 @@ def server(options: dict[str, str] | None = None) -> OAuthBearerServer:
 
 def test_a_token_of_its_own_making() -> None:
     client = BearerCredentials(lambda: unsecured_token(SUB, NOW_MS)).begin(os.urandom)
+    assert isinstance(client, OAuthBearerClient)
     step = server().respond(client.first())
     assert isinstance(step, Proved) and step.identity == Identity("User:ann", (NOW_S + 3600) * 1000)
     assert step.token is not None and client.respond(step.token) == b"" and client.is_done
+
+
+def test_a_token_from_an_issuer_is_an_errand_that_connections_share() -> None:
+    credentials = BearerCredentials(lambda: unsecured_token(SUB, NOW_MS), waits=True)
+    errand = credentials.begin(os.urandom)
+    assert isinstance(errand, Errand) and {errand} == {credentials.begin(os.urandom)}
+    assert errand != BearerCredentials(credentials.token, waits=True).begin(os.urandom)
+    client = errand.work()
+    assert client.respond(b"") == b"" and client.is_done
+    assert client.respond(b"{}") == b"\x01" and not client.is_done
 
 
 def test_a_token_that_is_refused() -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from headrace.metadata.scram_credentials import Random
-from headrace.security.login import LoginFailedError
+from headrace.security.login import Errand, LoginFailedError
 
 from .messages import GOODBYE, MESSAGE_BYTES_MAX, SEPARATOR
 from .server import OAUTHBEARER
@@ -40,22 +40,20 @@ class BearerCredentials:
     """Raises LoginFailedError, one line without the token."""
     extensions: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     mechanism: str = OAUTHBEARER
-    may_wait: bool = False
     waits: bool = False
-    """See AnyCredentials: `token` asks a server."""
+    """`token` asks a server."""
 
-    def ready(self) -> BearerCredentials:
-        """See AnyCredentials."""
-        token = self.token()
-        return BearerCredentials(lambda: token, self.extensions)
-
-    def begin(self, _random: Random, _host: str = "", /) -> OAuthBearerClient:
+    def begin(self, _random: Random, _host: str = "", /) -> OAuthBearerClient | Errand[OAuthBearerClient]:
         """A login begins. Raises LoginFailedError where no token is to be had."""
+        return Errand(self._begun) if self.waits else self._begun()
+
+    def _begun(self) -> OAuthBearerClient:
         return OAuthBearerClient(self.token(), self.extensions)
 
 
 class OAuthBearerClient:
-    """A client's side of one login: `first` says all, and a refusal is answered with a goodbye."""
+    """A client's side of a login: `first` says all, and a refusal is answered with a goodbye. Several connections may
+    share it: no step depends on one before."""
 
     def __init__(self, token: str, extensions: tuple[tuple[str, str], ...] = ()) -> None:
         """Raises LoginFailedError for what cannot be a token."""
@@ -71,10 +69,8 @@ class OAuthBearerClient:
 
     def respond(self, token: bytes) -> bytes:
         """Takes the server's answer: empty where it takes the token; else it fails the login once it hears this."""
-        if token:
-            return GOODBYE
-        self.is_done = True
-        return b""
+        self.is_done = not token
+        return GOODBYE if token else b""
 
 
 def extensions_of(options: Mapping[str, str], prefix: str) -> tuple[tuple[str, str], ...]:
