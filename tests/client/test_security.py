@@ -91,7 +91,7 @@ def test_what_is_unlike_the_broker_is_said_in_one_line(place: Place) -> None:
     other = place.properties(
         ssl_truststore_type="PKCS12", ssl_truststore_location=str(stranger), ssl_truststore_password=PASSWORD
     )
-    assert "the broker's certificate is not believed" in line(security_of(other), UntrustedError)
+    assert "the certificate is not believed" in line(security_of(other), UntrustedError)
     assert "closed the connection" in line(PLAINTEXT, HungUpError)
 
 

@@ -148,3 +148,19 @@ def test_scratch_is_memory_to_write_to(size: int) -> None:
     part = room[: size // 2]
     del room
     assert bytes(part) == bytes([7]) * (size // 2)
+
+
+def test_what_is_written_atomically_goes_nowhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not through a link of somebody else's, and nothing of it stays where it fails: it may hold secrets."""
+    disk, path, other = PosixDisk(), tmp_path / "file", tmp_path / "other"
+    (tmp_path / "file.tmp").symlink_to(other)
+    disk.write_file_atomically(str(path), b"1")
+    assert path.read_bytes() == b"1" and not other.exists()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        disk.write_file_atomically(str(path), b"2")
+    assert path.read_bytes() == b"1" and [each.name for each in tmp_path.iterdir()] == ["file"]

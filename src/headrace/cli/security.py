@@ -10,12 +10,11 @@ import click
 from headrace.cli.failures import FAILED, USAGE, Failure
 from headrace.cli.options import json_option
 from headrace.cli.output import print_json
+from headrace.security.login import ANONYMOUS
 
 if TYPE_CHECKING:
     from headrace.config import BrokerConfig
     from headrace.config.broker import Endpoint
-
-ANONYMOUS = "User:ANONYMOUS"
 
 
 @click.group()

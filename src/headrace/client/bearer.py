@@ -21,8 +21,9 @@ from urllib.parse import SplitResult, unquote
 from headrace.client.token_endpoint import TokenEndpoint, grant_of
 from headrace.config import ConfigError
 from headrace.config.oauth import TOKEN_URL, split_url
-from headrace.security.jaas import OAUTHBEARER_MODULE, JaasError, parse_jaas
+from headrace.security.jaas import OAUTHBEARER_MODULE, JaasError
 from headrace.security.login import LoginFailedError
+from headrace.security.mechanisms import login_module
 from headrace.security.oauthbearer.client import (
     EXTENSION,
     UNSECURED_EXTENSION,
@@ -32,6 +33,7 @@ from headrace.security.oauthbearer.client import (
     unsecured_token,
 )
 from headrace.security.oauthbearer.messages import MESSAGE_BYTES_MAX
+from headrace.security.oauthbearer.server import OAUTHBEARER
 from headrace.security.oauthbearer.unsecured import UnsecuredOptionsError
 
 if TYPE_CHECKING:
@@ -68,7 +70,7 @@ def bearer_credentials(settings: Mapping[str, str], jaas: str | None, jaas_setti
     if url and variable:
         raise ConfigError(TOKEN_VARIABLE, variable, f"only one of it and {TOKEN_URL} can say where the token is")
     try:
-        module = None if jaas is None else _module(jaas)
+        module = None if jaas is None else login_module(OAUTHBEARER, jaas)
         if url and _parts(url).scheme != "file":
             grant = grant_of(settings, {} if module is None else module.options)
             return BearerCredentials(TokenEndpoint(grant).token, _extensions(module), waits=True)
@@ -87,13 +89,6 @@ def bearer_credentials(settings: Mapping[str, str], jaas: str | None, jaas_setti
         return BearerCredentials(make, extensions_of(module.options, UNSECURED_EXTENSION))
     except (JaasError, UnsecuredOptionsError) as error:
         raise ConfigError(jaas_setting, "(hidden)", str(error)) from None
-
-
-def _module(jaas: str) -> LoginModule:
-    module = parse_jaas(jaas)
-    if module.name != OAUTHBEARER_MODULE:
-        raise JaasError(f"the login module of OAUTHBEARER is {OAUTHBEARER_MODULE}")
-    return module
 
 
 def _extensions(module: LoginModule | None) -> tuple[tuple[str, str], ...]:

@@ -218,15 +218,19 @@ def _moved(login: Login, answer: Any = None) -> Asked | int:
 def _secured(connected: socket.socket, tls: Tls, host: str, peer: str) -> Link:
     import ssl
 
-    from headrace.client.tls_link import TlsLink, why_not
+    from headrace.client.tls_link import TlsLink
+    from headrace.env.tls import reason_of
 
     try:
         return TlsLink(connected, tls, host)
     except OSError as error:
         connected.close()
         if isinstance(error, ssl.SSLCertVerificationError):
-            raise UntrustedError(f"cannot connect to {peer}: {why_not(error)}") from error
-        raise UnreachableError(f"cannot connect to {peer}: {why_not(error)}") from error
+            raise UntrustedError(f"cannot connect to {peer}: {reason_of(error)}") from error
+        why = error.strerror or str(error)
+        if isinstance(error, ssl.SSLError):
+            why = f"the TLS handshake failed: {reason_of(error)}"
+        raise UnreachableError(f"cannot connect to {peer}: {why}") from error
 
 
 def move(connections: Iterable[Connection], timeout_s: float) -> None:

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from headrace.config import ConfigError
 from headrace.config.kerberos import KERBEROS_SERVICE
 from headrace.security.gssapi import GSSAPI, GssapiClient
-from headrace.security.jaas import KERBEROS_MODULE, JaasError, LoginModule, parse_jaas
+from headrace.security.jaas import KERBEROS_MODULE, JaasError, LoginModule
 from headrace.security.kerberos_options import KerberosOptionsError, kerberos_options, service_name
 from headrace.security.login import Errand, LoginFailedError, LoginInterrupted
+from headrace.security.mechanisms import login_module
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -135,12 +136,9 @@ def kerberos_module(jaas: str | None, jaas_setting: str) -> LoginModule:
     if not jaas:
         raise ConfigError(jaas_setting, "", f"{GSSAPI} needs {KERBEROS_MODULE} required ...; here")
     try:
-        module = parse_jaas(jaas)
+        return login_module(GSSAPI, jaas)
     except JaasError as error:
         raise ConfigError(jaas_setting, "(hidden)", str(error)) from None
-    if module.name != KERBEROS_MODULE:
-        raise ConfigError(jaas_setting, "(hidden)", f"the login module of {GSSAPI} is {KERBEROS_MODULE}")
-    return module
 
 
 def service_of(module: LoginModule, setting: str | None) -> str:

@@ -15,7 +15,7 @@ import stat
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
@@ -205,28 +205,16 @@ def _take(lock: IO[bytes], where: Path) -> None:
 
 
 def _write(profiles: Profiles, where: Path) -> None:
+    from headrace.env.posix import PosixDisk
+
     held = {name: dict(profiles.by_name[name].properties) for name in sorted(profiles.by_name)}
     document = {"version": VERSION, "in_use": profiles.in_use, "profiles": held}
     data = json.dumps(document, indent=2, ensure_ascii=False).encode(errors="surrogatepass") + b"\n"
     if len(data) > FILE_BYTES_MAX or len(held) > PROFILES_MAX:
         raise ProfileError(f"{where}: {PROFILES_MAX} profiles and {FILE_BYTES_MAX} bytes are the most that it can hold")
-    made = Path(f"{where}.{os.getpid()}.new")
     try:
-        with suppress(FileNotFoundError):
-            made.unlink()  # of a process of the same number, which died here
-        with open(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        made.replace(where)
-        folder = os.open(where.parent, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        PosixDisk().write_file_atomically(str(where), data)
     except OSError as error:
-        with suppress(OSError):
-            made.unlink()
         raise ProfileError(f"{where}: it cannot be written: {error.strerror}") from None
 
 

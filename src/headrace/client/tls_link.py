@@ -43,12 +43,3 @@ class TlsLink:
     def has_arrived(self) -> bool:
         """See Link."""
         return bool(self._socket.pending())
-
-
-def why_not(error: OSError) -> str:
-    """What keeps a TLS connection from being made, in one line."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the broker's certificate is not believed: {error.verify_message.strip()}"
-    if isinstance(error, ssl.SSLError):
-        return f"the TLS handshake failed: {(error.reason or str(error)).replace('_', ' ').lower()}"
-    return error.strerror or str(error)

@@ -17,6 +17,7 @@ import threading
 import time
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from headrace.env.clock import Clock
@@ -346,13 +347,20 @@ class PosixDisk:
     def write_file_atomically(self, path: str, data: bytes) -> None:
         """See Disk.write_file_atomically."""
         temporary = path + ".tmp"
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)  # of a process that died here, or a link that leads elsewhere
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
         try:
-            _write_all(descriptor, data)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        os.replace(temporary, path)
+            try:
+                _write_all(descriptor, data)
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            os.replace(temporary, path)
+        except OSError:
+            with suppress(OSError):
+                os.unlink(temporary)
+            raise
         self.sync_directory(os.path.dirname(path) or ".")
 
     def write_file(self, path: str, data: bytes) -> None:

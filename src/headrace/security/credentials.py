@@ -10,9 +10,8 @@ from typing import Protocol
 
 from headrace.metadata.scram_credentials import MECHANISMS, Random
 from headrace.security.gssapi import GSSAPI
-from headrace.security.jaas import parse_jaas
 from headrace.security.login import Errand
-from headrace.security.mechanisms import MODULE_OF
+from headrace.security.mechanisms import MODULE_OF, login_module
 from headrace.security.oauthbearer.server import OAUTHBEARER
 from headrace.security.plain import PLAIN, PlainClient
 from headrace.security.scram import ScramClient
@@ -76,9 +75,7 @@ def credentials_of(mechanism: str, jaas: str | None) -> Credentials:
         raise CredentialsError(
             f'{mechanism} needs {MODULE_OF[mechanism]} required username="..." password="..."; in sasl.jaas.config'
         )
-    module = parse_jaas(jaas)
-    if module.name != MODULE_OF[mechanism]:
-        raise CredentialsError(f"the login module of {mechanism} is {MODULE_OF[mechanism]}")
+    module = login_module(mechanism, jaas)
     name, password = module.options.get("username"), module.options.get("password")
     if not name or password is None:
         raise CredentialsError("the login module needs the options username and password")

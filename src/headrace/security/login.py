@@ -11,6 +11,8 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 T_co = TypeVar("T_co", covariant=True)
 
+ANONYMOUS: Final = "User:ANONYMOUS"
+"""Who has not logged in."""
 OTHER_AUTHZID: Final = "Authentication failed: Client requested an authorization id that is different from username"
 
 

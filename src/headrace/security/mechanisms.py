@@ -8,7 +8,15 @@ from typing import Final
 
 from headrace.metadata.scram_credentials import MECHANISMS, Random, ScramMechanism
 from headrace.security.gssapi import GSSAPI
-from headrace.security.jaas import KERBEROS_MODULE, OAUTHBEARER_MODULE, PLAIN_MODULE, SCRAM_MODULE
+from headrace.security.jaas import (
+    KERBEROS_MODULE,
+    OAUTHBEARER_MODULE,
+    PLAIN_MODULE,
+    SCRAM_MODULE,
+    JaasError,
+    LoginModule,
+    parse_jaas,
+)
 from headrace.security.login import ServerLogin
 from headrace.security.oauthbearer.server import OAUTHBEARER
 from headrace.security.plain import PLAIN, PlainServer, PlainUsers
@@ -21,6 +29,14 @@ MODULE_OF: Final[Mapping[str, str]] = {
     GSSAPI: KERBEROS_MODULE,
 }
 """The login module of each mechanism that is served."""
+
+
+def login_module(mechanism: str, line: str) -> LoginModule:
+    """The login module of a JAAS line for a mechanism. Raises JaasError, also for that of another."""
+    module = parse_jaas(line)
+    if module.name != MODULE_OF[mechanism]:
+        raise JaasError(f"the login module of {mechanism} is {MODULE_OF[mechanism]}")
+    return module
 
 
 @dataclass(frozen=True, slots=True)

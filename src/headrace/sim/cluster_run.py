@@ -29,6 +29,7 @@ from headrace.raft.machine import Raft
 from headrace.replicas.partition import Role
 from headrace.security.credentials import Credentials
 from headrace.security.jaas import PLAIN_MODULE
+from headrace.security.login import ANONYMOUS
 from headrace.sim.after_snapshots import PowerAfterSnapshots
 from headrace.sim.checkers.bounds import Bounds
 from headrace.sim.checkers.commits import Commits
@@ -115,7 +116,7 @@ NODES_PORT: Final = 9095
 """Where nodes speak TLS with one another."""
 GUARDED_SETTINGS: Final = {
     "authorizer.class.name": STANDARD_AUTHORIZER,
-    "super.users": "User:ANONYMOUS",
+    "super.users": ANONYMOUS,
     "inter.broker.listener.name": "PLAINTEXT",
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,STRANGERS:SASL_PLAINTEXT",
     "listener.name.strangers.sasl.enabled.mechanisms": "PLAIN",

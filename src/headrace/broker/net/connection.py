@@ -25,6 +25,7 @@ from headrace.broker.net.sending import OUTPUT_BYTES, Sending
 from headrace.env.network import WOULD_BLOCK, Stream
 from headrace.env.tls import TlsFailure
 from headrace.security.authorizer import AuthorizerNotReadyError
+from headrace.security.login import ANONYMOUS
 from headrace.wire.file_slice import FileSlice
 from headrace.wire.frame import decode_request_header, encode_response, encode_response_parts
 from headrace.wire.primitives import Buffer, DecodeError, Part
@@ -84,7 +85,7 @@ class Connection:
         self.listener = listener
         self.software_name = ""
         self.software_version = ""
-        self.principal = "User:ANONYMOUS"
+        self.principal = ANONYMOUS
         self.active = True
         self.idle_since = 0.0
         self.closed = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.security.authorizer import Authorizer, Operation, ResourceType
+from headrace.security.login import ANONYMOUS
 from headrace.wire.primitives import new
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class RequestContext:
         self,
         authorizer: Authorizer,
         *,
-        principal: str = "User:ANONYMOUS",
+        principal: str = ANONYMOUS,
         listener: str = "PLAINTEXT",
         client_id: str | None = None,
         client_host: str = "127.0.0.1",

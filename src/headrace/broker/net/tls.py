@@ -14,6 +14,7 @@ from headrace.config import ConfigError
 from headrace.config.tls import tls_of
 from headrace.env.posix_tls import TlsRules, suites_allow
 from headrace.env.tls import TlsFailure, TlsStream
+from headrace.security.login import ANONYMOUS
 
 if TYPE_CHECKING:
     import ssl
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from headrace.env.disk import Disk
     from headrace.security.principal_rules import PrincipalRules
 
-ANONYMOUS: Final = "User:ANONYMOUS"
 RULES: Final = "ssl.principal.mapping.rules"
 
 

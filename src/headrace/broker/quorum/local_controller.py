@@ -14,6 +14,7 @@ from headrace.controller.requests import Access, ControllerRequest
 from headrace.env import Entropy
 from headrace.metadata.image import ResourceType as Config
 from headrace.security.authorizer import CLUSTER_NAME, Authorizer, OpenAuthorizer, Operation, ResourceType
+from headrace.security.login import ANONYMOUS
 from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ _CONFIGS_OF = {
     Config.GROUP: (ResourceType.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
 }
 
-_NODE = Asker("User:ANONYMOUS", "")
+_NODE = Asker(ANONYMOUS, "")
 """Stands for this node beside an authorizer that allows everything."""
 
 

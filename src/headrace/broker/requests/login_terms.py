@@ -15,9 +15,9 @@ from headrace.config import ConfigError
 from headrace.metadata.delegation_tokens import credential_of_token, is_over
 from headrace.metadata.scram_credentials import MECHANISMS, ScramCredential, ScramMechanism, credential_in
 from headrace.security.gssapi import GSSAPI
-from headrace.security.jaas import JaasError, LoginModule, parse_jaas
+from headrace.security.jaas import JaasError, LoginModule
 from headrace.security.login import Identity, ServerMechanism
-from headrace.security.mechanisms import MODULE_OF, PlainMechanism, ScramServerMechanism
+from headrace.security.mechanisms import MODULE_OF, PlainMechanism, ScramServerMechanism, login_module
 from headrace.security.oauthbearer.server import OAUTHBEARER
 from headrace.security.plain import PLAIN, PlainUsers
 from headrace.security.scram import ScramUser
@@ -159,10 +159,6 @@ def _login_module(config: MechanismConfig, name: str) -> LoginModule | None:
     if line is None:
         return None
     try:
-        module = parse_jaas(line)
+        return login_module(name, line)
     except JaasError as error:
         raise ConfigError(f"{config.prefix}sasl.jaas.config", "(hidden)", str(error)) from error
-    if module.name != MODULE_OF[name]:
-        why = f"the login module of {name} is {MODULE_OF[name]}"
-        raise ConfigError(f"{config.prefix}sasl.jaas.config", "(hidden)", why)
-    return module

@@ -15,6 +15,7 @@ from headrace.broker.requests.forwarding import forward, is_token_authenticated
 from headrace.config.security_table import PLAINTEXT
 from headrace.controller.delegation_tokens import TokenChanged, TokenRules
 from headrace.controller.requests import ExpireToken, RenewToken
+from headrace.security.login import ANONYMOUS
 from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from headrace.wire.messages.k40_expire_delegation_token import ExpireDelegationTokenResponse
 
 Changed = TypeVar("Changed", "RenewDelegationTokenResponse", "ExpireDelegationTokenResponse")
-ANONYMOUS: Final = "User:ANONYMOUS"
 SECRET_KEY: Final = "delegation.token.secret.key"
 ERROR_MS: Final = -1
 """What stands for a time where a client may not ask; where the controller refuses something it is 0, as in Kafka."""
