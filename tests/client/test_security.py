@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import pickle
+import secrets
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from peers.certificates import PASSWORD, Authority, write_trust_pem, write_trust_pkcs12
@@ -19,6 +22,7 @@ from headrace.client.producer import Producer
 from headrace.client.security import PLAINTEXT, Security, security_of
 from headrace.config import ConfigError
 from headrace.env.posix_node import PosixNode
+from headrace.security.jaas import PLAIN_MODULE
 from headrace.testing.running import TestBroker
 from headrace.testing.running import broker as running_broker
 
@@ -187,3 +191,42 @@ def test_a_name_that_is_not_believed_ends_at_once_where_the_cluster_is_known(pla
 
 def test_other_properties_are_left_alone() -> None:
     assert security_of({"bootstrap.servers": "a:1", "client.id": "x"}) == PLAINTEXT
+
+
+def test_no_password_is_kept_for_the_next_connection(tmp_path: Path) -> None:
+    """Neither that of a store nor that of a login, once nobody uses them; the context is."""
+    turned = used(tmp_path)
+    gc.collect()
+    assert not any(turned in text[::-1] for text in held())
+
+
+def used(folder: Path) -> str:
+    """Makes a way twice, of a password that it returns from the last letter to the first."""
+    password = secrets.token_hex()
+    store = write_trust_pkcs12(folder / "t.p12", [Authority.new()], password)
+    given = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": f'{PLAIN_MODULE} required username="ann" password="{password}";',
+        "ssl.truststore.type": "PKCS12",
+        "ssl.truststore.location": str(store),
+        "ssl.truststore.password": password,
+    }
+    first, second = security_of(given).way(), security_of(given).way()
+    assert first == second and first.tls is not None and second.tls is not None
+    assert first.tls.context is second.tls.context
+    assert f"password='{password}'" not in repr(first) and any(password in text for text in held())
+    return password[::-1]
+
+
+def held() -> Iterator[str]:
+    """Every text of this process that an object holds."""
+    waiting: list[Any] = gc.get_objects()
+    seen = {id(waiting)}
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, str):
+            yield each
+        elif id(each) not in seen:
+            seen.add(id(each))
+            waiting.extend(gc.get_referents(each))

@@ -1,15 +1,14 @@
 """How a client protects its connections, by Kafka's client properties: `security.protocol`, `ssl.*` and `sasl.*`.
 
 A `Security` is a value that goes into other processes; what it opens (files, OpenSSL's context) is opened where a
-connection is made, once a process.
+connection is made, once a process. No password is kept for that.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -32,8 +31,10 @@ OAUTHBEARER: Final = "OAUTHBEARER"
 GSSAPI: Final = "GSSAPI"
 USUAL_MECHANISM: Final = GSSAPI
 PROTOCOL: Final = "security.protocol"
-CONTEXTS_MAX: Final = 64
-"""Different ways of TLS that a process remembers."""
+FETCHING: Final = (OAUTHBEARER, GSSAPI)
+"""Mechanisms whose credentials keep what others have given them: a token, a ticket."""
+WAYS_MAX: Final = 64
+"""Different ways that a process remembers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,18 @@ class Security:
 
     def way(self) -> Way:
         """What its connections are opened with. Raises ConfigError, one line, where stores cannot be used."""
-        return _opened(self) if self.is_encrypted or self.logs_in else PLAIN_WAY
+        if not self.is_encrypted and not self.logs_in:
+            return PLAIN_WAY
+        from hashlib import sha256
+
+        key = sha256(repr((self.protocol, self.settings)).encode(errors="surrogatepass")).digest()
+        kept = _kept.get(key)
+        if kept is None:
+            kept = _dear(self)
+            if len(_kept) >= WAYS_MAX:
+                _kept.pop(next(iter(_kept)), None)
+            _kept[key] = kept
+        return replace(kept, credentials=_credentials(self)) if self.logs_in and kept.credentials is None else kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +93,8 @@ class Way:
 
 PLAINTEXT: Final = Security()
 PLAIN_WAY: Final = Way()
+_kept: Final[dict[bytes, Way]] = {}
+"""By a hash of what they were made of: passwords of stores, and those that somebody logs in with, are not kept."""
 
 
 Protection = Security | Mapping[str, str] | str | os.PathLike[str]
@@ -163,12 +177,13 @@ def _tls_config(security: Security) -> TlsConfig:
     return tls_of(ListenerConfig("client", values, {}), "SSL")
 
 
-@lru_cache(maxsize=CONTEXTS_MAX)
-def _opened(security: Security) -> Way:
+def _dear(security: Security) -> Way:
+    """What is not to be made for each connection: a context, and credentials that fetch something."""
     tls = None
     if security.is_encrypted:
-        tls = opened(_tls_config(security), lambda path: Path(path).read_bytes(), "")
-    return Way(tls, _credentials(security) if security.logs_in else None)
+        tls = Tls(opened(_tls_config(security), lambda path: Path(path).read_bytes(), "").context)
+    fetches = security.logs_in and dict(security.settings).get(MECHANISM, USUAL_MECHANISM) in FETCHING
+    return Way(tls, _credentials(security) if fetches else None)
 
 
 def opened(config: TlsConfig, read: Read, prefix: str) -> Tls:
