@@ -22,6 +22,7 @@ from headrace.client.producer import Producer
 from headrace.client.security import PLAINTEXT, Security, security_of
 from headrace.config import ConfigError
 from headrace.env.posix_node import PosixNode
+from headrace.env.tls import TlsStream
 from headrace.security.jaas import PLAIN_MODULE
 from headrace.testing.running import TestBroker
 from headrace.testing.running import broker as running_broker
@@ -111,6 +112,24 @@ def test_a_name_that_the_certificate_does_not_hold(tmp_path: Path) -> None:
         unchecked = elsewhere.properties(ssl_endpoint_identification_algorithm="")
         with elsewhere.client(security_of(unchecked)) as client:
             client.refresh([])
+
+
+async def test_connections_of_one_loop_share_their_scratch(place: Place) -> None:
+    """It is 192 KB, and nothing of it is kept beyond a call."""
+    node = PosixNode(worker_threads=1)
+    owner = node.owner("test")
+    way = security_of(place.properties()).way()
+    links = [
+        await AsyncConnection.open(node, owner, "localhost", place.port, client_id="node", timeout_s=10, way=way)
+        for _ in range(3)
+    ]
+    assert len({id(link._stream._scratch) for link in links if isinstance(link._stream, TlsStream)}) == 1
+    asked = [link.ask_versions(timeout_s=10) for link in links for _ in range(20)]
+    assert all(each.api_keys for each in await asyncio.gather(*asked))
+    for link in links:
+        link.close()
+    owner.close()
+    await node.close()
 
 
 def test_a_node_connects_over_tls(place: Place) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.broker.net.tls import ListenerTls
 from headrace.broker.telemetry.monitor import Monitor
-from headrace.env.tls import Scratch, TlsStream
+from headrace.env.tls import TlsStream, scratch_of
 from headrace.env.turns import SlicedTurns
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _secured(node: Node, config: BrokerConfig) -> Callable[[Owner], Secured] | N
 
     def read(owner: Owner) -> Secured:
         tls = ListenerTls(METRICS_LISTENER, "SSL", config, node.disk)
-        scratch = Scratch()
+        scratch = scratch_of(node)
         turns = SlicedTurns(owner, node.clock.monotonic)
 
         def secured(stream: Stream) -> Stream:

@@ -317,14 +317,14 @@ async def _moved(node: Node, login: Login, answer: Any = None) -> Asked | int:
 
 def _secured(node: Node, owner: Owner, stream: Stream, tls: Tls, host: str) -> Stream:
     """TLS over a stream. Few such connections are made, so their handshakes need no turns."""
-    from headrace.env.tls import Scratch, TlsStream
+    from headrace.env.tls import TlsStream, scratch_of
     from headrace.env.turns import SlicedTurns
 
     return TlsStream(
         stream,
         tls.context,
         server_side=False,
-        scratch=Scratch(),
+        scratch=scratch_of(node),
         soon=owner.soon,
         turns=SlicedTurns(owner, node.clock.monotonic),
         server_hostname=tls.name_of(host),

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
 
 from headrace.env.network import NOT_IN_MEMORY, WOULD_BLOCK, Stream
 from headrace.env.turns import Turns
 from headrace.wire.file_slice import FileSlice
 from headrace.wire.primitives import Buffer
+
+if TYPE_CHECKING:
+    from headrace.env.node import Node
 
 RECORD_BYTES: Final = 16 * 1024
 """The most plain bytes in one record of TLS (RFC 8446)."""
@@ -59,6 +63,17 @@ class Scratch:
     def __init__(self) -> None:
         self.received = memoryview(bytearray(RECEIVE_BYTES))
         self.sliced = memoryview(bytearray(PIECE_BYTES))
+
+
+_scratches: Final[WeakKeyDictionary[Node, Scratch]] = WeakKeyDictionary()
+
+
+def scratch_of(node: Node) -> Scratch:
+    """That of a node's loop."""
+    found = _scratches.get(node)
+    if found is None:
+        found = _scratches[node] = Scratch()
+    return found
 
 
 class TlsStream:
@@ -456,4 +471,4 @@ def reason_of(error: ssl.SSLError) -> str:
     return (error.reason or error.strerror or str(error)).replace("_", " ").lower()
 
 
-__all__ = ["NOT_IN_MEMORY", "Scratch", "TlsFailure", "TlsStream"]
+__all__ = ["NOT_IN_MEMORY", "Scratch", "TlsFailure", "TlsStream", "scratch_of"]

@@ -19,7 +19,7 @@ from headrace.config import ConfigError
 from headrace.config.security_table import SASL_PROTOCOLS
 from headrace.config.tls import TLS_PROTOCOLS
 from headrace.env.network import Listener, Stream
-from headrace.env.tls import Scratch, TlsStream
+from headrace.env.tls import TlsStream, scratch_of
 from headrace.env.turns import SlicedTurns
 from headrace.wire.address import address_text
 from headrace.wire.apis import APIS, ApiKey
@@ -171,7 +171,6 @@ class Server:
         self._bad = metrics.counter("connections.closed_for_bad_input")
         self.strangers = SlicedTurns(self.owner, self.monotonic, self._strangers_share)
         self.handshakes = Handshakes(self.owner, self.monotonic, self._handshake_rate, self._handshake_patience_s)
-        self._tls_scratch: Scratch | None = None
         self._stores_of: BrokerConfig | None = None
         self._per_host: dict[str, int] = {}
         self.admission = Admission(node, self.owner, config, self.listeners, self._give_way)
@@ -317,13 +316,11 @@ class Server:
         tls = listener.tls
         if tls is None:
             return self._made(stream, listener)
-        if self._tls_scratch is None:
-            self._tls_scratch = Scratch()
         secured = TlsStream(
             stream,
             tls.context,
             server_side=True,
-            scratch=self._tls_scratch,
+            scratch=scratch_of(self._node),
             soon=self.owner.soon,
             turns=self.strangers,
         )
