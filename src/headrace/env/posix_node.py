@@ -19,8 +19,8 @@ WORKER_THREADS: Final = 4
 """Threads for what may block: cold reads, checkpoints, recovery."""
 SYNC_THREADS: Final = 4
 """Threads for the syncs that acknowledgements wait for."""
-ERRAND_THREADS: Final = 2
-"""Threads for what waits for other machines: logins whose tickets a KDC gives out, or whose tokens an issuer does."""
+ERRAND_THREADS: Final = 4
+"""Threads for what waits for other machines: logins by tickets of a KDC, or by tokens that an issuer gives out."""
 
 DEFECT_TRACEBACKS_MAX: Final = 100
 """Defects that are logged with their traceback; those after them, which are the same ones, with a line."""

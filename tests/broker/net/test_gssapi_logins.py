@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import subprocess
@@ -18,6 +19,7 @@ from broker.raw import Raw, create_topic
 from broker.sasl import FIXED_TEXT, handshake, open_port, token
 from peers import gssapi_package
 from peers.kerberos import SKEW_S, Realm, realm
+from peers.waiting import until
 
 from headrace.client.cluster import Client
 from headrace.client.kerberos import LoginContext, library
@@ -210,7 +212,7 @@ def test_the_loop_does_not_wait_for_the_library(place: Place, monkeypatch: pytes
     monkeypatch.setattr(LoginContext, "step", step)
     with Raw(place.broker.port) as raw:
         token(raw, begin(raw, place.client()))
-    assert any(name.startswith("headrace_") for name in threads)
+    assert any(name.startswith("headrace-errand") for name in threads)
     assert "headrace-broker" not in threads
 
 
@@ -302,14 +304,39 @@ def test_the_proof_is_answered_by_nothing(place: Place) -> None:
         assert token(raw, b"something").error_code == FAILED
 
 
+def test_a_login_that_takes_its_time_holds_up_no_disk(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library that asks slow servers for a name: more logins than there are workers wait for it."""
+    tokens = [done(place.client().first()) for _ in range(8)]
+    began, let, read = threading.Event(), threading.Event(), threading.Event()
+    step = LoginContext.step
+
+    def slow(context: LoginContext, token: bytes) -> bytes:
+        began.set()
+        assert let.wait(PATIENCE_S)
+        return step(context, token)
+
+    monkeypatch.setattr(LoginContext, "step", slow)
+    with contextlib.ExitStack() as stack:
+        stack.callback(let.set)
+        raws = [stack.enter_context(Raw(place.broker.port)) for _ in tokens]
+        for raw, first in zip(raws, tokens, strict=True):
+            assert handshake(raw, "GSSAPI").error_code == 0
+            raw.send(SaslAuthenticateRequest(first), 2)
+        assert began.wait(PATIENCE_S)
+        until(lambda: place.broker.call(lambda inside: inside.server.logins._errands) == len(tokens), "all wait")
+        place.broker.call(lambda inside: inside.node.workers.submit(read.set, lambda _result, _error: None))
+        assert read.wait(5)
+        let.set()
+        for raw in raws:
+            assert raw.receive(36, 2)[1].error_code == 0
+
+
 def test_a_client_that_leaves_while_a_worker_looks_at_its_token(place: Place) -> None:
     for _ in range(20):
         with Raw(place.broker.port) as raw:
             assert handshake(raw, "GSSAPI").error_code == 0
             raw.send(SaslAuthenticateRequest(done(place.client().first())), 2)
-    until = time.monotonic() + PATIENCE_S
-    while place.broker.call(lambda inside: inside.server.logins._errands) and time.monotonic() < until:
-        time.sleep(0.02)
+    until(lambda: not place.broker.call(lambda inside: inside.server.logins._errands), "no login waits")
     assert place.broker.call(lambda inside: (inside.server.logins._errands, inside.node.defects.count)) == (0, 0)
 
 
@@ -335,8 +362,8 @@ def test_a_client_hears_why_in_one_line(place: Place, tmp_path: Path) -> None:
 @pytest.mark.soak
 def test_tickets_are_renewed_before_their_end(place: Place) -> None:
     keytab = place.realm.keytab("short", "-maxlife", "4sec")
-    until = time.monotonic() + 4 + SKEW_S + 2
-    while time.monotonic() < until:
+    ends = time.monotonic() + 4 + SKEW_S + 2
+    while time.monotonic() < ends:
         with Raw(place.broker.port) as raw:
             assert token(raw, begin(raw, place.client("short", keytab))).error_code == 0
         time.sleep(0.5)

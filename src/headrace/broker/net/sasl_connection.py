@@ -233,7 +233,8 @@ class SaslConnection(Connection):
         return self._run(answer.errand, response_of)
 
     def _run(self, errand: Errand[LoginStep], response_of: Callable[[SaslAnswer], Any]) -> Pending[Any]:
-        """Goes on when a worker is done. Meanwhile nothing else of this client is looked at."""
+        """Goes on when a worker is done, behind whom no disk waits: a KDC or a name server may take its time. Meanwhile
+        nothing else of this client is looked at."""
         logins = self._logins
         if not logins.begin_errand():
             raise CloseConnectionError("too many logins wait for a worker")
@@ -259,7 +260,7 @@ class SaslConnection(Connection):
                 pending.resolve(result)
                 self.unblock(Blocked.LOGIN)
 
-        self.server.workers.submit(errand.work, done)
+        self.server.errands.submit(errand.work, done)
         return pending
 
     def settle(self, answer: SaslAnswer, response: Any) -> Any:

@@ -130,6 +130,7 @@ class Server:
         self.pace = pace
         self.request_errors = request_errors
         self.workers = node.workers
+        self.errands = node.errands
         self.owner = node.owner("server")
         self._log = node.logger("net")
         self.monotonic = node.clock.monotonic
