@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -11,6 +12,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from broker.telemetry.pages import get
@@ -21,9 +23,11 @@ from testing.acknowledged import PARTITIONS, TOPIC, Load, until
 
 from headrace.cli import main
 from headrace.cli.failures import Failure
+from headrace.cli.serve import several
 from headrace.cli.serve.folder import HeldPorts, Layout, hold_metrics_ports
 from headrace.cli.serve.restarts import Restarts
 from headrace.config import load_properties_file
+from headrace.env.posix import PosixDisk
 
 
 def test_three_nodes_under_load_outlive_the_kill_of_one_and_of_two(tmp_path: Path) -> None:
@@ -142,6 +146,28 @@ def test_a_node_that_cannot_start_is_not_started_again(tmp_path: Path) -> None:
     line = refused("--data", str(tmp_path), "--brokers", "3")
     assert line.startswith("headrace: node 2 cannot start: ")
     assert time.monotonic() - began < 30
+
+
+def test_nobody_comes_in_while_a_refused_start_removes_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither another process nor another one of this one: it would lose what it writes there."""
+    folder, real, locks = tmp_path / "new", shutil.rmtree, list[object]()
+    look = f"from headrace.env.posix import PosixDisk; print(PosixDisk().lock({str(folder / '.lock')!r}))"
+
+    def rmtree(path: Path, **how: Any) -> None:
+        locks.append(PosixDisk().lock(str(folder / ".lock")))
+        locks.append(subprocess.run([sys.executable, "-c", look], check=True, capture_output=True, text=True).stdout)
+        real(path, **how)
+
+    def unable(*_: object) -> bool:
+        raise OSError(28, "No space left on device", str(folder))
+
+    monkeypatch.setattr(shutil, "rmtree", rmtree)
+    monkeypatch.setattr(several, "format_nodes", unable)
+    done = CliRunner().invoke(main, ["serve", "--brokers", "1", "--data", str(folder), "--listen", "127.0.0.1:0"])
+    assert done.exit_code == 1 and done.stderr.endswith(f"headrace: {folder}: No space left on device\n")
+    assert locks and set(locks) == {None, "None\n"} and not folder.exists()
 
 
 def test_a_port_that_is_taken_leaves_nothing(tmp_path: Path) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +82,25 @@ def test_locks(disk_and_root: tuple[Any, str]) -> None:
     again = disk.lock(f"{root}/.lock")
     assert again is not None
     again.release()
+
+
+def test_a_lock_file_that_goes_meanwhile_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever held it removed it just now: the next one must not come in by another file."""
+    path, real = tmp_path / ".lock", fcntl.lockf
+    gone = [False]
+
+    def lockf(descriptor: int, how: int) -> None:
+        real(descriptor, how)
+        if not gone[0]:
+            gone[0] = True
+            path.unlink()
+
+    monkeypatch.setattr(fcntl, "lockf", lockf)
+    held = PosixDisk().lock(str(path))
+    assert held is not None and path.exists()
+    look = f"from headrace.env.posix import PosixDisk; print(PosixDisk().lock({str(path)!r}))"
+    assert subprocess.run([sys.executable, "-c", look], check=True, capture_output=True, text=True).stdout == "None\n"
+    held.release()
 
 
 def test_a_short_write_is_finished_or_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import socket
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from headrace.env import DiskLock
     from headrace.wire.messages.metadata_records import UserScramCredentialRecord
 
+LOCK_FILE: Final = ".lock"
 CLUSTER_FILE: Final = "cluster.properties"
 NODE_FILE: Final = "server.properties"
 MORE_PORTS: Final = "ports."
@@ -74,12 +76,26 @@ def lock_folder(folder: Path) -> DiskLock:
         raise Failure(f"{folder} has a comma in its name, which divides directories in a server.properties")
     try:
         folder.mkdir(0o700, parents=True, exist_ok=True)
-        lock = PosixDisk().lock(str(folder / ".lock"))
+        lock = PosixDisk().lock(str(folder / LOCK_FILE))
     except OSError as error:
         raise Failure(f"{error.filename or folder}: {error.strerror}") from error
     if lock is None:
         raise Failure(f"{folder} is in use: another `headrace serve --brokers` or broker runs there")
     return lock
+
+
+def remove_folder(folder: Path) -> None:
+    """Removes a folder whose lock is held, the lock's file last: nobody else comes in before all is gone."""
+    import shutil
+
+    with suppress(OSError):
+        for each in folder.iterdir():
+            if each.is_dir():
+                shutil.rmtree(each)
+            elif each.name != LOCK_FILE:
+                each.unlink()
+        (folder / LOCK_FILE).unlink()
+        folder.rmdir()
 
 
 def read_layout(folder: Path, brokers: int) -> Layout | None:

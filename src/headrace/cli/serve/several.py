@@ -11,6 +11,7 @@ import click
 from headrace.cli.failures import Failure
 from headrace.cli.output import print_table
 from headrace.cli.serve.folder import (
+    LOCK_FILE,
     METRICS,
     HeldPorts,
     Layout,
@@ -21,6 +22,7 @@ from headrace.cli.serve.folder import (
     new_cluster_id,
     node_directory,
     read_layout,
+    remove_folder,
     write_layout,
     write_node_files,
 )
@@ -29,7 +31,6 @@ from headrace.cli.serve.supervisor import supervise
 
 if TYPE_CHECKING:
     from headrace.cli.serve.listeners import Plan
-    from headrace.env import DiskLock
 
 
 def serve_several(
@@ -51,15 +52,16 @@ def serve_several(
         plan = plan_nodes(given, controller_port, brokers)
     except ConfigError as error:
         raise Failure(str(error)) from error
-    is_fresh = not folder.exists()
+    was_there = folder.exists()
     held = HeldPorts()
     lock = lock_folder(folder)
     try:
+        is_fresh = not was_there and [each.name for each in folder.iterdir()] == [LOCK_FILE]
         try:
             layout, files = _prepare(brokers, folder, plan, add_scram, held)
         except Failure:
             if is_fresh:
-                _remove(folder, lock)
+                remove_folder(folder)  # a refused start leaves nothing behind in a folder that was not there
             raise
         why = supervise(files, options, lambda processes: _tell(folder, plan, layout, processes))
         if why is not None:
@@ -100,14 +102,6 @@ def _prepare(
             "headrace: the cluster has its users: --add-scram is for its first start; see `headrace user`", err=True
         )
     return layout, files
-
-
-def _remove(folder: Path, lock: DiskLock) -> None:
-    """A refused start leaves nothing behind in a folder that was not there."""
-    import shutil
-
-    lock.release()
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _tell(folder: Path, plan: Plan, layout: Layout, processes: Sequence[int]) -> None:
