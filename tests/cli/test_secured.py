@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,8 @@ from cli.commanding import Run, command, one_line
 from peers.certificates import Authority, write_trust_pem
 from peers.secured import Secured
 
+from headrace.cli.failures import failure_of
+from headrace.client.login import NotLoggedInError
 from headrace.testing.running import broker as running_broker
 
 
@@ -51,7 +54,23 @@ def test_a_mechanism_that_is_not_offered_names_those_that_are(tmp_path: Path) ->
     with running_broker(made.settings) as made.broker:
         config = made.file(made.properties("root", "x", "SCRAM-SHA-256"))
         line = one_line(command("topic", "list", "-b", made.bootstrap(), "--command-config", config, code=1))
-    assert "does not log clients in by SCRAM-SHA-256; it serves PLAIN" in line
+    assert "does not log clients in by SCRAM-SHA-256; it serves PLAIN; sasl.mechanism says" in line
+
+
+def test_the_hint_is_of_the_mechanism(tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=OAUTHBEARER\nsasl.oauthbearer.token.variable=NOBODYS_TOKEN\n"
+    )
+    line = one_line(command("topic", "list", "-b", "127.0.0.1:1", "--command-config", str(path), code=1))
+    assert "NOBODYS_TOKEN holds no token; check the token: sasl.oauthbearer.token" in line
+    for mechanism, words in (
+        ("GSSAPI", "check the keytab or the tickets"),
+        ("SCRAM-SHA-512", "check the user and the password"),
+    ):
+        error = pickle.loads(pickle.dumps(NotLoggedInError("no login at x:1", mechanism)))
+        failure = failure_of(error)
+        assert failure is not None and failure.message.startswith(f"no login at x:1; {words}")
 
 
 def test_a_certificate_that_is_not_believed_is_one_line_with_a_hint_and_at_once(secured: Secured) -> None:

@@ -53,8 +53,15 @@ HINTS = {
     "SECURITY_DISABLED": "no authorizer decides there; see authorizer.class.name",
 }
 
-LOGIN_HINT = "check the user and the password in sasl.jaas.config (--command-config, --profile or a variable)"
-TRUST_HINT = "ssl.truststore.location says whom to believe (--command-config, --profile or a variable)"
+WHERE = "(--command-config, --profile or a variable)"
+LOGIN_HINT = "check the user and the password in sasl.jaas.config"
+LOGIN_HINTS = {
+    "": "sasl.mechanism says how to log in",
+    "GSSAPI": "check the keytab or the tickets that sasl.jaas.config names, and sasl.kerberos.service.name",
+    "OAUTHBEARER": "check the token: sasl.oauthbearer.token.* and sasl.jaas.config say where it comes from",
+}
+"""By the mechanism; others have users and passwords."""
+TRUST_HINT = f"ssl.truststore.location says whom to believe {WHERE}"
 HANG_UP_HINT = "a broker that wants TLS or a login hangs up like that: see --command-config and --profile"
 
 NOT_FOUND_CODES = {
@@ -107,7 +114,7 @@ def failure_of(error: Exception) -> Failure | None:
         hint = HINTS.get(name)
         return Failure(f"{error}; {hint}" if hint else str(error), NOT_FOUND if name in NOT_FOUND_CODES else FAILED)
     if isinstance(error, NotLoggedInError):
-        return Failure(f"{error}; {LOGIN_HINT}")
+        return Failure(f"{error}; {LOGIN_HINTS.get(error.mechanism, LOGIN_HINT)} {WHERE}")
     if isinstance(error, UntrustedError):
         return Failure(f"{error}; {TRUST_HINT}")
     if isinstance(error, (HungUpError, ConnectionLostError)):

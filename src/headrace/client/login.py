@@ -36,7 +36,14 @@ T = TypeVar("T")
 
 
 class NotLoggedInError(ClientError):
-    """The broker does not let this client in, or does not prove that it is the one that it should be."""
+    """The broker does not let this client in, or does not prove that it is the one that it should be.
+
+    `mechanism` is what the login went by; empty where the broker does not serve it.
+    """
+
+    def __init__(self, why: str, mechanism: str = "") -> None:
+        self.mechanism = mechanism
+        super().__init__(why)
 
 
 def log_in(credentials: AnyCredentials, host: str, peer: str, secret: Callable[[int], bytes]) -> Login:
@@ -44,12 +51,13 @@ def log_in(credentials: AnyCredentials, host: str, peer: str, secret: Callable[[
 
     Raises NotLoggedInError.
     """
+    mechanism = credentials.mechanism
     try:
         login = yield from _done(credentials.begin(secret, host))
-        yield from _shake_hands(credentials.mechanism, peer)
+        yield from _shake_hands(mechanism, peer)
         token = yield from _done(login.first())
     except LoginFailedError as error:
-        raise NotLoggedInError(f"no login at {peer}: {error}") from None
+        raise NotLoggedInError(f"no login at {peer}: {error}", mechanism) from None
     while True:
         answer: SaslAuthenticateResponse = yield (
             SaslAuthenticateRequest(token),
@@ -57,11 +65,12 @@ def log_in(credentials: AnyCredentials, host: str, peer: str, secret: Callable[[
             AUTHENTICATE_VERSION,
         )
         if answer.error_code:
-            raise NotLoggedInError(f"{peer} refuses the login: {answer.error_message or 'it does not say why'}")
+            why = answer.error_message or "it does not say why"
+            raise NotLoggedInError(f"{peer} refuses the login: {why}", mechanism)
         try:
             token = yield from _done(login.respond(bytes(answer.auth_bytes)))
         except LoginFailedError as error:
-            raise NotLoggedInError(f"the login at {peer} failed: {error}") from None
+            raise NotLoggedInError(f"the login at {peer} failed: {error}", mechanism) from None
         if login.is_done:
             yield answer.session_lifetime_ms
             return
@@ -73,7 +82,7 @@ def _shake_hands(mechanism: str, peer: str) -> Login:
         served = ", ".join(said.mechanisms) or "none"
         raise NotLoggedInError(f"{peer} does not log clients in by {mechanism}; it serves {served}")
     if said.error_code:
-        raise NotLoggedInError(str(BrokerError(said.error_code, f"the login at {peer}")))
+        raise NotLoggedInError(str(BrokerError(said.error_code, f"the login at {peer}")), mechanism)
 
 
 def _done(step: T | Errand[T]) -> Generator[Errand[T], Any, T]:
