@@ -31,6 +31,8 @@ KEY_STORE: Final = "ssl.keystore.location"
 TRUST_STORE: Final = "ssl.truststore.location"
 TRIALS_MAX: Final = 4
 """Trials that went well and are remembered: a node has two listeners of its own."""
+CONTEXTS_MAX: Final = 16
+"""Contexts of a kind that are remembered: those in use, and those of the stores that come next."""
 
 
 class _TrialError(Exception):
@@ -48,30 +50,43 @@ class Stores(NamedTuple):
     def server(self) -> ssl.SSLContext:
         """What connections are accepted with. Raises ConfigError."""
         try:
-            return server_context(self._material, self._rules, self.config.client_auth)
+            return _server_context(self)
         except TlsMaterialError as error:
             raise self._error(error) from None
 
     def client(self, *, checks_name: bool) -> ssl.SSLContext:
         """What connections are made with. Raises ConfigError."""
         try:
-            return client_context(self._material, self._rules, checks_name=checks_name)
+            return _client_context(self, checks_name)
         except TlsMaterialError as error:
             raise self._error(error) from None
 
     @property
-    def _material(self) -> TlsMaterial:
+    def material(self) -> TlsMaterial:
+        """What OpenSSL is given of them."""
         trusted = None if self.trusted is None else self.trusted.certificates
         if self.key is None:
             return TlsMaterial(trusted=trusted)
         return TlsMaterial(self.key.private_key_pem, self.key.chain, trusted)
 
     @property
-    def _rules(self) -> TlsRules:
+    def rules(self) -> TlsRules:
+        """What may be spoken."""
         return TlsRules(self.config.versions, self.config.cipher_suites)
 
     def _error(self, error: TlsMaterialError) -> ConfigError:
         return ConfigError(self.prefix + KEY_STORE, self.config.key_store.location, str(error))
+
+
+@lru_cache(maxsize=CONTEXTS_MAX)
+def _server_context(stores: Stores) -> ssl.SSLContext:
+    """It costs a ms, and a new store is tried, and then taken, at one place after the other."""
+    return server_context(stores.material, stores.rules, stores.config.client_auth)
+
+
+@lru_cache(maxsize=CONTEXTS_MAX)
+def _client_context(stores: Stores, checks_name: bool) -> ssl.SSLContext:
+    return client_context(stores.material, stores.rules, checks_name=checks_name)
 
 
 def open_stores(config: TlsConfig, read: Read, prefix: str) -> Stores:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from peers.certificates import EXPIRED, SERVER_NAMES, Authority, Identity, named, write_trust_pem
@@ -14,6 +16,7 @@ import headrace.client.stores as stores_module
 from headrace.client.admin import Resource, alter_configs
 from headrace.client.errors import BrokerError
 from headrace.client.stores import KEY_STORE, Stores
+from headrace.security.stores import pem
 from headrace.testing.running import TestBroker
 from headrace.testing.running import broker as running_broker
 from headrace.wire.errors import ErrorCode
@@ -78,6 +81,14 @@ class Node:
         )
 
 
+def counted(made: Counter[str], what: str, do: Callable[..., Any]) -> Callable[..., Any]:
+    def counting(*arguments: Any, **named_ones: Any) -> Any:
+        made[what] += 1
+        return do(*arguments, **named_ones)
+
+    return counting
+
+
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[Node]:
     made = Node(tmp_path)
@@ -105,6 +116,29 @@ def test_a_refusal_holds_for_once(node: Node, monkeypatch: pytest.MonkeyPatch) -
         patched.setattr(stores_module, "handshake_failure", lambda *_: "certificate is not yet valid")
         node.refuses(KEYS, mine, "certificate is not yet valid")
     node.set(**{KEYS: mine})
+
+
+def test_a_store_is_opened_once_and_its_contexts_are_made_once(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is tried, taken by the listener and taken for the node's own connections: the event loop waits for all of it.
+    A side that connects is made twice, as names are checked in earnest alone."""
+    made: Counter[str] = Counter()
+    for where, what in (
+        (pem, "keystore"),
+        (pem, "truststore"),
+        (stores_module, "server_context"),
+        (stores_module, "client_context"),
+        (stores_module, "handshake_failure"),
+    ):
+        monkeypatch.setattr(where, what, counted(made, what, getattr(where, what)))
+    node.set(**{KEYS: node.keys(node.old.server())})
+    of_the_old = {"client_context": 1}
+    assert made == Counter(keystore=1, server_context=1, client_context=2, handshake_failure=2) + Counter(of_the_old)
+    made.clear()
+    node.set(**{KEYS: node.keys(node.old.server())})
+    assert made == Counter(keystore=1, server_context=1, client_context=2, handshake_failure=2)
+    made.clear()
+    node.set(**{"log.cleaner.threads": "2"})
+    assert not made
 
 
 def test_another_authority_comes_in_three_steps(node: Node) -> None:

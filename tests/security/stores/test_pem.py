@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import base64
+import datetime as dt
+from math import gcd, lcm
+
 import pytest
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import dsa, ed25519
-from peers.certificates import Authority, Identity, der_of, pem_of, trust_pem
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import dsa, ed25519, rsa
+from peers.certificates import Authority, Identity, der_of, named, pem_of, trust_pem
 from security.kafka_names import ask, word
 
 from headrace.security.stores.entries import CHAIN_MAX, StoreError
 from headrace.security.stores.store import load_keystore, load_truststore
 
-from .made import KEY_PASSWORD, authority, chain_of, server
+from .made import KEY_PASSWORD, authority, chain_of, key_der, server
 
 
 def opened(pem: str, key_password: str | None = None, chain: str | None = None) -> tuple[bytes, ...]:
@@ -68,6 +73,47 @@ def test_an_encrypted_key_takes_its_password() -> None:
 def test_keys_of_rsa_and_of_edwards_curves() -> None:
     for one in (authority().server(kind="rsa"), authority().issue(authority().root.subject)):
         assert load_keystore("PEM", one.pem().encode(), None, None).chain == chain_of(one)
+
+
+def test_a_key_of_rsa_whose_numbers_are_no_key() -> None:
+    """They are not looked through for primes, which takes tens of ms: what does not work is refused all the same."""
+    one = authority().server(kind="rsa")
+    assert isinstance(one.key, rsa.RSAPrivateKey)
+    held = one.key.private_numbers()
+    p, q, e = held.p, held.q, held.public_numbers.e
+    for number in (held.d, p, q, held.dmp1, held.dmq1, held.iqmp):
+        refused(with_another(one, number) + one.chain_pem(), "damaged")
+    composite = next(p * n for n in range(3, 99, 2) if gcd(p * n, q) == 1 and gcd(e, p * n - 1) == 1)
+    d = pow(e, -1, lcm(composite - 1, q - 1))
+    public_numbers = rsa.RSAPublicNumbers(e, composite * q)
+    parts = d % (composite - 1), d % (q - 1), pow(q, -1, composite)
+    unsound = rsa.RSAPrivateNumbers(composite, q, d, *parts, public_numbers)
+    broken = Identity(key := unsound.private_key(unsafe_skip_rsa_key_validation=True), certificate_of(key.public_key()))
+    refused(broken.pem(), "does not belong to the first certificate")
+
+
+def with_another(one: Identity, number: int) -> str:
+    """The key of RSA with a number that is 2 more, or less where that is longer."""
+    size = (number.bit_length() + 7) // 8
+    other = number + 2 if (number + 2).bit_length() == number.bit_length() else number - 2
+    changed = key_der(one).replace(number.to_bytes(size, "big"), other.to_bytes(size, "big"))
+    return "-----BEGIN PRIVATE KEY-----\n" + base64.encodebytes(changed).decode() + "-----END PRIVATE KEY-----\n"
+
+
+def certificate_of(public: rsa.RSAPublicKey) -> x509.Certificate:
+    """A certificate of an authority for any public key."""
+    now = dt.datetime.now(dt.UTC)
+    above = authority()
+    return (
+        x509.CertificateBuilder()
+        .subject_name(named("localhost"))
+        .issuer_name(above.root.subject)
+        .public_key(public)
+        .serial_number(1)
+        .not_valid_before(now)
+        .not_valid_after(now + dt.timedelta(days=1))
+        .sign(above.own.key, hashes.SHA256())
+    )
 
 
 def test_a_key_in_pkcs1_or_sec1_is_told_how_to_be_converted() -> None:

@@ -21,6 +21,7 @@ CHAIN_MAX: Final = 32
 ITERATIONS_MAX: Final = 5_000_000
 """The most rounds of key derivation that a store may ask for, as in Java: some seconds of work."""
 
+_SIGNED: Final = b"headrace"
 _NEEDED: Final = "TLS needs the package cryptography: install headrace[security]"
 
 
@@ -123,12 +124,43 @@ def _check_links(chain: Sequence[bytes]) -> None:
 
 
 def _fits(private_key: Any, certificate: x509.Certificate) -> bool:
-    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 
     try:
-        return bool(private_key.public_key() == certificate.public_key())
-    except (ValueError, TypeError, UnsupportedAlgorithm):
+        public_key = certificate.public_key()
+        if private_key.public_key() != public_key:
+            return False
+        _check_signature(private_key, public_key)
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
         return False
+    return True
+
+
+def _check_signature(private_key: Any, public_key: Any) -> None:
+    """That what an RSA key signs is its certificate's signature: nobody has looked whether its parts are primes. Raises
+    InvalidSignature, or ValueError."""
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import padding, rsa
+
+    if isinstance(private_key, rsa.RSAPrivateKey):
+        how = padding.PKCS1v15(), hashes.SHA256()
+        public_key.verify(private_key.sign(_SIGNED, *how), _SIGNED, *how)
+
+
+def check_rsa(private_key: Any) -> None:
+    """That the numbers of an RSA key belong together, where it is one (RFC 8017, 3.2). Raises ValueError."""
+    from cryptography.hazmat.primitives.asymmetric import rsa
+
+    if not isinstance(private_key, rsa.RSAPrivateKey):
+        return
+    held = private_key.private_numbers()
+    p, q, d = held.p, held.q, held.d
+    e, n = held.public_numbers.e, held.public_numbers.n
+    is_sound = p > 2 and q > 2 and p & q & 1 and p * q == n and 2 < e < n and d < n
+    if not (is_sound and held.dmp1 == d % (p - 1) and held.dmq1 == d % (q - 1) and held.iqmp * q % p == 1):
+        raise ValueError("the numbers of the key do not belong together")
+    if e * held.dmp1 % (p - 1) != 1 or e * held.dmq1 % (q - 1) != 1:
+        raise ValueError("the exponents of the key do not belong together")
 
 
 def linked(first: bytes, pool: Sequence[bytes]) -> tuple[bytes, ...]:

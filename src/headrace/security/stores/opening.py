@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final
 
 from headrace.config import ConfigError
@@ -14,7 +15,13 @@ from .store import load_keystore, load_truststore
 Read = Callable[[str], bytes]
 """Reads a file; raises OSError."""
 
+STORES_MAX: Final = 8
+"""Stores of a kind that are remembered: a new one is read when it is asked for, and again, at each place, when it is
+taken. A key costs up to some tens of ms to open."""
 _IN_SETTINGS: Final = "(in the settings)"
+
+_load_keystore = lru_cache(maxsize=STORES_MAX)(load_keystore)
+_load_truststore = lru_cache(maxsize=STORES_MAX)(load_truststore)
 
 
 def open_key_store(store: StoreConfig, read: Read, setting: str) -> KeyEntry | None:
@@ -24,9 +31,9 @@ def open_key_store(store: StoreConfig, read: Read, setting: str) -> KeyEntry | N
         return None
     try:
         if store.location is not None:
-            return load_keystore(store.kind, read(store.location), store.password, store.key_password)
+            return _load_keystore(store.kind, read(store.location), store.password, store.key_password)
         chain = (store.pem_certificates or "").encode()
-        return load_keystore(store.kind, (store.pem_key or "").encode(), store.password, store.key_password, chain)
+        return _load_keystore(store.kind, (store.pem_key or "").encode(), store.password, store.key_password, chain)
     except (StoreError, OSError) as error:
         raise ConfigError(setting, store.location or _IN_SETTINGS, _line(error)) from None
 
@@ -37,7 +44,7 @@ def open_trust_store(store: StoreConfig, read: Read, setting: str) -> TrustedCer
         return None
     try:
         data = (store.pem_certificates or "").encode() if store.location is None else read(store.location)
-        return load_truststore(store.kind, data, store.password)
+        return _load_truststore(store.kind, data, store.password)
     except (StoreError, OSError) as error:
         raise ConfigError(setting, store.location or _IN_SETTINGS, _line(error)) from None
 

@@ -17,6 +17,7 @@ from .entries import (
     KeyEntry,
     StoreError,
     TrustedCertificates,
+    check_rsa,
     cryptography_modules,
     key_entry,
     trusted,
@@ -89,13 +90,20 @@ def _decoded(text: str, label: str) -> bytes:
 
 def private_key(der: bytes, password: str | None) -> Any:
     """A private key of `cryptography` from PKCS#8, encrypted where there is a password: as to Kafka, the label of the
-    block does not say so. Raises StoreError."""
+    block does not say so. Raises StoreError.
+
+    OpenSSL would look for 35 ms whether the parts of an RSA key are primes, and hold the event loop meanwhile: that its
+    numbers belong together is checked here, and by whoever makes an entry of it that it signs for its certificate.
+    """
     _, serialization = cryptography_modules()
     from cryptography.exceptions import UnsupportedAlgorithm
 
     check_iterations(der)
+    secret = None if password is None else password.encode()
     try:
-        return serialization.load_der_private_key(der, None if password is None else password.encode())
+        key = serialization.load_der_private_key(der, secret, unsafe_skip_rsa_key_validation=True)
+        check_rsa(key)
+        return key
     except UnsupportedAlgorithm:
         raise StoreError("the private key is of a kind, or under a cipher, that is not known here") from None
     except TypeError:
