@@ -47,17 +47,17 @@ class Stores(NamedTuple):
     key: KeyEntry | None
     trusted: TrustedCertificates | None
 
-    def server(self) -> ssl.SSLContext:
+    def server(self, *, checks_time: bool = True) -> ssl.SSLContext:
         """What connections are accepted with. Raises ConfigError."""
         try:
-            return _server_context(self)
+            return _server_context(self, checks_time)
         except TlsMaterialError as error:
             raise self._error(error) from None
 
-    def client(self, *, checks_name: bool) -> ssl.SSLContext:
+    def client(self, *, checks_name: bool, checks_time: bool = True) -> ssl.SSLContext:
         """What connections are made with. Raises ConfigError."""
         try:
-            return _client_context(self, checks_name)
+            return _client_context(self, checks_name, checks_time)
         except TlsMaterialError as error:
             raise self._error(error) from None
 
@@ -79,14 +79,14 @@ class Stores(NamedTuple):
 
 
 @lru_cache(maxsize=CONTEXTS_MAX)
-def _server_context(stores: Stores) -> ssl.SSLContext:
+def _server_context(stores: Stores, checks_time: bool) -> ssl.SSLContext:
     """It costs a ms, and a new store is tried, and then taken, at one place after the other."""
-    return server_context(stores.material, stores.rules, stores.config.client_auth)
+    return server_context(stores.material, stores.rules, stores.config.client_auth, checks_time=checks_time)
 
 
 @lru_cache(maxsize=CONTEXTS_MAX)
-def _client_context(stores: Stores, checks_name: bool) -> ssl.SSLContext:
-    return client_context(stores.material, stores.rules, checks_name=checks_name)
+def _client_context(stores: Stores, checks_name: bool, checks_time: bool) -> ssl.SSLContext:
+    return client_context(stores.material, stores.rules, checks_name=checks_name, checks_time=checks_time)
 
 
 def open_stores(config: TlsConfig, read: Read, prefix: str) -> Stores:
@@ -124,10 +124,16 @@ def _trial(now: Stores, then: Stores) -> None:
     """Raises _TrialError where a node with these stores and one with those could not connect to each other. It takes
     some ms; an alteration asks for the same one again when it is taken, at the listener and for own connections.
 
+    Where the certificate in use is over, Kafka takes no other until the node starts again. Here `then`, which is shown
+    no other certificate, does not look at the time: what is over is to be replaced.
+
     A failure is not remembered: a certificate that is not valid yet is valid a moment later.
     """
-    for server, client, which in ((now, then, "the stores in use"), (then, now, "the new stores")):
-        why = handshake_failure(server.server(), client.client(checks_name=False))
+    for server, client, which in (
+        (now.server(), then.client(checks_name=False, checks_time=False), "the stores in use"),
+        (then.server(checks_time=False), now.client(checks_name=False), "the new stores"),
+    ):
+        why = handshake_failure(server, client)
         if why:
             raise _TrialError(
                 f"no node would come to one that has {which}: {why}; every node has to believe both authorities first"

@@ -19,6 +19,8 @@ TLS_1_3_SUITES: Final = ("TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256
 CLIENT_AUTH: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
 
+NO_CHECK_TIME: Final = 0x200000
+"""OpenSSL's X509_V_FLAG_NO_CHECK_TIME, which Python has no name for."""
 HANDSHAKE_STEPS: Final = 10
 """More than any version of TLS needs: the two sides take turns."""
 
@@ -48,24 +50,29 @@ class TlsRules:
     suites: tuple[str, ...] = ()
 
 
-def server_context(material: TlsMaterial, rules: TlsRules, client_auth: str) -> ssl.SSLContext:
-    """Of a side that accepts connections; `client_auth`: `none`, `requested` or `required`.
+def server_context(
+    material: TlsMaterial, rules: TlsRules, client_auth: str, *, checks_time: bool = True
+) -> ssl.SSLContext:
+    """Of a side that accepts connections; `client_auth`: `none`, `requested` or `required`. Without `checks_time` it
+    believes certificates that are over, or not valid yet: that is for trials alone.
 
     Raises TlsMaterialError.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    _prepare(context, material, rules)
+    _prepare(context, material, rules, checks_time=checks_time)
     if not material.key:
         raise TlsMaterialError("a listener of TLS needs a private key and its certificate")
     context.verify_mode = CLIENT_AUTH[client_auth]
     return context
 
 
-def client_context(material: TlsMaterial, rules: TlsRules, *, checks_name: bool) -> ssl.SSLContext:
+def client_context(
+    material: TlsMaterial, rules: TlsRules, *, checks_name: bool, checks_time: bool = True
+) -> ssl.SSLContext:
     """Of a side that connects. It believes only what leads to a trusted certificate; `checks_name`: and names the host
-    that it asked for. Raises TlsMaterialError."""
+    that it asked for. `checks_time` as above. Raises TlsMaterialError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    _prepare(context, material, rules)
+    _prepare(context, material, rules, checks_time=checks_time)
     context.check_hostname = checks_name
     if material.trusted is None:
         context.load_default_certs(ssl.Purpose.SERVER_AUTH)
@@ -96,9 +103,11 @@ def handshake_failure(server: ssl.SSLContext, client: ssl.SSLContext) -> str:
     return "the handshake does not end"
 
 
-def _prepare(context: ssl.SSLContext, material: TlsMaterial, rules: TlsRules) -> None:
+def _prepare(context: ssl.SSLContext, material: TlsMaterial, rules: TlsRules, *, checks_time: bool) -> None:
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION | ssl.OP_CIPHER_SERVER_PREFERENCE
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # a trust store may name a certificate itself, as with Java
+    if not checks_time:
+        context.verify_flags |= NO_CHECK_TIME
     _allow(context, rules)
     if material.key:
         with _as_file(material.key + b"\n" + pem(material.chain)) as path:

@@ -25,7 +25,7 @@ KEYS = f"listener.name.inside.{KEY_STORE}"
 TRUST = "listener.name.inside.ssl.truststore.location"
 OUTSIDE_KEYS = f"listener.name.outside.{KEY_STORE}"
 CONTROLLER_KEYS = f"listener.name.controller.{KEY_STORE}"
-OUTSIDE, INSIDE, TO_BROKERS = 1, 2, 4
+OUTSIDE, INSIDE, CONTROLLERS, TO_BROKERS, TO_CONTROLLERS = 1, 2, 3, 4, 5
 """Of `Node.stores`."""
 
 
@@ -120,7 +120,7 @@ def test_a_refusal_holds_for_once(node: Node, monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_store_is_opened_once_and_its_contexts_are_made_once(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is tried, taken by the listener and taken for the node's own connections: the event loop waits for all of it.
-    A side that connects is made twice, as names are checked in earnest alone."""
+    Either side is made once more for the trial, which checks neither names nor the time of the store in use."""
     made: Counter[str] = Counter()
     for where, what in (
         (pem, "keystore"),
@@ -131,14 +131,28 @@ def test_a_store_is_opened_once_and_its_contexts_are_made_once(node: Node, monke
     ):
         monkeypatch.setattr(where, what, counted(made, what, getattr(where, what)))
     node.set(**{KEYS: node.keys(node.old.server())})
-    of_the_old = {"client_context": 1}
-    assert made == Counter(keystore=1, server_context=1, client_context=2, handshake_failure=2) + Counter(of_the_old)
-    made.clear()
-    node.set(**{KEYS: node.keys(node.old.server())})
-    assert made == Counter(keystore=1, server_context=1, client_context=2, handshake_failure=2)
+    assert made == Counter(keystore=1, server_context=2, client_context=3, handshake_failure=2)
     made.clear()
     node.set(**{"log.cleaner.threads": "2"})
     assert not made
+
+
+def test_a_certificate_that_is_over_is_replaced(tmp_path: Path) -> None:
+    """That it is over is no reason to keep it; what the new one has to be is as before."""
+    made = Node(tmp_path)
+    over = made.old.issue(named("localhost"), names=SERVER_NAMES, valid=EXPIRED)
+    made.settings["ssl.keystore.location"] = made.keys(over)
+    with running_broker(made.settings, data=tmp_path / "data") as made.broker:
+        made.refuses(KEYS, made.keys(made.new.server()), "does not believe the certificate")
+        also_over = made.old.issue(named("localhost"), names=SERVER_NAMES, valid=EXPIRED)
+        made.refuses(KEYS, made.keys(also_over), "certificate has expired")
+        made.refuses(TRUST, made.trusting(made.new), "does not believe the certificate")
+        mine = made.keys(made.old.server())
+        before = made.stores()
+        made.set(**{KEYS: mine, CONTROLLER_KEYS: mine})
+        changed = [n for n, now in enumerate(made.stores()) if now != before[n]]
+        assert changed == [INSIDE, CONTROLLERS, TO_BROKERS, TO_CONTROLLERS]
+        made.refuses(KEYS, made.keys(also_over), "certificate has expired")
 
 
 def test_another_authority_comes_in_three_steps(node: Node) -> None:
