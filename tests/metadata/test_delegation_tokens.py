@@ -6,6 +6,7 @@ import base64
 import hashlib
 import hmac
 import os
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -62,6 +63,43 @@ def test_credentials_of_tokens_have_nothing_in_common() -> None:
     assert len({each.stored_key for each in made}) == len({each.server_key for each in made}) == 16
     assert credential_of_token(SCRAM_SHA_256, "key", "a", b"s") == made[0]
     assert all(each.salt in (b"s", b"t") and each.iterations == 4096 for each in made)
+
+
+class Looked(dict[str, DelegationTokenRecord]):
+    """Tokens that count how often somebody goes through all of them."""
+
+    passes = 0
+
+    def items(self) -> Any:
+        self.passes += 1
+        return super().items()
+
+    def keys(self) -> Any:
+        self.passes += 1
+        return super().keys()
+
+
+def test_a_token_is_looked_up_and_not_looked_for() -> None:
+    """However many there are. What is new is looked at when an HMAC comes that is not known."""
+    names = [f"token-{n}" for n in range(300)]
+    tokens = Looked({name: DelegationTokenRecord(token_id=name) for name in names})
+    assert token_of(tokens, "looked", hmac_of("looked", names[0])).token_id == names[0]
+    tokens.passes = 0
+    for name in names:
+        assert token_of(tokens, "looked", hmac_of("looked", name)).token_id == name
+    assert token_of(tokens, "looked", b"none") is None
+    after = Looked({**tokens, "token-7": DelegationTokenRecord(token_id="token-7", owner="User:ann")})  # as if renewed
+    assert token_of(after, "looked", hmac_of("looked", "token-7")).owner == "User:ann"
+    assert tokens.passes == after.passes == 0
+
+
+def test_tokens_that_come_and_go() -> None:
+    known = {name: DelegationTokenRecord(token_id=name) for name in ("a", "b")}
+    for names in ("ab", "b", "bc", "", "a", "abc"):
+        tokens = {name: known.get(name) or DelegationTokenRecord(token_id=name) for name in names}
+        for name in "abc":
+            found = token_of(tokens, "come and go", hmac_of("come and go", name))
+            assert found is tokens.get(name)
 
 
 def test_a_token_is_found_by_its_hmac_alone() -> None:

@@ -22,14 +22,28 @@ PRINCIPALS_CHARACTERS_MAX: Final = 8192
 CREDENTIALS_MAX: Final = 2 * TOKENS_MAX
 """Credentials of tokens that a process remembers: one of each mechanism."""
 
+SECRET_KEYS_MAX: Final = 4
+"""Keys that a process remembers something of: a node has one."""
+
 Tokens = Mapping[str, Any]
 """Of an image: the DelegationTokenRecord of each id."""
 
 
-@lru_cache(maxsize=TOKENS_MAX)
 def hmac_of(secret_key: str, token_id: str) -> bytes:
     """The HMAC of a token."""
-    return hmac.digest(secret_key.encode(), token_id.encode(), "sha512")
+    return _hmac(_keyed(secret_key), token_id)
+
+
+def _hmac(keyed: hmac.HMAC, token_id: str) -> bytes:
+    made = keyed.copy()
+    made.update(token_id.encode())
+    return made.digest()
+
+
+@lru_cache(maxsize=SECRET_KEYS_MAX)
+def _keyed(secret_key: str) -> hmac.HMAC:
+    """What the HMACs of a cluster begin with."""
+    return hmac.new(secret_key.encode(), digestmod="sha512")
 
 
 def password_of(secret_key: str, token_id: str) -> str:
@@ -44,13 +58,43 @@ def credential_of_token(mechanism: ScramMechanism, secret_key: str, token_id: st
     return make_credential(mechanism, password_of(secret_key, token_id), salt, ITERATIONS_MIN)
 
 
+class _Index:
+    """The ids of tokens by their HMACs, of a cluster with this secret key. It follows the metadata when an HMAC comes
+    that it does not know: one of 10,000 is found at once, and what is none costs a look at what is new.
+
+    Where a look-up ends tells nothing of another HMAC: the hash of all of its bytes says where to look, under a key of
+    this process.
+    """
+
+    def __init__(self, secret_key: str) -> None:
+        self._keyed = _keyed(secret_key)
+        self._followed: Tokens = {}
+        self._ids: dict[bytes, str] = {}
+        self._hmacs: dict[str, bytes] = {}
+
+    def find(self, tokens: Tokens, given: bytes) -> Any:
+        """The record with this HMAC; None where there is none."""
+        token_id = self._ids.get(given)
+        if token_id not in tokens and tokens is not self._followed:
+            self._follow(tokens)
+            token_id = self._ids.get(given)
+        return None if token_id is None else tokens.get(token_id)
+
+    def _follow(self, tokens: Tokens) -> None:
+        for token_id in self._hmacs.keys() - tokens.keys():
+            del self._ids[self._hmacs.pop(token_id)]
+        for token_id in tokens.keys() - self._hmacs.keys():
+            made = self._hmacs[token_id] = _hmac(self._keyed, token_id)
+            self._ids[made] = token_id
+        self._followed = tokens
+
+
+_index_of: Final = lru_cache(maxsize=SECRET_KEYS_MAX)(_Index)
+
+
 def token_of(tokens: Tokens, secret_key: str, given: bytes) -> Any:
     """The record of the token with this HMAC; None where there is none."""
-    found = None
-    for token_id, record in tokens.items():
-        if hmac.compare_digest(hmac_of(secret_key, token_id), given):
-            found = record
-    return found
+    return _index_of(secret_key).find(tokens, given)
 
 
 def is_over(record: Any, now_ms: int) -> bool:
