@@ -69,6 +69,25 @@ def test_a_larger_session_pushes_out_one_that_had_its_time() -> None:
     assert cache.open(2, 4, False, EVICTION_MS + 6, ANN) is not None
 
 
+def test_a_followers_session_takes_the_place_of_a_clients() -> None:
+    """Clients fill the cache as they like; followers would ask for all of their partitions each time."""
+    cache = SessionCache(2)
+    for number in (1, 2):
+        assert cache.open(number, 3, False, 0, ANN) is not None
+    assert cache.open(3, 1, False, 1, BOB, of_follower=True) is not None
+    assert set(cache.sessions) == {2, 3}
+    assert cache.open(4, 9, False, 2, ANN) is None
+    assert cache.open(4, 1, False, 2, BOB, of_follower=True) is not None
+    assert set(cache.sessions) == {3, 4}
+    assert cache.open(5, 9, False, 3, BOB, of_follower=True) is None
+    late = EVICTION_MS + 3
+    for number in (3, 4):
+        cache.find(number, 1, False, late, BOB)
+    assert cache.open(5, 9, False, late, ANN) is None, "no client's is worth as much, however large"
+    assert cache.open(5, 9, False, late, BOB, of_follower=True) is not None
+    assert cache.open(6, 1, False, 2 * late, ANN) is not None, "those that nobody uses go first, whose they may be"
+
+
 def test_no_slots_no_sessions() -> None:
     assert SessionCache(0).open(1, 5, False, 0, ANN) is None
     assert SessionCache(5).open(1, 0, False, 0, ANN) is None

@@ -3,7 +3,8 @@
 A client opens a session with a full fetch (session id 0, epoch 0), then sends only what changed (epochs 1, 2, ...). The
 answer to an incremental fetch omits partitions that have no records and of which nothing changed. Epoch -1 ends a
 session or asks for none. The cache has a bound: a session makes room for a new one when it has been idle for long
-enough, or when the new one reads more partitions and it has had its time.
+enough, or when the new one reads more partitions and it has had its time. A client's makes room for a follower's at
+once, and takes the place of none in use.
 
 A session belongs to the principal that opened it. Another one that knows its number could turn a fetch that waits to
 other offsets, and whoever it answers would miss records without a word.
@@ -106,6 +107,7 @@ class Session:
         "created_ms",
         "epoch",
         "id",
+        "is_followers",
         "kept",
         "named_by",
         "partitions",
@@ -114,9 +116,12 @@ class Session:
         "uses_topic_ids",
     )
 
-    def __init__(self, session_id: int, now_ms: int, uses_topic_ids: bool, principal: str) -> None:
+    def __init__(
+        self, session_id: int, now_ms: int, uses_topic_ids: bool, principal: str, *, is_followers: bool = False
+    ) -> None:
         self.id = session_id
         self.principal = principal
+        self.is_followers = is_followers
         self.epoch = 1
         self.uses_topic_ids = uses_topic_ids
         self.partitions: dict[Key, SessionPartition] = {}
@@ -191,22 +196,42 @@ class SessionCache:
         return session
 
     def open(
-        self, session_id: int, partition_count: int, uses_topic_ids: bool, now_ms: int, principal: str
+        self,
+        session_id: int,
+        readable: int,
+        uses_topic_ids: bool,
+        now_ms: int,
+        principal: str,
+        *,
+        of_follower: bool = False,
     ) -> Session | None:
-        """A new session under a fresh id, or None when every slot is taken by a session with a better right to it."""
-        if self.slots <= 0 or partition_count == 0:
+        """A new session under a fresh id, or None when every slot is taken by a session with a better right to it.
+        `readable`: of its partitions, those that the client may read. Without any it gets none: whoever may read
+        nothing would take the place of others."""
+        if self.slots <= 0 or readable == 0:
             return None
         if len(self.sessions) >= self.slots:
-            oldest = next(iter(self.sessions.values()))
-            idle = now_ms - oldest.used_ms > EVICTION_MS
-            smaller = now_ms - oldest.created_ms > EVICTION_MS and len(oldest.partitions) < partition_count
-            if not idle and not smaller:
+            gives_way = self._gives_way(readable, now_ms, of_follower=of_follower)
+            if gives_way is None:
                 return None
-            self.close(oldest.id)
+            self.close(gives_way.id)
             self.evictions += 1
-        session = Session(session_id, now_ms, uses_topic_ids, principal)
+        session = Session(session_id, now_ms, uses_topic_ids, principal, is_followers=of_follower)
         self.sessions[session_id] = session
         return session
+
+    def _gives_way(self, readable: int, now_ms: int, *, of_follower: bool) -> Session | None:
+        """The session whose place a new one takes."""
+        oldest = next(iter(self.sessions.values()))
+        if now_ms - oldest.used_ms > EVICTION_MS:
+            return oldest
+        of_client = next((each for each in self.sessions.values() if not each.is_followers), None)
+        if of_client is not None and of_follower:
+            return of_client
+        peer = oldest if of_follower else of_client
+        if peer is None or now_ms - peer.created_ms <= EVICTION_MS or len(peer.partitions) >= readable:
+            return None
+        return peer
 
     def end(self, session_id: int, principal: str) -> None:
         """Ends a session of a principal; one that is not there, or another's, is no error and stays."""

@@ -1,4 +1,5 @@
-"""Sessions of Fetch belong to who opened them: another client that knows the number of one finds none there."""
+"""Sessions of Fetch belong to who opened them: another client that knows the number of one finds none there. Whoever
+may read nothing opens none, so that there is room for those who may."""
 
 from __future__ import annotations
 
@@ -7,15 +8,19 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from broker.guarded import CLIENT, OPEN_WITHOUT_ACLS, OWNER, acl, create, everything
 from broker.raw import Raw, batch, create_topic, fetch, produce
 from broker.sasl import PLAIN_ANN, PLAIN_BOB, SETTINGS, open_port, plain
 from broker.short_ways import note_short_fetches
 from peers.waiting import until
 
+from headrace.replicas.sessions import EVICTION_MS, SessionCache
+from headrace.security.authorizer import Operation, ResourceType
 from headrace.testing.running import TestBroker
 from headrace.testing.running import broker as running_broker
 from headrace.wire.batch import iter_headers
 from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k01_fetch import ReplicaState
 
 VERSION = 11
 RECORDS = 3
@@ -129,3 +134,34 @@ def test_no_number_says_what_the_generator_draws(guarded: TestBroker, ann: Raw) 
     words = [copy.getrandbits(32) for _ in range(64)]
     drawn = {(word >> 1) + more for word in words for more in (0, 1)}
     assert not {opened_by(ann, name, 0) for _ in range(5)} & drawn
+
+
+def test_who_may_read_nothing_takes_no_place() -> None:
+    """Neither of a topic that is there, nor of ids that are drawn; what cannot be read makes no session larger."""
+    with running_broker({**OPEN_WITHOUT_ACLS, "max.incremental.fetch.session.cache.slots": 2}) as broker:
+        with Raw(broker.port) as owner:
+            assert create(owner, *everything(OWNER), acl(ResourceType.TOPIC, "open", Operation.READ)) == [0] * 5
+        ids = {name: create_topic(broker.port, name, 2) for name in ("open", "closed")}
+
+        def number(raw: Raw, name: str, version: int, *, topic_id: bytes | None = None, **fields: Any) -> int:
+            fetched = fetch(name, session_epoch=0, max_wait_ms=0, topic_id=topic_id or ids[name], **fields)
+            return int(raw.ask(fetched, version).session_id)
+
+        with Raw(broker.port, source=CLIENT) as stranger, Raw(broker.port) as owner:
+            for version in (7, 11, 12, 13, 18):
+                assert not number(stranger, "closed", version)
+                follower = {"replica_state": ReplicaState(1, -1)} if version >= 15 else {"replica_id": 1}
+                assert not number(stranger, "closed", version, **follower)
+            assert not number(stranger, "", 18, topic_id=b"drawn".ljust(16))
+            assert not number(stranger, "open", 12, partitions=(7, 8, 9))
+            assert broker.call(lambda inside: len(inside.fetch_sessions)) == 0
+            assert number(stranger, "open", 18) and number(owner, "closed", 18)
+            broker.call(lambda inside: age(inside.fetch_sessions, EVICTION_MS + 1))
+            assert not number(stranger, "open", 18, partitions=(0, 7, 8, 9)), "it has no more to read than the others"
+            assert number(owner, "closed", 18, partitions=(0, 1))
+
+
+def age(sessions: SessionCache, ms: int) -> None:
+    """They were made so long ago, and are in use."""
+    for session in sessions.sessions.values():
+        session.created_ms -= ms

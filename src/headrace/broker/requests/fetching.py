@@ -34,12 +34,13 @@ _OK: Final = ErrorCode.NONE
 _LEADER_FROM: Final = 12
 _MOVED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 _STORAGE_ERROR_FROM: Final = 6
-_NOT_THERE: Final = (
+"""Earlier clients do not know KAFKA_STORAGE_ERROR and are sent to refresh their metadata instead, as Kafka does."""
+NOT_THERE: Final = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.UNKNOWN_TOPIC_ID,
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
 )
-"""Earlier clients do not know KAFKA_STORAGE_ERROR and are sent to refresh their metadata instead, as Kafka does."""
+"""What is said of a partition that there is none of, or not for this client."""
 
 Answer = tuple[SessionPartition, PartitionData]
 Nearest = Callable[[Replica, int], int]
@@ -271,7 +272,7 @@ class Fetch:
         if error is ErrorCode.KAFKA_STORAGE_ERROR and self._version < _STORAGE_ERROR_FROM:
             error = ErrorCode.NOT_LEADER_OR_FOLLOWER
         # Kafka's list is empty where it did not look for a log, and null where a log refused.
-        aborted: list[AbortedTransaction] | None = [] if error in _NOT_THERE else None
+        aborted: list[AbortedTransaction] | None = [] if error in NOT_THERE else None
         data = PartitionData(partition.index, error, -1, aborted_transactions=aborted, records=_NO_RECORDS)
         if error in _MOVED and self._version >= _LEADER_FROM:
             known = self._broker.image.topics.partition(partition.topic, partition.index)

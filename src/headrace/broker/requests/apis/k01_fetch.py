@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace.broker.net.answers import Pending
 from headrace.broker.net.connection import Connection
 from headrace.broker.net.context import RequestContext
-from headrace.broker.requests.fetching import FOLLOWERS_SERVE_FROM, MAX_WAIT_MS, Answer, Fetch
+from headrace.broker.requests.fetching import FOLLOWERS_SERVE_FROM, MAX_WAIT_MS, NOT_THERE, Answer, Fetch
 from headrace.broker.requests.follower_fetching import FollowerFetch
 from headrace.broker.requests.leader_hints import endpoints_of
 from headrace.broker.requests.nearest_replicas import nearest_of
@@ -189,8 +189,9 @@ def _session(broker: Services, request: FetchRequest, context: RequestContext, n
         wanted = request.session_epoch == INITIAL_EPOCH
 
         def answer_full(answers: list[Answer]) -> FetchResponse:
-            session = _open_session(broker, partitions, uses_topic_ids, context.principal) if wanted else None
+            session = _open_session(broker, request, context, answers) if wanted else None
             if session is not None:
+                session.partitions = partitions
                 for partition, data in answers:
                     partition.told(
                         error=data.error_code,
@@ -287,14 +288,17 @@ def _new_session_id(broker: Services) -> int:
 
 
 def _open_session(
-    broker: Services, partitions: dict[Key, SessionPartition], uses_topic_ids: bool, principal: str
+    broker: Services, request: FetchRequest, context: RequestContext, answers: list[Answer]
 ) -> Session | None:
-    session = broker.fetch_sessions.open(
-        _new_session_id(broker), len(partitions), uses_topic_ids, broker.node.clock.now_ms(), principal
+    version = context.api_version
+    return broker.fetch_sessions.open(
+        _new_session_id(broker),
+        sum(data.error_code not in NOT_THERE for _, data in answers),
+        version >= _TOPIC_IDS_FROM,
+        broker.node.clock.now_ms(),
+        context.principal,
+        of_follower=_follower(request, version)[0] >= 0,
     )
-    if session is not None:
-        session.partitions = partitions
-    return session
 
 
 def _must_tell(answer: Answer) -> bool:
