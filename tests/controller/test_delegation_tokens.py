@@ -112,12 +112,12 @@ def test_renewal_and_end() -> None:
     def renewed(principal: str = "User:ann", period_ms: int = -1, now: int = NOW + 50, given: bytes = hmac) -> Any:
         decided = decide_renew_token(image, given, principal, period_ms, RULES, now)
         assert len(decided.records) == (0 if decided.reply.code else 1)
-        return decided.reply
+        return decided.reply[:2]
 
     def ended(principal: str = "User:ann", period_ms: int = -1, now: int = NOW + 50, given: bytes = hmac) -> Any:
         decided = decide_expire_token(image, given, principal, period_ms, RULES, now)
         assert len(decided.records) == (0 if decided.reply.code else 1)
-        return decided.reply
+        return decided.reply[:2]
 
     assert renewed() == (0, NOW + 150) == renewed("User:bob", 5000)
     assert renewed(period_ms=10) == (0, NOW + 60)
@@ -126,12 +126,22 @@ def test_renewal_and_end() -> None:
     for decide in (renewed, ended):
         assert decide("User:cy") == (ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH, 0)
         assert decide(given=b"x" * 64) == decide(given=b"") == (ErrorCode.DELEGATION_TOKEN_NOT_FOUND, 0)
-    assert renewed("User:cy", now=NOW + 101).code == ErrorCode.DELEGATION_TOKEN_EXPIRED
-    assert ended(period_ms=0, now=NOW + 101).code == ErrorCode.DELEGATION_TOKEN_EXPIRED
-    assert ended("User:cy", period_ms=0, now=NOW + 101).code == ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
-    assert ended(now=NOW + 101).code == 0
+    assert renewed("User:cy", now=NOW + 101)[0] == ErrorCode.DELEGATION_TOKEN_EXPIRED
+    assert ended(period_ms=0, now=NOW + 101)[0] == ErrorCode.DELEGATION_TOKEN_EXPIRED
+    assert ended("User:cy", period_ms=0, now=NOW + 101)[0] == ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
+    assert ended(now=NOW + 101)[0] == 0
     gone = decide_expire_token(image, hmac, "User:ann", -1, RULES, NOW).records
     assert list(gone) == [RemoveDelegationTokenRecord(token_id="id")]
+
+
+def test_which_token_it_was_is_told() -> None:
+    """Of one that is somebody else's, too: the audit names it."""
+    image, hmac = image_with(token()), hmac_of("secret", "id")
+    for decide in (decide_renew_token, decide_expire_token):
+        for principal in ("User:ann", "User:cy"):
+            told = decide(image, hmac, principal, 10, RULES, NOW).reply.token
+            assert told is not None and (told.token_id, told.owner) == ("id", "User:ann")
+        assert decide(image, b"x", "User:ann", 10, RULES, NOW).reply.token is None
 
 
 def test_an_owner_has_a_share() -> None:

@@ -57,8 +57,8 @@ SECURITY_ROWS: Final[tuple[Setting, ...]] = (
         "audit.lines.per.second",
         Type.INT,
         100,
-        "How many denials, and how many failed logins, the log `headrace.authorizer` tells a second; the next line "
-        "says how many were left out. ACLs that are altered are told in any case.",
+        "How many denials, failed logins and changes of tokens, of each, the log `headrace.authorizer` tells a second; "
+        "the next line says how many were left out. ACLs, users and quotas that are altered are told in any case.",
         at_least=0,
         at_most=100_000,
         ours=True,

@@ -52,10 +52,12 @@ class TokenCreated(NamedTuple):
 
 
 class TokenChanged(NamedTuple):
-    """The outcome of a renewal or an end: an error, or until when the token lasts."""
+    """The outcome of a renewal or an end: an error, or until when the token lasts. `token` is what the metadata hold
+    now, or held of it last; of one that somebody else's is, too."""
 
     code: ErrorCode
     expires_ms: int = 0
+    token: DelegationTokenRecord | None = None
 
 
 def decide_create_token(
@@ -127,7 +129,7 @@ def decide_renew_token(
     if is_over(token, now_ms):
         return _left(ErrorCode.DELEGATION_TOKEN_EXPIRED)
     if not _may_renew(token, principal):
-        return _left(ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH)
+        return _left(ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH, token)
     period = min(rules.renewal_ms, period_ms) if period_ms > 0 else rules.renewal_ms
     return _lasts(token, min(token.max_timestamp, _sum(now_ms, period)))
 
@@ -143,10 +145,10 @@ def decide_expire_token(
     if token is None:
         return _left(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
     if not _may_renew(token, principal):
-        return _left(ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH)
+        return _left(ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH, token)
     if period_ms < 0:
         gone = RemoveDelegationTokenRecord(token_id=token.token_id)
-        return Decision(TokenChanged(ErrorCode.NONE, now_ms), [gone])
+        return Decision(TokenChanged(ErrorCode.NONE, now_ms, _until(token, now_ms)), [gone])
     if is_over(token, now_ms):
         return _left(ErrorCode.DELEGATION_TOKEN_EXPIRED)
     return _lasts(token, min(token.max_timestamp, _sum(now_ms, period_ms)))
@@ -171,12 +173,18 @@ def _may_renew(token: DelegationTokenRecord, principal: str) -> bool:
     return principal == token.owner or principal in token.renewers
 
 
-def _left(code: ErrorCode) -> Decision[TokenChanged]:
-    return Decision(TokenChanged(code), [])
+def _left(code: ErrorCode, token: DelegationTokenRecord | None = None) -> Decision[TokenChanged]:
+    return Decision(TokenChanged(code, token=token), [])
 
 
 def _lasts(token: DelegationTokenRecord, expires_ms: int) -> Decision[TokenChanged]:
-    changed = DelegationTokenRecord(
+    changed = _until(token, expires_ms)
+    return Decision(TokenChanged(ErrorCode.NONE, expires_ms, changed), [changed])
+
+
+def _until(token: DelegationTokenRecord, expires_ms: int) -> DelegationTokenRecord:
+    """The token, with another end."""
+    return DelegationTokenRecord(
         owner=token.owner,
         requester=token.requester,
         renewers=list(token.renewers),
@@ -185,7 +193,6 @@ def _lasts(token: DelegationTokenRecord, expires_ms: int) -> Decision[TokenChang
         expiration_timestamp=expires_ms,
         token_id=token.token_id,
     )
-    return Decision(TokenChanged(ErrorCode.NONE, expires_ms), [changed])
 
 
 def _sum(now_ms: int, more_ms: int) -> int:

@@ -15,6 +15,7 @@ from headrace.broker.requests.forwarding import forward, is_token_authenticated
 from headrace.config.security_table import PLAINTEXT
 from headrace.controller.delegation_tokens import TokenChanged, TokenRules
 from headrace.controller.requests import ExpireToken, RenewToken
+from headrace.security.authorizer import Operation, ResourceType
 from headrace.security.login import ANONYMOUS
 from headrace.wire.errors import ErrorCode
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from headrace.config import BrokerConfig
     from headrace.wire.messages.k39_renew_delegation_token import RenewDelegationTokenResponse
     from headrace.wire.messages.k40_expire_delegation_token import ExpireDelegationTokenResponse
+    from headrace.wire.messages.metadata_records import DelegationTokenRecord
 
 Changed = TypeVar("Changed", "RenewDelegationTokenResponse", "ExpireDelegationTokenResponse")
 SECRET_KEY: Final = "delegation.token.secret.key"
@@ -80,9 +82,24 @@ async def change_token(
     rules, now_ms = token_rules(broker.config), broker.node.clock.now_ms()
     asked = change(bytes(request.hmac), context.principal, period_ms, rules, now_ms)
     try:
-        return _changed(response, await broker.controller.ask(asked))
+        changed = await broker.controller.ask(asked)
     except ControllerError as error:
         return _changed(response, TokenChanged(error.code))
+    if changed.token is not None:
+        _tell(broker, context, changed.code, "renewed" if change is RenewToken else "expired", changed.token)
+    return _changed(response, changed)
+
+
+def _tell(
+    broker: NodeServices, context: RequestContext, code: ErrorCode, done: str, token: DelegationTokenRecord
+) -> None:
+    """The audit hears who has altered a token, and who might not: that is no matter of ACLs."""
+    audit, principal, host = broker.audit, context.principal, context.client_host
+    if code:
+        kind, name = ResourceType.DELEGATION_TOKEN, token.token_id
+        audit.decided(principal, host, Operation.ALTER, kind, name, context.api_key, allowed=False)
+    else:
+        audit.token_altered(done, principal, host, token)
 
 
 def _changed(response: type[Changed], changed: TokenChanged) -> Changed:

@@ -1,4 +1,5 @@
-"""The audit: who was refused what, whose login failed and why, who altered ACLs. The logger is `headrace.authorizer`.
+"""The audit: who was refused what, whose login failed and why, who altered ACLs, users, quotas and tokens. The logger
+is `headrace.authorizer`.
 
 Kafka's `kafka.authorizer.logger` says the same: denials at INFO, and what is allowed at DEBUG, which is off here until
 `audit.allowed`. Strangers make lines as fast as they like: each gets a few a second, all of them together some more,
@@ -7,23 +8,28 @@ and the next line says how many were left out. What a client has named is cut, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from headrace.metadata.acls import ALL_OPERATIONS, AclBinding, PatternType, Permission
+from headrace.metadata.client_quotas import names_of
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.wire.apis import APIS
 
 if TYPE_CHECKING:
     from headrace.broker.telemetry.metrics import Registry
+    from headrace.controller.quotas import QuotaAlteration
     from headrace.env import LogSink
+    from headrace.wire.messages.metadata_records import DelegationTokenRecord
 
 ASKER_LINES_PER_S: Final = 10
 """Of one principal at one address, or of one address where nobody logs in: others are to be seen beside it."""
 NAME_CHARS_MAX: Final = 256
 """What a line shows of a name that a client has given."""
-ACLS_SAID_MAX: Final = 100
-"""So many ACLs of one request have a line each; then one line says how many more there were."""
+CHANGES_SAID_MAX: Final = 100
+"""So many changes of one request have a line each; then one line says how many more there were."""
+DEFAULT_NAME: Final = "<default>"
+"""What quotas of all users, client ids or addresses without their own are called, as by Kafka's tools."""
 
 
 class AuditLog:
@@ -38,12 +44,13 @@ class AuditLog:
         lines_per_s: int,
         wants_allowed: bool = False,
     ) -> None:
-        """`lines_per_s`: of denials, and as many of failed logins. `wants_allowed`: what is allowed is told too, at
-        DEBUG, and is not counted among them."""
+        """`lines_per_s`: of denials, and as many of failed logins and of changes of tokens. `wants_allowed`: what is
+        allowed is told too, at DEBUG, and is not counted among them."""
         self._log = log
         self.wants_allowed = wants_allowed
         self._denials = _Pace(monotonic, lines_per_s)
         self._failures = _Pace(monotonic, lines_per_s)
+        self._tokens = _Pace(monotonic, lines_per_s)
         self._denied = metrics.counter("authorizer.denied")
         self._left_out = metrics.counter("audit.lines_left_out")
 
@@ -93,10 +100,37 @@ class AuditLog:
 
     def acls_altered(self, done: str, principal: str, host: str, acls: Sequence[AclBinding]) -> None:
         """`done` is `created` or `deleted`."""
-        for acl in acls[:ACLS_SAID_MAX]:
-            self._log.info(f"ACL {done}", by=shown(principal), host=host, acl=_acl_text(acl))
-        if len(acls) > ACLS_SAID_MAX:
-            self._log.info(f"more ACLs {done}", by=shown(principal), host=host, count=len(acls) - ACLS_SAID_MAX)
+        self._altered("ACL", done, principal, host, [{"acl": _acl_text(acl)} for acl in acls])
+
+    def users_altered(self, done: str, principal: str, host: str, users: Sequence[tuple[str, str]]) -> None:
+        """`done` is `set` or `deleted`; each user with the mechanism that the credential is for."""
+        changes = [{"user": shown(name), "mechanism": mechanism} for name, mechanism in users]
+        self._altered("user", done, principal, host, changes)
+
+    def quotas_altered(self, principal: str, host: str, alterations: Sequence[QuotaAlteration]) -> None:
+        """Of each entity, what its quotas are now."""
+        changes = [{**_entity_fields(each), "quotas": _quotas_text(each)} for each in alterations]
+        self._altered("quota", "set", principal, host, changes)
+
+    def token_altered(self, done: str, principal: str, host: str, token: DelegationTokenRecord) -> None:
+        """`done` is `created`, `renewed` or `expired`: then it ends sooner. Whoever has logged in may do that, as often
+        as they like."""
+        if not self._tokens.has_room(principal, host):
+            self._left_out.value += 1
+            return
+        renewers = shown(" ".join(token.renewers))
+        fields = {"token": shown(token.token_id), "owner": shown(token.owner), "renewers": renewers}
+        until_ms = token.expiration_timestamp
+        self._altered("token", done, principal, host, [{**fields, "until_ms": until_ms, **self._tokens.left_out()}])
+
+    def _altered(
+        self, what: str, done: str, principal: str, host: str, changes: Sequence[Mapping[str, str | int]]
+    ) -> None:
+        for fields in changes[:CHANGES_SAID_MAX]:
+            self._log.info(f"{what} {done}", by=shown(principal), host=host, **fields)
+        if len(changes) > CHANGES_SAID_MAX:
+            more = len(changes) - CHANGES_SAID_MAX
+            self._log.info(f"more {what}s {done}", by=shown(principal), host=host, count=more)
 
 
 class _Pace:
@@ -134,6 +168,17 @@ class _Pace:
 def shown(text: str) -> str:
     """What a line shows of a text that somebody else has written."""
     return text if len(text) <= NAME_CHARS_MAX else text[:NAME_CHARS_MAX] + "..."
+
+
+def _entity_fields(alteration: QuotaAlteration) -> dict[str, str]:
+    return {
+        kind.replace("-", "_"): DEFAULT_NAME if name is None else shown(name)
+        for kind, name in names_of(alteration.entity).items()
+    }
+
+
+def _quotas_text(alteration: QuotaAlteration) -> str:
+    return " ".join(f"{shown(key)}={'none' if value is None else value}" for key, value in alteration.changes)
 
 
 def _acl_text(acl: AclBinding) -> str:

@@ -58,6 +58,8 @@ async def handle(
         created = await broker.controller.ask(CreateToken(wanted, rules, broker.node.clock.now_ms()))
     except ControllerError as error:
         created = TokenCreated(error.code)
+    if created.token is not None:
+        broker.audit.token_altered("created", requester, context.client_host, created.token)
     return _answer(wanted, created, rules.secret_key, context.api_version)
 
 

@@ -43,6 +43,9 @@ async def handle(
     if context.authorize(Operation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME):
         try:
             answers = await broker.controller.ask(AlterQuotas(alterations, request.validate_only))
+            if not request.validate_only:
+                done = [each for each, answer in zip(alterations, answers, strict=True) if not answer.code]
+                broker.audit.quotas_altered(context.principal, context.client_host, done)
         except ControllerError as error:
             answers = [ApiError(error.code, str(error))] * len(alterations)
     else:

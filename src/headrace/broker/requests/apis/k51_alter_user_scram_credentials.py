@@ -12,6 +12,7 @@ from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.requests.registry import handles
 from headrace.controller.requests import AlterScramUsers
 from headrace.controller.scram_users import ScramDeletion, ScramUpsertion
+from headrace.metadata.scram_credentials import BY_CODE
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode, message_of
@@ -42,6 +43,9 @@ async def handle(
         outcomes = await broker.controller.ask(AlterScramUsers(deletions, upsertions))
     except ControllerError as failure:
         return _every(deletions, upsertions, failure.code, str(failure))
+    for done, wanted in (("deleted", deletions), ("set", upsertions)):
+        users = [(each.name, BY_CODE[each.mechanism].name) for each in wanted if not outcomes[each.name].code]
+        broker.audit.users_altered(done, context.principal, context.client_host, users)
     return AlterUserScramCredentialsResponse(
         results=[
             AlterUserScramCredentialsResult(user=name, error_code=error.code, error_message=error.message)
