@@ -12,6 +12,7 @@ import pytest
 from cli.test_serve import serving
 from click.testing import CliRunner
 from peers.certificates import Authority
+from security.test_keytab import entry, keytab
 
 from headrace.cli import main
 from headrace.config.security_table import STANDARD_AUTHORIZER
@@ -114,6 +115,52 @@ def test_logins_rights_and_nodes(tmp_path: Path) -> None:
         "Nothing beyond this machine is open to clients without a login.",
     ):
         assert words in said, said
+
+
+KERBEROS = "com.sun.security.auth.module.Krb5LoginModule"
+
+
+def said_of_keytab(tmp_path: Path, options: str | None) -> str:
+    """What is said of a listener whose JAAS line has these options, behind who may reach it."""
+    settings = {
+        **BASE,
+        "listeners": "OUT://:9094",
+        "advertised.listeners": "OUT://h:1",
+        "listener.security.protocol.map": "OUT:SASL_SSL",
+        "ssl.keystore.location": "x",
+        "sasl.enabled.mechanisms": "GSSAPI,SCRAM-SHA-256",
+        "sasl.kerberos.service.name": "kafka",
+    }
+    if options is not None:
+        settings["listener.name.out.gssapi.sasl.jaas.config"] = f"{KERBEROS} required {options};"
+    return check(tmp_path, settings, 0).splitlines()[0].partition("Other machines may reach it.")[2].strip()
+
+
+def test_keytabs_that_listeners_name(tmp_path: Path) -> None:
+    path = tmp_path / "kafka.keytab"
+    options = f'useKeyTab=true storeKey=true keyTab="{path}" principal="kafka/h@R"'
+    nobody = f"With the keytab {path} nobody can log in by Kerberos: "
+    assert said_of_keytab(tmp_path, options) == nobody + "it is missing."
+    path.write_bytes(keytab(entry("ann"), entry("kafka", "other")))
+    lacks = "it has no key of kafka/h@R; it has keys of ann@R, kafka/other@R."
+    assert said_of_keytab(tmp_path, options) == nobody + lacks
+    path.write_bytes(keytab(*(entry(f"user-{n}") for n in range(9))))
+    assert said_of_keytab(tmp_path, options).endswith("user-4@R and 4 more.")
+    path.write_bytes(keytab())
+    assert said_of_keytab(tmp_path, options).endswith("it has keys of nobody.")
+    path.write_bytes(b"-----BEGIN CERTIFICATE-----")
+    assert said_of_keytab(tmp_path, options) == nobody + "it is no keytab."
+    path.write_bytes(keytab(entry("kafka", "h")))
+    assert said_of_keytab(tmp_path, options) == said_of_keytab(tmp_path, options.replace("@R", "")) == ""
+    path.unlink()
+    path.mkdir()
+    assert said_of_keytab(tmp_path, options) == nobody + "it cannot be read: Is a directory."
+
+
+def test_a_listener_of_kerberos_without_a_keytab(tmp_path: Path) -> None:
+    nobody = "Nobody can log in by Kerberos: "
+    assert said_of_keytab(tmp_path, None).startswith(nobody)
+    assert "a listener needs useKeyTab=true" in said_of_keytab(tmp_path, "useTicketCache=true")
 
 
 def test_a_file_that_no_broker_would_take(tmp_path: Path) -> None:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from headrace.config import BrokerConfig
     from headrace.config.broker import Endpoint
 
+PRINCIPALS_SHOWN = 5
+"""So many of a keytab are named."""
+
 
 @click.group()
 def security() -> None:
@@ -29,6 +32,7 @@ def security() -> None:
 def check(ctx: click.Context, file: Path, as_json: bool) -> None:
     """Say in sentences who may come in at which listener, and what they may do then.
 
+    Keytabs that listeners name are read: whether they are there, and have the principal's key.
     The exit code is 1 where a listener that other machines reach asks nobody who they are. Nothing is connected to;
     settings that were changed while the broker ran are not looked at.
     """
@@ -85,10 +89,56 @@ def _listener(config: BrokerConfig, point: Endpoint, is_open: set[str]) -> dict[
         "encrypted": point.protocol.endswith("SSL"),
         "mechanisms": list(config.of_listener(point.name).sasl_enabled_mechanisms) if has_login else [],
         "client_auth": client_auth(config, point),
+        "keytab": _keytab(config, point) if has_login else None,
         "authenticated": asks_who(config, point),
         "loopback": is_loopback(point.host),
         "open": point.name in is_open,
     }
+
+
+def _keytab(config: BrokerConfig, point: Endpoint) -> dict[str, str] | None:
+    """The keytab that a listener takes tickets of Kerberos with, and what is wrong with it (empty: nothing); None where
+    it takes none."""
+    from headrace.client.kerberos import kerberos_module
+    from headrace.config import ConfigError
+    from headrace.security.gssapi import GSSAPI
+    from headrace.security.kerberos_options import KerberosOptionsError, kerberos_options
+
+    settings = config.of_listener(point.name)
+    if GSSAPI not in settings.sasl_enabled_mechanisms:
+        return None
+    own = settings.mechanism(GSSAPI)
+    jaas_setting = f"{own.prefix}sasl.jaas.config"
+    try:
+        options = kerberos_options(kerberos_module(own.sasl_jaas_config, jaas_setting), accepts=True)
+    except ConfigError as error:
+        return {"file": "", "principal": "", "problem": str(error)}
+    except KerberosOptionsError as error:
+        return {"file": "", "principal": "", "problem": f"{jaas_setting}: {error}"}
+    return {
+        "file": options.keytab,
+        "principal": options.principal,
+        "problem": _keytab_problem(options.keytab, options.principal),
+    }
+
+
+def _keytab_problem(path: str, named: str) -> str:
+    from headrace.security.keytab import KEYTAB_BYTES_MAX, KeytabError, principal_of, principals
+
+    try:
+        with Path(path).open("rb") as file:
+            held = principals(file.read(KEYTAB_BYTES_MAX + 1))
+        if any(each.is_named(principal_of(named)) for each in held):
+            return ""
+    except FileNotFoundError:
+        return "it is missing"
+    except OSError as error:
+        return f"it cannot be read: {error.strerror}"
+    except KeytabError as error:
+        return str(error)
+    shown = ", ".join(map(str, held[:PRINCIPALS_SHOWN])) or "nobody"
+    more = f" and {len(held) - PRINCIPALS_SHOWN} more" if len(held) > PRINCIPALS_SHOWN else ""
+    return f"it has no key of {named}; it has keys of {shown}{more}"
 
 
 def _between_nodes(config: BrokerConfig) -> dict[str, Any]:
@@ -151,7 +201,14 @@ def _of_listener(each: dict[str, Any]) -> str:
         who = f"Clients log in by {' or '.join(each['mechanisms'])}"
         who += " and need a certificate too" if each["client_auth"] == "required" else ""
     reach = "Only this machine reaches it" if each["loopback"] else "Other machines may reach it"
-    return f"Listener {each['listener']} at {_at(each)} {how}. {who}. {reach}."
+    return f"Listener {each['listener']} at {_at(each)} {how}. {who}. {reach}.{_of_keytab(each['keytab'])}"
+
+
+def _of_keytab(keytab: dict[str, str] | None) -> str:
+    if keytab is None or not keytab["problem"]:
+        return ""
+    which = f"With the keytab {keytab['file']} nobody" if keytab["file"] else "Nobody"
+    return f" {which} can log in by Kerberos: {keytab['problem']}."
 
 
 def _of_rights(config: BrokerConfig, found: dict[str, Any]) -> str:
