@@ -50,14 +50,14 @@ class Stores(NamedTuple):
     def server(self, *, checks_time: bool = True) -> ssl.SSLContext:
         """What connections are accepted with. Raises ConfigError."""
         try:
-            return _server_context(self, checks_time)
+            return _server_context(self.material, self.rules, self.config.client_auth, checks_time)
         except TlsMaterialError as error:
             raise self._error(error) from None
 
     def client(self, *, checks_name: bool, checks_time: bool = True) -> ssl.SSLContext:
         """What connections are made with. Raises ConfigError."""
         try:
-            return _client_context(self, checks_name, checks_time)
+            return _client_context(self.material, self.rules, checks_name, checks_time)
         except TlsMaterialError as error:
             raise self._error(error) from None
 
@@ -79,14 +79,14 @@ class Stores(NamedTuple):
 
 
 @lru_cache(maxsize=CONTEXTS_MAX)
-def _server_context(stores: Stores, checks_time: bool) -> ssl.SSLContext:
+def _server_context(material: TlsMaterial, rules: TlsRules, client_auth: str, checks_time: bool) -> ssl.SSLContext:
     """It costs a ms, and a new store is tried, and then taken, at one place after the other."""
-    return server_context(stores.material, stores.rules, stores.config.client_auth, checks_time=checks_time)
+    return server_context(material, rules, client_auth, checks_time=checks_time)
 
 
 @lru_cache(maxsize=CONTEXTS_MAX)
-def _client_context(stores: Stores, checks_name: bool, checks_time: bool) -> ssl.SSLContext:
-    return client_context(stores.material, stores.rules, checks_name=checks_name, checks_time=checks_time)
+def _client_context(material: TlsMaterial, rules: TlsRules, checks_name: bool, checks_time: bool) -> ssl.SSLContext:
+    return client_context(material, rules, checks_name=checks_name, checks_time=checks_time)
 
 
 def open_stores(config: TlsConfig, read: Read, prefix: str) -> Stores:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
-from typing import Final
+from functools import wraps
+from hashlib import sha256
+from typing import Final, ParamSpec, TypeVar
 
 from headrace.config import ConfigError
 from headrace.config.tls import StoreConfig
@@ -20,8 +21,30 @@ STORES_MAX: Final = 8
 taken. A key costs up to some tens of ms to open."""
 _IN_SETTINGS: Final = "(in the settings)"
 
-_load_keystore = lru_cache(maxsize=STORES_MAX)(load_keystore)
-_load_truststore = lru_cache(maxsize=STORES_MAX)(load_truststore)
+Given = ParamSpec("Given")
+Opened = TypeVar("Opened")
+
+
+def _remembered(load: Callable[Given, Opened]) -> Callable[Given, Opened]:
+    """The same, which remembers what it opened by a hash of what it was given: passwords are not kept."""
+    kept: dict[bytes, Opened] = {}
+
+    @wraps(load)
+    def opened(*given: Given.args, **named: Given.kwargs) -> Opened:
+        key = sha256(repr((given, named)).encode(errors="surrogatepass")).digest()
+        found = kept.get(key)
+        if found is None:
+            found = load(*given, **named)
+            if len(kept) >= STORES_MAX:
+                kept.pop(next(iter(kept)), None)
+            kept[key] = found
+        return found
+
+    return opened
+
+
+_load_keystore = _remembered(load_keystore)
+_load_truststore = _remembered(load_truststore)
 
 
 def open_key_store(store: StoreConfig, read: Read, setting: str) -> KeyEntry | None:
