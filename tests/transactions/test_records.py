@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from headrace.transactions.records import decode, encode
 from headrace.transactions.states import TransactionState
 from headrace.transactions.transaction import Removed, Transaction
+from headrace.wire.messages.transaction_records import PartitionsSchema, TransactionLogValue
 from headrace.wire.primitives import DecodeError
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=80)
@@ -20,7 +21,7 @@ TRANSACTIONS = st.builds(
     st.integers(0, 32767),
     st.integers(1, 2**31 - 1),
     st.sampled_from(WRITTEN),
-    st.frozensets(st.tuples(TEXT, st.integers(0, 2**31 - 1)), max_size=5),
+    st.frozensets(st.tuples(TEXT, st.integers(0, 2**31 - 1)), max_size=20),
     st.integers(-1, 2**62),
     st.integers(-1, 2**62),
     st.integers(-1, 2**62),
@@ -39,6 +40,31 @@ def test_there_and_back(record: Transaction) -> None:
 def test_the_older_version_leaves_out_what_it_cannot_say(record: Transaction) -> None:
     told = decode(*encode(record, 0))
     assert told == record._replace(previous_producer_id=-1, next_producer_id=-1, version=0)
+
+
+@given(TRANSACTIONS, st.integers(0, 1))
+def test_the_short_way_is_the_formats(record: Transaction, version: int) -> None:
+    """What is remembered of a value, and packed around it, is what the generated codec says."""
+    topics: dict[str, list[int]] = {}
+    for topic, index in sorted(record.partitions):
+        topics.setdefault(topic, []).append(index)
+    partitions = [PartitionsSchema(topic, indexes) for topic, indexes in topics.items()]
+    value = TransactionLogValue(
+        producer_id=record.producer_id,
+        producer_epoch=record.producer_epoch,
+        transaction_timeout_ms=record.timeout_ms,
+        transaction_status=record.state.value,
+        transaction_partitions=None if record.state is TransactionState.EMPTY else partitions,
+        transaction_last_update_timestamp_ms=record.updated_ms,
+        transaction_start_timestamp_ms=record.start_ms,
+    )
+    if version:
+        value.previous_producer_id = record.previous_producer_id
+        value.next_producer_id = record.next_producer_id
+        value.client_transaction_version = record.version
+    expected = version.to_bytes(2, "big") + value.encode(version)
+    assert encode(record, version)[1] == expected
+    assert encode(record, version)[1] == expected, "and when it is remembered"
 
 
 def test_bytes_of_a_known_record() -> None:

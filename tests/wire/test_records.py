@@ -27,6 +27,7 @@ from headrace.wire.records import (
     CorruptBatch,
     Record,
     build_batch,
+    build_plain_batch,
     compress,
     decode_batch,
     decompress,
@@ -90,6 +91,14 @@ def test_an_uncompressed_batch_is_the_same_bytes_as_others_make(records: list[Re
     # the other one takes no leader epoch; ours is the producer's -1
     ours = build_batch(records)
     assert bytes(other.build())[16:] == ours[16:]
+
+
+@given(st.lists(st.tuples(st.binary(), st.none() | st.binary()), min_size=1, max_size=5), st.integers(0, 2**62))
+def test_the_short_way_of_plain_records_is_the_long_one(
+    pairs: list[tuple[bytes, bytes | None]], timestamp_ms: int
+) -> None:
+    records = [Record(0, timestamp_ms, key, value) for key, value in pairs]
+    assert build_plain_batch(records) == build_batch(records)
 
 
 def test_offsets_kept_as_after_compaction() -> None:

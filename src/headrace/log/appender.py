@@ -74,7 +74,6 @@ class Appender:
         "_segment_bytes",
         "_staged",
         "_staged_bytes",
-        "_staged_offset",
         "_timestamp_after_max_ms",
         "config",
         "directory",
@@ -87,6 +86,7 @@ class Appender:
         "resources",
         "segment_list",
         "snapshot_offset",
+        "staged_offset",
         "topic_partition",
     )
 
@@ -121,7 +121,7 @@ class Appender:
         self._parts: list[Buffer] = []
         self._staged: list[Staged] = []
         self._staged_bytes = 0
-        self._staged_offset = end_offset
+        self.staged_offset = end_offset  # what the next staged batch gets
         self._recent = _NO_RECENT
         self.configure(config)
 
@@ -200,7 +200,7 @@ class Appender:
         behind it is refused too; any other failure is raised as OSError. Nothing of a failed write stays in the log.
         """
         is_client = origin == "client"
-        self._staged_offset = self.end_offset
+        self.staged_offset = self.end_offset
         results: list[AppendResult] = []
         for chunk in chunks:
             try:
@@ -259,10 +259,10 @@ class Appender:
             used + size > self._segment_bytes
             or not 0 <= max_timestamp <= self._rolling.until
             or segment.bytes_since_index > self._interval_bytes
-            or self._staged_offset + delta - segment.base_offset > RELATIVE_OFFSET_MAX
+            or self.staged_offset + delta - segment.base_offset > RELATIVE_OFFSET_MAX
         ) and self._must_roll(size, delta, max_timestamp, now_ms):
             self.roll(now_ms=now_ms, first_timestamp=max_timestamp)
-        offset = self._staged_offset
+        offset = self.staged_offset
         last_offset = offset + delta
         if producer_id >= 0:
             self.producers.stage(producer_id, producer_epoch, sequence, offset, last_offset, max_timestamp, False)
@@ -270,7 +270,7 @@ class Appender:
         parts.append(_pack_prefix(offset, length, leader_epoch))
         parts.append(view[16:])
         self._staged_bytes += size
-        self._staged_offset = last_offset + 1
+        self.staged_offset = last_offset + 1
         result = _new_result(AppendResult)  # without the call of its constructor
         result.error = _NO_ERROR
         result.base_offset = offset
@@ -288,12 +288,7 @@ class Appender:
         self._parts.extend(parts)
         self._staged.append(staged)
         self._staged_bytes += staged[2]
-        self._staged_offset = staged[1] + 1
-
-    @property
-    def staged_offset(self) -> int:
-        """The offset that the next staged batch gets."""
-        return self._staged_offset
+        self.staged_offset = staged[1] + 1
 
     def roll_before(self, last_offset: int, size: int, max_timestamp: int, now_ms: int) -> None:
         """Starts a new segment where a batch belongs into one. Raises OSError."""
@@ -304,13 +299,13 @@ class Appender:
             or not 0 <= max_timestamp <= self._rolling.until
             or segment.bytes_since_index > self._interval_bytes
             or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
-        ) and self._must_roll(size, last_offset - self._staged_offset, max_timestamp, now_ms):
+        ) and self._must_roll(size, last_offset - self.staged_offset, max_timestamp, now_ms):
             self.roll(now_ms=now_ms, first_timestamp=max_timestamp)
 
     def _must_roll(self, size: int, delta: int, max_timestamp: int, now_ms: int) -> bool:
         active = self.segment_list.active
         used = active.size + self._staged_bytes
-        return self._rolling.must_roll(active, used, size, self._staged_offset + delta, max_timestamp, now_ms)
+        return self._rolling.must_roll(active, used, size, self.staged_offset + delta, max_timestamp, now_ms)
 
     def _commit(self) -> None:
         """Writes what is staged. Raises OSError, and then nothing of it is in the log."""
@@ -344,7 +339,7 @@ class Appender:
             # Replaced, not cut: a reader on another thread may be looking.
             self._recent = offsets[half:], positions[half:]
         segment.size = position
-        self.end_offset = self._staged_offset
+        self.end_offset = self.staged_offset
         producers = self.producers
         if producers.staged:
             producers.commit()
@@ -359,7 +354,7 @@ class Appender:
         that is refused, and what no segment could be made for (`unstaged`): their producers owe them from now on."""
         staged, parts = self._staged, self._parts
         self._parts, self._staged = [], []
-        self._staged_bytes, self._staged_offset = 0, self.end_offset
+        self._staged_bytes, self.staged_offset = 0, self.end_offset
         self.producers.drop()
         if not isinstance(error, OSError) or not is_passing(error):
             raise error

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from headrace.wire.batch import BATCH_OVERHEAD
-from headrace.wire.records import Compression, Record, build_batch
+from headrace.wire.records import Compression, Record, build_batch, build_plain_batch
 
 Producer = tuple[int, int] | None
 """(producer id, epoch) of a transaction that records are written in."""
@@ -59,7 +59,7 @@ def build_coordinator_batch(
     """One batch with these records. A coordinator counts no sequence: what it writes in a transaction has 0."""
     records = [Record(0, timestamp_ms, key, value) for key, value in pairs]
     if producer is None:
-        return build_batch(records, compression=codec)
+        return build_batch(records, compression=codec) if codec else build_plain_batch(records)
     producer_id, epoch = producer
     return build_batch(
         records,

@@ -9,6 +9,7 @@ from struct import Struct
 from typing import Final
 
 from headrace.machine.batches import Pair
+from headrace.transactions.asks import TopicPartition
 from headrace.transactions.states import TransactionState
 from headrace.transactions.transaction import Removed, Transaction, TransactionRecord
 from headrace.wire.messages.transaction_records import PartitionsSchema, TransactionLogKey, TransactionLogValue
@@ -19,6 +20,14 @@ _KEYS_MAX: Final = 1_000
 """Keys that are remembered: a transaction has three records."""
 _INT16: Final = Struct(">h")
 _VALUE_VERSION_MAX: Final = TransactionLogValue.MAX_VERSION
+_NUMBERS: Final = Struct(">hqhib")
+"""What a value begins with: version, producer id and epoch, timeout, state."""
+_TIMES: Final = Struct(">qq")
+_MARK: Final = 0x1122334455667788
+_AROUND_MAX: Final = 1_000
+"""What is remembered of values: two records of a transaction have the same, and so has its producer's next one."""
+_FEW: Final = 16
+"""Partitions of a transaction of which that is remembered."""
 _STATES: Final = {state.value: state for state in TransactionState}
 
 
@@ -27,22 +36,13 @@ def encode(record: TransactionRecord, value_version: int) -> Pair:
     key = _key(record.transactional_id)
     if isinstance(record, Removed):
         return key, None
-    value = TransactionLogValue(
-        producer_id=record.producer_id,
-        producer_epoch=record.producer_epoch,
-        transaction_timeout_ms=record.timeout_ms,
-        transaction_status=record.state.value,
-        transaction_partitions=_partitions(record),
-        transaction_last_update_timestamp_ms=record.updated_ms,
-        transaction_start_timestamp_ms=record.start_ms,
+    partitions = None if record.state is TransactionState.EMPTY else record.partitions
+    around = _remembered if len(record.partitions) <= _FEW else _around_times
+    before, after = around(
+        value_version, partitions, record.previous_producer_id, record.next_producer_id, record.version
     )
-    if value_version >= 1:
-        value.previous_producer_id = record.previous_producer_id
-        value.next_producer_id = record.next_producer_id
-        value.client_transaction_version = record.version
-    encoded = bytearray(_INT16.pack(value_version))
-    value.encode_onto(encoded, value_version)
-    return key, bytes(encoded)
+    numbers = _NUMBERS.pack(value_version, record.producer_id, record.producer_epoch, record.timeout_ms, record.state)
+    return key, numbers + before + _TIMES.pack(record.updated_ms, record.start_ms) + after
 
 
 @lru_cache(maxsize=_KEYS_MAX)
@@ -50,11 +50,31 @@ def _key(transactional_id: str) -> bytes:
     return _INT16.pack(_KEY) + TransactionLogKey(transactional_id).encode(0)
 
 
-def _partitions(record: Transaction) -> list[PartitionsSchema] | None:
-    if record.state is TransactionState.EMPTY:
-        return None
+def _around_times(
+    value_version: int, partitions: frozenset[TopicPartition] | None, previous: int, following: int, version: int
+) -> tuple[bytes, bytes]:
+    """What a value has between its numbers and its two times, and what it has after them: all that is not the same size
+    in each, and of a producer that writes to the same partitions again and again the same bytes."""
+    value = TransactionLogValue(
+        transaction_partitions=None if partitions is None else _by_topic(partitions),
+        transaction_last_update_timestamp_ms=_MARK,
+        transaction_start_timestamp_ms=_MARK,
+    )
+    if value_version >= 1:
+        value.previous_producer_id = previous
+        value.next_producer_id = following
+        value.client_transaction_version = version
+    encoded = value.encode(value_version)
+    at = encoded.rindex(_TIMES.pack(_MARK, _MARK))
+    return encoded[_NUMBERS.size - _INT16.size : at], encoded[at + _TIMES.size :]
+
+
+_remembered: Final = lru_cache(maxsize=_AROUND_MAX)(_around_times)
+
+
+def _by_topic(partitions: frozenset[TopicPartition]) -> list[PartitionsSchema]:
     topics: dict[str, list[int]] = {}
-    for topic, index in sorted(record.partitions):
+    for topic, index in sorted(partitions):
         topics.setdefault(topic, []).append(index)
     return [PartitionsSchema(topic, indexes) for topic, indexes in topics.items()]
 

@@ -34,6 +34,7 @@ from headrace.wire.batch import (
     CorruptBatch,
     read_header,
     seal_batch,
+    sealed,
     unsealed,
 )
 from headrace.wire.primitives import Buffer
@@ -354,6 +355,12 @@ def build_batch(
         base_sequence=base_sequence,
     )
     return bytes(batch)
+
+
+def build_plain_batch(records: Sequence[Record]) -> bytes:
+    """One batch of records that have one timestamp, as `build_batch` makes it by default."""
+    timestamp_ms = records[0].timestamp
+    return sealed(_codec.encode_records(records, None, timestamp_ms), len(records), timestamp_ms)
 
 
 def rebuild_batch(
