@@ -167,7 +167,7 @@ class Connection:
                 self._requests(frame.buffer, frame.view, frame.need)
             finally:
                 self._drop_frame()
-            self._flush()
+            self.flush()
             server = self.server
             if server.quotas is not None:
                 server.quotas.finished()
@@ -225,17 +225,20 @@ class Connection:
         view = server.view
         bulk = server.bulk
         at = self._requests(server.buffer, view, end)
-        if server.bulk == bulk:
+        is_bulk = server.bulk != bulk
+        if not is_bulk:
             server.talked_at = server.began
         left = end - at
         if left and not self.closed:
             self._keep(view[at:end], left)
         elif server.requests_budget.overdrawn_by is self:
             server.requests_budget.settle(self)
-        self._flush()
+        server.departures.leave(self, server.began, at_once=is_bulk)
         if server.quotas is not None:
             server.quotas.finished()
         now = server.served_at = server.monotonic()  # once for all
+        if not is_bulk:
+            server.departures.last, server.departures.ended = self, now
         if server.times is not None:
             server.times.handled(now - server.began)
         if server.busy_poll is not None:
@@ -478,7 +481,7 @@ class Connection:
             self.unblock(Blocked.UNANSWERED)
         if emitted and not self.flush_scheduled:
             self.flush_scheduled = True
-            self.server.owner.soon(self._flush)
+            self.server.owner.soon(self.flush)
 
     def _encode(self, reply: Reply, response: Any) -> list[Part] | None:
         """The frame of a response; None, and the connection is closed, where its version cannot say it."""
@@ -542,7 +545,7 @@ class Connection:
             # Small requests for large answers: the next ones wait until these have left.
             self.block(Blocked.OUTPUT)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
         """Sends what can be sent now."""
         self.flush_scheduled = False
         if self.closed:

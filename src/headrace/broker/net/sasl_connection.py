@@ -179,7 +179,7 @@ class SaslConnection(Connection):
             return
         self._drop(at)
         if self._is_outside():
-            self._flush()
+            self.flush()
         else:
             self._go_in()
 
@@ -216,7 +216,7 @@ class SaslConnection(Connection):
         if self._blocked:
             self._carry = rest
             self.server.requests_budget.force(len(rest))
-            self._flush()
+            self.flush()
         else:
             # It came with the bytes that ended the login, in one piece, so there is room for it.
             self.server.view[: len(rest)] = rest
@@ -295,7 +295,7 @@ class SaslConnection(Connection):
             if not self.closed:
                 self._ending = f"a login failed: {why}"
                 pending.resolve(response)
-                self._flush()
+                self.flush()
 
         self._timer = self._logins.delay(self._terms.failed_delay_ms, told)
         if self._timer is None:
@@ -305,8 +305,8 @@ class SaslConnection(Connection):
 
     # --- ending
 
-    def _flush(self) -> None:
-        super()._flush()
+    def flush(self) -> None:
+        super().flush()
         if self._ending and not self.unanswered and not self._sending:
             self.close(self._ending)
 

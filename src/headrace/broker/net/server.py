@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace.broker.net.admission import Admission
 from headrace.broker.net.budget import Budget
 from headrace.broker.net.connection import Connection
+from headrace.broker.net.departures import Departures
 from headrace.broker.net.handshakes import Handshakes
 from headrace.broker.net.logins import Logins, LoginTerms
 from headrace.broker.net.mutes import Mutes
@@ -164,6 +165,7 @@ class Server:
         """When a connection last said something to which no answer came out of a file."""
         self.served_at = -SERVED_S
         """When a request of somebody who need not log in, or has, was last answered."""
+        self.departures = Departures(self.owner, self.defect_beside)
         self.cold_reads = metrics.counter("fetch.cold_reads")
         self.logins = Logins(self.owner, self.monotonic, lambda: self._config().connection_login_timeout_ms, metrics)
         self._accepted = metrics.counter("connections.accepted")
@@ -419,6 +421,7 @@ class Server:
     def connection_closed(self, connection: Connection, why: str) -> None:
         """Forgets a connection; one line says why, where there is a why."""
         self.connections.pop(connection, None)
+        self.departures.forget(connection)
         self.mutes.forget(connection)
         self.logins.end(connection)
         self.handshakes.forget(connection)
@@ -482,6 +485,7 @@ class Server:
 
     def stop_serving_clients(self) -> None:
         """Closes all listeners but the controllers', and the connections there."""
+        self.departures.all_leave()
         for opened in self.listeners:
             if not opened.is_controller:
                 assert opened.listener is not None
@@ -494,6 +498,7 @@ class Server:
     async def close(self) -> None:
         """Closes every listener and connection, and ends handlers that still wait."""
         self.stop_listening()
+        self.departures.all_leave()
         self.admission.close()
         for connection in list(self.connections):
             connection.close("")
