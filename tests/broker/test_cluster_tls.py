@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 from peers.certificates import Authority, write_trust_pem
 from peers.kafka import free_port
+from peers.waiting import until
 
 import headrace.testing
 from headrace.testing import TestCluster
@@ -179,13 +180,19 @@ def test_certificates_are_exchanged_one_node_after_the_other_and_nothing_is_lost
     assert writer.failed == []
     found = numbers_of(secured, topic, len(writer.acknowledged))
     assert sorted(found) == sorted(writer.acknowledged)
-    for node in NODES:
-        with (
-            socket.create_connection(("127.0.0.1", secured.ports[node])) as plain,
-            ssl.create_default_context(cafile=secured.trust).wrap_socket(plain, server_hostname="localhost") as link,
-        ):
-            shown = link.getpeercert(binary_form=True)
-        assert shown == ssl.PEM_cert_to_DER_cert(certificate_in(secured.folder / f"renewed-{node}.pem"))
+    renewed_ones = [
+        ssl.PEM_cert_to_DER_cert(certificate_in(secured.folder / f"renewed-{node}.pem")) for node in NODES
+    ]
+    until(lambda: [shown_by(secured, node) for node in NODES] == renewed_ones, "each shows its new one")
+
+
+def shown_by(secured: Secured, node: int) -> bytes | None:
+    """The certificate that a node shows to clients."""
+    with (
+        socket.create_connection(("127.0.0.1", secured.ports[node])) as plain,
+        ssl.create_default_context(cafile=secured.trust).wrap_socket(plain, server_hostname="localhost") as link,
+    ):
+        return link.getpeercert(binary_form=True)
 
 
 def certificate_in(path: Path) -> str:
@@ -196,7 +203,15 @@ def certificate_in(path: Path) -> str:
 
 
 def test_nodes_know_one_another_by_their_certificates(secured: Secured) -> None:
+    """Each of them, by those that come to it: nodes that have just started come a moment later."""
     made(secured, "names")
+    known = {("INSIDE", f"User:CN=node-{node}") for node in NODES}
+    until(lambda: known <= principals_at_nodes(secured), "the nodes follow one another")
+    assert all(principal != "User:ANONYMOUS" for _, principal in principals_at_nodes(secured))
+
+
+def principals_at_nodes(secured: Secured) -> set[tuple[str, str]]:
+    """Who has a connection to a node that is not for clients, with the listener's name."""
     principals = set()
     for node in secured.cluster.nodes.values():
         principals |= node.call(
@@ -206,5 +221,4 @@ def test_nodes_know_one_another_by_their_certificates(secured: Secured) -> None:
                 if each.listener.name != "OUTSIDE" and getattr(each.stream, "is_open", True)
             }
         )
-    assert principals & {("INSIDE", f"User:CN=node-{node}") for node in NODES}
-    assert all(principal != "User:ANONYMOUS" for _, principal in principals)
+    return principals
