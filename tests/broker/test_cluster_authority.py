@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 from peers.certificates import Authority, write_trust_pem
 from peers.secured_cluster import NODES, SecuredCluster
+from peers.waiting import until
 
 PATIENCE_S = 90.0
 TOPIC, PARTITIONS = "rolled", 3
@@ -183,17 +184,17 @@ def test_certificates_and_their_authority_change_and_nothing_is_lost(tmp_path: P
             for node in NODES:  # both are believed, by whoever connects and by whoever is connected to
                 load.goes_on()
                 cluster.set(node, TRUST, write_trust_pem(trust_of("both"), [old, new]))
-            assert all(cluster.is_let_in(node, each) for node in NODES for each in (old, new))
+            until(lambda: all(cluster.is_let_in(node, each) for node in NODES for each in (old, new)), "both")
             for node in NODES:
                 load.goes_on()
                 cluster.set(node, KEY, new.server(f"node-{node}").write_pem(key_of(node, "new")))
-                assert cluster.shows(node, new) and not cluster.shows(node, old)
+                until(lambda: cluster.shows(node, new) and not cluster.shows(node, old), "the new one")  # noqa: B023
                 cluster.restart(node, kill=node == 2)  # its connections are new, both ways
             for node in NODES:
                 load.goes_on()
                 cluster.set(node, TRUST, write_trust_pem(trust_of("new"), [new]))
             for node in NODES:
-                assert cluster.is_let_in(node, new) and not cluster.is_let_in(node, old)
+                until(lambda: cluster.is_let_in(node, new) and not cluster.is_let_in(node, old), "the new")  # noqa: B023
                 load.goes_on()
                 cluster.restart(node, kill=node == 3)
             load.goes_on()

@@ -180,9 +180,7 @@ def test_certificates_are_exchanged_one_node_after_the_other_and_nothing_is_lost
     assert writer.failed == []
     found = numbers_of(secured, topic, len(writer.acknowledged))
     assert sorted(found) == sorted(writer.acknowledged)
-    renewed_ones = [
-        ssl.PEM_cert_to_DER_cert(certificate_in(secured.folder / f"renewed-{node}.pem")) for node in NODES
-    ]
+    renewed_ones = [ssl.PEM_cert_to_DER_cert(certificate_in(secured.folder / f"renewed-{node}.pem")) for node in NODES]
     until(lambda: [shown_by(secured, node) for node in NODES] == renewed_ones, "each shows its new one")
 
 
