@@ -189,7 +189,7 @@ def _java_crowd(rig: Rig, scale: Scale) -> float:
             java(
                 TOOLS + "ConsumerPerformance", "--topic", name, "--num-records", str(scale.java_records),
                 "--bootstrap-server", rig.bootstrap, "--hide-header", "--timeout", "60000",
-                "--group", f"crowd-{time.monotonic_ns()}",
+                "--group", f"crowd-{time.monotonic_ns()}", flags=("-Xmx256M",),
             ),
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )

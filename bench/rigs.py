@@ -108,7 +108,7 @@ class Kafka:
     def __init__(self, *settings: str) -> None:
         self.directory = DATA / "kafka"
         extra = dict(setting.split("=", 1) for setting in ("log.segment.delete.delay.ms=500", *settings))
-        self.peer = KafkaPeer(self.directory, extra)
+        self.peer = KafkaPeer(self.directory, extra, kafka.OWN)
         self.started_s = 0.0
 
     @property

@@ -15,7 +15,7 @@ import pytest
 from cli.commanding import command, one_line
 from peers import gssapi_package
 from peers.certificates import Authority, write_trust_pem
-from peers.kafka import free_port, java
+from peers.kafka import free_port, java, quick
 from peers.kerberos import Realm, realm
 
 import headrace.testing
@@ -88,9 +88,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 
 def tool(place: Place, name: str, *arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-    heap = ("-Xmx256M", f"-Djava.security.krb5.conf={place.realm.configuration}")
+    flags = (*quick(), f"-Djava.security.krb5.conf={place.realm.configuration}")
     return subprocess.run(
-        java(name, *arguments, heap=heap), check=False, input=stdin, capture_output=True, text=True, timeout=120
+        java(name, *arguments, flags=flags), check=False, input=stdin, capture_output=True, text=True, timeout=120
     )
 
 

@@ -164,7 +164,7 @@ def draw_target(rng: random.Random, partition: Partition, active: list[int]) -> 
 
 def theirs(cases: list[Case]) -> list[str]:
     source = Path(__file__).with_name("KafkaElects.java")
-    command = ["java", "-Xmx512M", "-cp", kafka.class_path(), str(source)]
+    command = kafka.java(str(source), flags=kafka.quick("-Xmx512M"))
     lines = "\n".join(case.line() for case in cases)
     done = subprocess.run(command, input=lines, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -19,7 +19,7 @@ from headrace.wire.messages import k55_describe_quorum as k55
 from headrace.wire.messages.k03_metadata import MetadataRequest
 
 from .headrace import START_PATIENCE_S, HeadracePeer
-from .kafka import HEAP, free_port, java, kafka_tool
+from .kafka import NODE_HEAP, free_port, java, kafka_tool, quick
 from .link import Link
 from .ways import Ways
 
@@ -33,7 +33,7 @@ class KafkaNode(HeadracePeer):
 
     def command(self) -> list[str]:
         """How it is started."""
-        return java("kafka.Kafka", str(self.file), heap=HEAP)
+        return java("kafka.Kafka", str(self.file), flags=quick(NODE_HEAP))
 
 
 class HeadraceCluster:

@@ -22,9 +22,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from . import jars
+from . import class_archive, jars
 
-HEAP = ("-Xmx1G", "-Xms1G", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35")
+OWN = ("-Xmx1G", "-Xms1G", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35")
+"""The heap and the flags of a node that Kafka comes with."""
+NODE_HEAP, TOOL_HEAP = "-Xmx1G", "-Xmx256M"
 JAVA_MIN = 17
 START_PATIENCE_S = 60.0
 STOP_PATIENCE_S = 60.0
@@ -81,13 +83,19 @@ def free_port() -> int:
             return port
 
 
-def java(*arguments: str, heap: tuple[str, ...] = ("-Xmx256M",), of: jars.JarSet = jars.KAFKA) -> list[str]:
-    """The command line that runs a class of Kafka's, its warnings on standard error."""
+def quick(heap: str = TOOL_HEAP) -> tuple[str, ...]:
+    """What Java is told to start Kafka's classes quickly."""
+    return (heap, *class_archive.options(class_archive.of_kafka()))
+
+
+def java(*arguments: str, flags: tuple[str, ...] | None = None, of: jars.JarSet = jars.KAFKA) -> list[str]:
+    """The command line that runs a class of Kafka's, its warnings on standard error; by default `quick`."""
     path = class_path(of)
     logging = jars.PEERS / of.name / "log4j2.xml"
     if not logging.exists():
         logging.write_text(LOG4J)
-    return ["java", *heap, f"-Dlog4j2.configurationFile={logging}", "-cp", path, *arguments]
+    options = quick() if flags is None else flags
+    return ["java", *options, f"-Dlog4j2.configurationFile={logging}", "-cp", path, *arguments]
 
 
 def kafka_tool(
@@ -121,14 +129,21 @@ class KafkaPeer:
     """One combined Kafka node: formatted if its directory is empty, started, ready when the block is entered.
 
     `settings` come on top of the smallest sensible server.properties. `directory` outlives the node when it is given.
+    `flags` are Java's, by default those of a quick start.
     """
 
-    def __init__(self, directory: Path | None = None, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path | None = None,
+        settings: Mapping[str, str] | None = None,
+        flags: tuple[str, ...] | None = None,
+    ) -> None:
         self._own = directory is None
         self.directory = directory or Path(tempfile.mkdtemp(prefix="kafka-peer-"))
         self.port = free_port()
         self.controller_port = free_port()
         self.settings = dict(settings or {})
+        self.flags = quick(NODE_HEAP) if flags is None else flags
         self.process: subprocess.Popen[bytes] | None = None
         self.started_s = 0.0
 
@@ -185,7 +200,7 @@ class KafkaPeer:
         if not (self.data / "meta.properties").exists():
             arguments = ("format", "-t", CLUSTER_ID, "-c", str(path))
             kafka_tool("kafka.tools.StorageTool", *arguments)
-        command = java("kafka.Kafka", str(path), heap=HEAP)
+        command = java("kafka.Kafka", str(path), flags=self.flags)
         before = time.monotonic()
         with self.log.open("ab") as out:
             self.process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, cwd=self.directory)

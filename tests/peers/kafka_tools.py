@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from .kafka import java
+from .kafka import java, quick
 
 PATIENCE_S: Final = 90.0
 """How long one tool may take."""
@@ -71,7 +71,7 @@ class KafkaTools:
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
-        command = java(str(Path(__file__).with_name("KafkaTools.java")), heap=("-Xmx512M",))
+        command = java(str(Path(__file__).with_name("KafkaTools.java")), flags=quick("-Xmx512M"))
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
         return self

@@ -20,7 +20,7 @@ from headrace.client import Client, groups
 from headrace.client.admin import create_topic
 
 from .jars import ROOT
-from .kafka import java
+from .kafka import java, quick
 from .programs import HERE
 from .transacting import HEAP
 
@@ -163,7 +163,7 @@ class JavaMember(Member):
             settings[STRATEGY] = f"org.apache.kafka.clients.consumer.{ASSIGNORS[settings[STRATEGY]]}"
         said = [f"{name}={value}" for name, value in settings.items()]
         self.process = subprocess.Popen(
-            java(str(HERE / "Rolling.java"), topic, *said, heap=HEAP),
+            java(str(HERE / "Rolling.java"), topic, *said, flags=quick(HEAP)),
             cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
         super().__init__(read)

@@ -120,7 +120,7 @@ class Standalone(_Processes):
         """Returns when both workers are registered."""
         runner = str(self.home / "bin" / "spark-class")
         deploy = "org.apache.spark.deploy"
-        java = {"SPARK_DAEMON_JAVA_OPTS": class_archive.QUICK, "SPARK_DAEMON_MEMORY": MEMORY}
+        java = {"SPARK_DAEMON_JAVA_OPTS": " ".join(class_archive.QUICK), "SPARK_DAEMON_MEMORY": MEMORY}
         listening = ("--port", "0", "--webui-port", "0")
         command = [runner, f"{deploy}.master.Master", "--host", "127.0.0.1", *listening]
         self._start("master", command, self.directory / "master", java)

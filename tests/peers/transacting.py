@@ -16,10 +16,10 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from .jars import ROOT
-from .kafka import java
+from .kafka import java, quick
 from .programs import HERE
 
-HEAP: Final = ("-Xmx96M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+HEAP: Final = "-Xmx96M"
 
 Delivered = Callable[[object, object], None]
 
@@ -44,7 +44,7 @@ class JavaProducer:
         self._delivered: dict[str, Delivered] = {}
         arguments = [f"{name}={value}" for name, value in settings.items() if name != "log_level"]
         self._process = subprocess.Popen(
-            java(str(HERE / "Transacting.java"), *arguments, heap=HEAP),
+            java(str(HERE / "Transacting.java"), *arguments, flags=quick(HEAP)),
             cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, bufsize=1,
         )  # fmt: skip
 

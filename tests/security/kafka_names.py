@@ -20,7 +20,7 @@ def word(of: bytes | str) -> str:
 def ask(questions: Sequence[str]) -> list[str]:
     """The answers, one a question: `=` and a text, or one word."""
     source = Path(__file__).with_name("KafkaNames.java")
-    command = ["java", "-Xmx512M", "-cp", kafka.class_path(), str(source)]
+    command = kafka.java(str(source), flags=kafka.quick("-Xmx512M"))
     done = subprocess.run(
         command, input="\n".join(questions), capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )

@@ -62,7 +62,7 @@ def java_classes() -> dict[str, str]:
 def through_kafka(lines: list[str]) -> list[str]:
     """What Kafka makes of each line."""
     source = Path(__file__).with_name("KafkaCodec.java")
-    command = ["java", "-Xmx512M", "-cp", kafka.class_path(), str(source)]
+    command = kafka.java(str(source), flags=kafka.quick("-Xmx512M"))
     done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, timeout=120, check=True)
     answers = done.stdout.splitlines()
     assert len(answers) == len(lines), done.stderr[-2000:]

@@ -23,7 +23,7 @@ NOW_S = int(time.time())
 
 def ask(tokens: list[str], *arguments: str) -> list[str]:
     source = Path(__file__).with_name("KafkaTokens.java")
-    command = ["java", "-Xmx512M", "-cp", kafka.class_path(), str(source), *arguments]
+    command = kafka.java(str(source), *arguments, flags=kafka.quick("-Xmx512M"))
     done = subprocess.run(
         command, input="\n".join(tokens), capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )

@@ -25,7 +25,7 @@ def theirs(lines: list[str]) -> list[str]:
     if reason:
         pytest.skip(reason)
     source = Path(__file__).with_name("KafkaThrottles.java")
-    command = ["java", "-Xmx512M", "-cp", kafka.class_path(), str(source)]
+    command = kafka.java(str(source), flags=kafka.quick("-Xmx512M"))
     done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout.splitlines()
