@@ -31,6 +31,9 @@ from headrace.wire.uuids import ZERO
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
+LIVELY = {"group.consumer.min.heartbeat.interval.ms": "200", "group.consumer.heartbeat.interval.ms": "200"}
+"""Members hear soon of what others do."""
+
 
 def consume(kafka: KafkaPeer, group: str, count: int, *, close: bool, instance: str | None = None) -> None:
     """Reads and commits with librdkafka's classic protocol."""
@@ -126,7 +129,7 @@ def members_come_and_go(kafka: KafkaPeer) -> None:
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The log directory that Kafka left."""
-    with KafkaPeer(tmp_path_factory.mktemp("kafka")) as kafka:
+    with KafkaPeer(tmp_path_factory.mktemp("kafka"), LIVELY) as kafka:
         admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": kafka.bootstrap})
         admin.create_topics([confluent_kafka.admin.NewTopic("t", 1, 1)])["t"].result(30)
         admin.create_topics([confluent_kafka.admin.NewTopic("p", 4, 1)])["p"].result(30)
