@@ -82,7 +82,7 @@ bench-spark: install
 fuzz: install
 	$(RUN) -m pytest -q tests/fuzz --fuzz-frames 1000000 --fuzz-logins 1000000
 
-# Kill -9 under load, 30 times among the tests; make crash KILLS=300 for more. CLUSTER=1: the nodes of a cluster, 15
+# Kill -9 under load, 20 times among the tests; make crash KILLS=300 for more. CLUSTER=1: the nodes of a cluster, 10
 # times among the tests.
 crash: install
 	$(RUN) -m pytest -q $(if $(CLUSTER),tests/durability/test_cluster_kill.py --cluster-kills $(or $(KILLS),100),tests/durability/test_kill.py tests/durability/test_stop.py --kills $(or $(KILLS),300))

@@ -18,9 +18,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fuzz-frames", type=int, default=20_000, help="mutated frames that the fuzz test sends")
     parser.addoption("--fuzz-logins", type=int, default=20_000, help="mutations of what is read before a login")
     parser.addoption("--against", choices=["headrace", "kafka"], default="headrace", help="whom tests/compat asks")
-    parser.addoption("--kills", type=int, default=30, help="how often the crash test kills the broker")
+    parser.addoption("--kills", type=int, default=20, help="how often the crash test kills the broker")
     parser.addoption("--soak", action="store_true", help="run the tests that take many minutes too")
-    parser.addoption("--cluster-kills", type=int, default=15, help="how many rounds of kills a cluster goes through")
+    parser.addoption("--cluster-kills", type=int, default=10, help="how many rounds of kills a cluster goes through")
     parser.addoption("--rewrite", action="store_true", help="write the traces of transcripts as they are now")
 
 
