@@ -21,7 +21,7 @@ from headrace.spark.pipelines.running import COMMITS
 from .drivers import drive, finish, first_batch, kill, make, send
 from .expected import T0_S, surge_of
 
-pytestmark = [pytest.mark.jvm, pytest.mark.slow]
+pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.soak]
 
 EVENTS = 2000
 

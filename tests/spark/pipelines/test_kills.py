@@ -52,9 +52,9 @@ def lines() -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("name", "ends"),
     [
-        ("surge", (signal.SIGTERM, signal.SIGKILL)),
+        ("surge", (signal.SIGKILL,)),
         pytest.param("sessions", (signal.SIGKILL,), marks=pytest.mark.soak),
-        pytest.param("log-monitor", (signal.SIGKILL,), marks=pytest.mark.soak),
+        pytest.param("log-monitor", (signal.SIGTERM, signal.SIGKILL), marks=pytest.mark.soak),
     ],
 )
 def test_a_killed_driver_changes_no_result(

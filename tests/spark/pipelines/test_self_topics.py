@@ -17,7 +17,7 @@ from headrace.broker.self_topics import LOGS_TOPIC
 from .drivers import drive, finish, latest, make
 from .expected import windows_of
 
-pytestmark = [pytest.mark.jvm, pytest.mark.slow]
+pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.soak]
 
 PATIENCE_S = 30
 PARTITIONS = 8
