@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from peers import spark_cluster
+from peers import class_archive, spark_cluster
 from peers.headrace import HeadracePeer
 from peers.kafka import KafkaPeer
 from peers.transactions import SMALL, set_transaction_version, visible
@@ -35,7 +35,11 @@ pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
 ONCE = {"delivery": "exactly-once"}
 FROM_THE_FIRST = {"startingOffsets": "earliest"}
-CLUSTER = {"spark.master": "local-cluster[2,1,1024]", "spark.executor.memory": "512m"}
+CLUSTER = {
+    "spark.master": "local-cluster[2,1,1024]",
+    "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": " ".join(class_archive.QUICK),
+}
 IMPATIENCE = {
     "spark.network.timeout": "8s",
     "spark.network.timeoutInterval": "1s",
