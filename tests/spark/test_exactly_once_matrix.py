@@ -38,7 +38,7 @@ FROM_THE_FIRST = {"startingOffsets": "earliest"}
 CLUSTER = {
     "spark.master": "local-cluster[2,1,1024]",
     "spark.executor.memory": "512m",
-    "spark.executor.extraJavaOptions": " ".join(class_archive.QUICK),
+    "spark.executor.extraJavaOptions": class_archive.java_options(),
 }
 IMPATIENCE = {
     "spark.network.timeout": "8s",
