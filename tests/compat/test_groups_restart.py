@@ -118,7 +118,7 @@ def test_groups_survive_a_restart(tmp_path: Path, ending: str, flush: str) -> No
         broker.kill()
 
 
-@pytest.mark.parametrize("flush", ["none", "before-reply"])
+@pytest.mark.parametrize("flush", [pytest.param("none", marks=pytest.mark.soak), "before-reply"])
 def test_no_committed_offset_goes_back(tmp_path: Path, flush: str) -> None:
     """Killed in the middle of commits, again and again: what was answered is there, and nothing older or made up."""
     broker = HeadracePeer(tmp_path, settings={"acks.flush": flush})

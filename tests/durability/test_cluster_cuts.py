@@ -83,12 +83,17 @@ def broken_connections(cluster: ClusterWithWays, rng: random.Random, load: Load)
     load.goes_on()
 
 
-TROUBLES = (a_leader_alone, a_leader_unheard, a_deaf_node, two_apart, short_cuts, slow_ways, broken_connections)
+TROUBLES = (a_leader_alone, a_leader_unheard, short_cuts, slow_ways, broken_connections)
+LIKE_OTHERS = (a_deaf_node, two_apart)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("trouble", TROUBLES, ids=lambda trouble: trouble.__name__)
+@pytest.mark.parametrize(
+    "trouble",
+    [*TROUBLES, *(pytest.param(trouble, marks=pytest.mark.soak) for trouble in LIKE_OTHERS)],
+    ids=lambda trouble: trouble.__name__,
+)
 def test_the_ways_between_nodes_fail(
     tmp_path: Path, trouble: Callable[[ClusterWithWays, random.Random, Load], None]
 ) -> None:

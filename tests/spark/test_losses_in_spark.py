@@ -64,7 +64,7 @@ def restored(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[t
         yield broker, left
 
 
-@pytest.mark.parametrize("trigger", TRIGGERS)
+@pytest.mark.parametrize("trigger", ["processing time", "availableNow", pytest.param("once", marks=pytest.mark.soak)])
 def test_a_broker_that_was_restored_from_a_backup(
     spark: Any, restored: tuple[Any, Path], trigger: str, tmp_path: Path
 ) -> None:
