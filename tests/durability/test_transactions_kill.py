@@ -230,7 +230,7 @@ def test_exactly_once_through_kills_of_any_node(
         with Reader(cluster.bootstrap) as reader:
             with copiers[0], copiers[1], copiers[2]:
                 with Loader(cluster.bootstrap) as loader:
-                    for _ in range(request.config.getoption("--cluster-kills") // 2):
+                    for _ in range(3 * request.config.getoption("--cluster-kills") // 4):
                         time.sleep(rng.uniform(0.02, UPTIME_MAX_S))  # the moment of the kill is what is drawn
                         victim = cluster.nodes[rng.choice(sorted(cluster.nodes))]
                         victim.kill()
