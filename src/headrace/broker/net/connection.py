@@ -176,9 +176,8 @@ class Connection:
                 server.times.handled(now - server.began)
 
     def _drop_frame(self) -> None:
-        frame = self._frame
+        frame, self._frame = self._frame, None
         if frame is not None:
-            self._frame = None
             frame.release()
 
     def _hold(self, size: int) -> None:
