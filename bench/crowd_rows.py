@@ -31,7 +31,7 @@ from bench.wire_rows import (
     run_load,
     topic_for,
 )
-from tests.peers.kafka import java
+from tests.peers.kafka import TOOL_HEAP, java
 
 KINDS = {
     "v4": ("version 4", 4, False, 1),
@@ -189,7 +189,7 @@ def _java_crowd(rig: Rig, scale: Scale) -> float:
             java(
                 TOOLS + "ConsumerPerformance", "--topic", name, "--num-records", str(scale.java_records),
                 "--bootstrap-server", rig.bootstrap, "--hide-header", "--timeout", "60000",
-                "--group", f"crowd-{time.monotonic_ns()}", flags=("-Xmx256M",),
+                "--group", f"crowd-{time.monotonic_ns()}", flags=(TOOL_HEAP,),
             ),
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )

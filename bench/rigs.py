@@ -164,8 +164,8 @@ def run_python(module: str, *arguments: str, patience_s: float = 600.0) -> str:
 
 
 def run_java(name: str, *arguments: str) -> str:
-    """Standard output of one of Kafka's Java tools."""
-    return kafka.kafka_tool(name, *arguments, patience_s=600.0).stdout
+    """Standard output of one of Kafka's Java tools, run as it comes."""
+    return kafka.kafka_tool(name, *arguments, patience_s=600.0, flags=(kafka.TOOL_HEAP,)).stdout
 
 
 @contextlib.contextmanager

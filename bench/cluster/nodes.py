@@ -12,9 +12,9 @@ from bench.link import Link
 from bench.rigs import DATA
 from headrace.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponsePartition
 from headrace.wire.messages.k60_describe_cluster import DescribeClusterRequest
-from tests.peers.cluster import HeadraceCluster
+from tests.peers.cluster import HeadraceCluster, KafkaNode
 from tests.peers.headrace import HeadracePeer
-from tests.peers.kafka import cpu_s, resident_bytes
+from tests.peers.kafka import OWN, cpu_s, resident_bytes
 from tests.peers.link import Link as AnyLink
 
 REPLICAS = 3
@@ -38,6 +38,9 @@ class Nodes:
         shutil.rmtree(self.directory, ignore_errors=True)
         ids = range(1, REPLICAS + 1)
         self.cluster = HeadraceCluster(self.directory, SETTINGS, REPLICAS, ids if name == "kafka" else ())
+        for node in self.cluster.nodes.values():
+            if isinstance(node, KafkaNode):
+                node.flags = OWN  # Apache Kafka as it comes
 
     @property
     def peers(self) -> dict[int, HeadracePeer]:

@@ -31,9 +31,12 @@ CLUSTER_ID = "c2V2ZXJhbC1icm9rZXJzLg"
 class KafkaNode(HeadracePeer):
     """Apache Kafka on the file of a node."""
 
+    flags: tuple[str, ...] | None = None
+    """Java's; None for those of a quick start."""
+
     def command(self) -> list[str]:
         """How it is started."""
-        return java("kafka.Kafka", str(self.file), flags=quick(NODE_HEAP))
+        return java("kafka.Kafka", str(self.file), flags=self.flags or quick(NODE_HEAP))
 
 
 class HeadraceCluster:

@@ -99,13 +99,17 @@ def java(*arguments: str, flags: tuple[str, ...] | None = None, of: jars.JarSet 
 
 
 def kafka_tool(
-    name: str, *arguments: str, stdin: str | None = None, check: bool = True, patience_s: float = TOOL_PATIENCE_S
+    name: str,
+    *arguments: str,
+    stdin: str | None = None,
+    check: bool = True,
+    patience_s: float = TOOL_PATIENCE_S,
+    flags: tuple[str, ...] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a Java tool, `org.apache.kafka.tools.TopicCommand` for one. Raises AssertionError with its output when it
-    fails and `check` is set."""
-    done = subprocess.run(
-        java(name, *arguments), check=False, input=stdin, capture_output=True, text=True, timeout=patience_s
-    )
+    """Run a Java tool, `org.apache.kafka.tools.TopicCommand` for one; `flags` as for `java`. Raises AssertionError with
+    its output when it fails and `check` is set."""
+    command = java(name, *arguments, flags=flags)
+    done = subprocess.run(command, check=False, input=stdin, capture_output=True, text=True, timeout=patience_s)
     if check and done.returncode != 0:
         raise AssertionError(f"{name} {' '.join(arguments)}: exit {done.returncode}\n{done.stdout}\n{done.stderr}")
     return done
