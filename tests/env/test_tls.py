@@ -488,9 +488,11 @@ def test_changes_of_keys_in_a_row_are_not_decrypted() -> None:
         stranger.sendall(stranger.tls.sealed(DATA, b"x" * 100))
         stranger.loop.until_quiet()
         assert stranger.server.failure is None
+    left = stranger.server.stream._in
     stranger.sendall(b"".join(stranger.tls.key_update(wants_one=False) for _ in range(TINY_RECORDS_MAX + 1)))
     stranger.loop.until_quiet()
     assert stranger.server.failure is not None and "hardly say anything" in stranger.server.failure
+    assert stranger.server.stream.closed and left.pending  # not for a farewell either
     assert bytes(stranger.server.heard) == b"x" * 300
 
 

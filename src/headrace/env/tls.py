@@ -227,7 +227,7 @@ class TlsStream:
             if taken <= 0:
                 return taken
             if self._tiny > TINY_RECORDS_MAX:
-                raise TlsFailure(f"more than {TINY_RECORDS_MAX} records in a row hardly say anything")
+                raise self._given_up(f"more than {TINY_RECORDS_MAX} records in a row hardly say anything")
             self._quiet += taken
         got = self._decrypt(buffer)
         self._weigh(max(got, 0))
@@ -270,15 +270,20 @@ class TlsStream:
         if self._more:
             return
         if self._quiet > QUIET_BYTES_MAX or self._quiet_records > QUIET_RECORDS_MAX:
-            raise TlsFailure(f"{self._quiet} bytes in {self._quiet_records} records came over TLS and said nothing")
+            raise self._given_up(f"{self._quiet} bytes in {self._quiet_records} records came over TLS and said nothing")
         self._room = min(max(ROOM_GROWS * got, QUIET_RECEIVE_BYTES), RECEIVE_BYTES)
+
+    def _given_up(self, why: str) -> TlsFailure:
+        """What to raise. Nothing more of what came is decrypted, as a farewell would do."""
+        self._failure = TlsFailure(why)
+        return self._failure
 
     def _answer(self) -> None:
         """Sends what OpenSSL says of itself, as to a change of keys."""
         if not len(self._unsent):
             self._flush()
         elif self._out.pending > OWN_BYTES_MAX:
-            raise TlsFailure("the other side asks for changes of keys and does not take them")
+            raise self._given_up("the other side asks for changes of keys and does not take them")
 
     def _decrypt(self, buffer: memoryview) -> int:
         """Plain bytes of what has come: 0 when the other side has ended, WOULD_BLOCK when no whole record is there.
