@@ -133,7 +133,7 @@ class TlsStream:
         self._turns = turns
         self._shakes = True
         self._step_is_asked = False
-        self._failure: TlsFailure | None = None
+        self._failure = ""
         self._more = False
         self._quiet = self._quiet_records = self._tiny = 0
         self._ahead = 0
@@ -191,14 +191,14 @@ class TlsStream:
         except ssl.SSLWantReadError:
             pass
         except TlsFailure as failure:
-            self._failure = failure
+            self._failure = str(failure)
         except ssl.SSLError as error:
-            self._failure = TlsFailure(f"the TLS handshake failed: {reason_of(error)}")
+            self._failure = f"the TLS handshake failed: {reason_of(error)}"
         try:
             self._flush()
         except OSError as error:
-            self._failure = self._failure or TlsFailure(f"the TLS handshake failed: {error.strerror}")
-        if self._failure is not None or not self._shakes:
+            self._failure = self._failure or f"the TLS handshake failed: {error.strerror}"
+        if self._failure or not self._shakes:
             # What came behind the handshake is read at once; and the reader has to hear of a failure.
             self._more = True
             if self._writable is not None:
@@ -216,8 +216,8 @@ class TlsStream:
 
     def receive_into(self, buffer: memoryview) -> int:
         """See Stream. Raises TlsFailure where what came is no TLS, or keeps TLS busy with itself."""
-        if self._failure is not None:
-            raise self._failure
+        if self._failure:
+            raise TlsFailure(self._failure)
         if self._shakes:
             return self._receive_handshake()
         if self._more:
@@ -275,8 +275,8 @@ class TlsStream:
 
     def _given_up(self, why: str) -> TlsFailure:
         """What to raise. Nothing more of what came is decrypted, as a farewell would do."""
-        self._failure = TlsFailure(why)
-        return self._failure
+        self._failure = why
+        return TlsFailure(why)
 
     def _answer(self) -> None:
         """Sends what OpenSSL says of itself, as to a change of keys."""
@@ -413,12 +413,12 @@ class TlsStream:
                 return
         except OSError as error:
             # Whoever reads or writes next hears of it.
-            self._failure = TlsFailure(f"the connection is gone: {error.strerror}")
+            self._failure = f"the connection is gone: {error.strerror}"
             self._unsent = memoryview(b"")
         self._watch_writes()
         if self._writable is not None:
             self._writable()
-        elif self._failure is not None and self._readable is not None:
+        elif self._failure and self._readable is not None:
             self._readable()
 
     # --- ending
@@ -427,7 +427,7 @@ class TlsStream:
         """See Stream. The other side is told, where it takes it at once."""
         if self.closed:
             return
-        if not self._shakes and self._failure is None:
+        if not self._shakes and not self._failure:
             try:
                 self._session.unwrap()
             except (ssl.SSLError, OSError):
@@ -437,7 +437,7 @@ class TlsStream:
             except OSError:
                 pass  # it is gone already
         self.closed = True
-        self._readable = self._writable = None
+        self._readable = self._writable = self.on_open = None
         self._inner.close()
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import resource
 import socket
 import ssl
 import subprocess
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -22,6 +24,8 @@ from peers import tls13
 from peers.certificates import Authority, write_trust_pem
 from peers.tls13 import ALERT, CHANGE_CIPHER_SPEC, DATA, HANDSHAKE, RawTls, client_hello, handshake_message, record
 
+from headrace.broker.broker import Broker
+from headrace.broker.net.connection import Connection
 from headrace.broker.net.server import LINES_PER_S
 from headrace.metadata.scram_credentials import SCRAM_SHA_256
 from headrace.security.jaas import PLAIN_MODULE
@@ -120,6 +124,40 @@ def neighbour(guarded: Guarded) -> Iterator[Callable[[], None]]:
         ask()
         yield ask
         ask()
+
+
+# --- who goes
+
+
+@pytest.mark.parametrize("name", ["PLAINTEXT", "BARE", "SSL", "LOGIN"])
+def test_who_is_sent_away_leaves_nothing_for_the_garbage_collection(guarded: Guarded, name: str) -> None:
+    """It holds the loop for milliseconds, and strangers may come by the thousand."""
+
+    links = [guarded.connected(name) for _ in range(5)]
+    ports = {link.getsockname()[1] for link in links}
+
+    def come(broker: Broker) -> list[weakref.ref[Connection]]:
+        return [weakref.ref(each) for each in broker.server.connections if each.stream.peer_port in ports]
+
+    guarded.until(lambda: len(guarded.broker.call(come)) == len(links))
+    known = guarded.broker.call(come)
+    gc.collect()
+    gc.disable()
+    try:
+        for link in links:
+            link.sendall(b"garbage that is no frame, and no record of TLS either")
+            assert wait_for_end(link)
+        guarded.until(lambda: all(each() is None for each in known))
+    finally:
+        gc.enable()
+
+
+def wait_for_end(link: socket.socket) -> bool:
+    """Whether the other side has ended; what it says before does not matter."""
+    with link, suppress(ConnectionResetError):
+        while link.recv(4096):
+            pass
+    return True
 
 
 # --- who stops

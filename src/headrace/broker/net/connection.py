@@ -236,7 +236,7 @@ class Connection:
         if server.quotas is not None:
             server.quotas.finished()
         now = server.served_at = server.monotonic()  # once for all
-        if not is_bulk:
+        if not is_bulk and not self.closed:
             server.departures.last, server.departures.ended = self, now
         if server.times is not None:
             server.times.handled(now - server.began)

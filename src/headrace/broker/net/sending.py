@@ -21,7 +21,7 @@ OUTPUT_PARTS: Final = 256
 class Sending:
     """See the module. While the disk is waited for, more may be queued, and nothing is sent."""
 
-    __slots__ = ("_accounted", "_connection", "_output", "_server", "_stream", "_waits_for_disk", "_writing")
+    __slots__ = ("_accounted", "_connection", "_ended", "_output", "_server", "_stream", "_waits_for_disk", "_writing")
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -31,6 +31,7 @@ class Sending:
         self._accounted = 0
         self._writing = False
         self._waits_for_disk = False
+        self._ended = False
 
     def __len__(self) -> int:
         return len(self._output)
@@ -75,6 +76,8 @@ class Sending:
         self._server.responses_budget.give(self._accounted)
         self._accounted = 0
         self._output = Output(self._server.scratch)
+        self._ended = True
+        del self._connection  # both are freed at once then: of strangers there may be thousands a second
 
     def _writable(self) -> None:
         self._connection.active = True
@@ -114,7 +117,7 @@ class Sending:
 
     def _was_read(self, _result: None, error: BaseException | None) -> None:
         self._waits_for_disk = False
-        if self._connection.closed:
+        if self._ended:
             return
         if error is not None:
             self._connection.close(f"a segment could not be read: {error}")
