@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from headrace.security.remembered import remembered
+
 if TYPE_CHECKING:
     import ssl
 
@@ -58,15 +60,7 @@ class Security:
         """What its connections are opened with. Raises ConfigError, one line, where stores cannot be used."""
         if not self.is_encrypted and not self.logs_in:
             return PLAIN_WAY
-        from hashlib import sha256
-
-        key = sha256(repr((self.protocol, self.settings)).encode(errors="surrogatepass")).digest()
-        kept = _kept.get(key)
-        if kept is None:
-            kept = _dear(self)
-            if len(_kept) >= WAYS_MAX:
-                _kept.pop(next(iter(_kept)), None)
-            _kept[key] = kept
+        kept = _dear(self.protocol, self.settings)
         return replace(kept, credentials=_credentials(self)) if self.logs_in and kept.credentials is None else kept
 
 
@@ -93,8 +87,6 @@ class Way:
 
 PLAINTEXT: Final = Security()
 PLAIN_WAY: Final = Way()
-_kept: Final[dict[bytes, Way]] = {}
-"""By a hash of what they were made of: passwords of stores, and those that somebody logs in with, are not kept."""
 
 
 Protection = Security | Mapping[str, str] | str | os.PathLike[str]
@@ -177,8 +169,10 @@ def _tls_config(security: Security) -> TlsConfig:
     return tls_of(ListenerConfig("client", values, {}), "SSL")
 
 
-def _dear(security: Security) -> Way:
+@remembered(WAYS_MAX)
+def _dear(protocol: str, settings: tuple[tuple[str, str], ...]) -> Way:
     """What is not to be made for each connection: a context, and credentials that fetch something."""
+    security = Security(protocol, settings)
     tls = None
     if security.is_encrypted:
         tls = Tls(opened(_tls_config(security), lambda path: Path(path).read_bytes(), "").context)

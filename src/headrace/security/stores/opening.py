@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
-from hashlib import sha256
-from typing import Final, ParamSpec, TypeVar
+from typing import Final
 
 from headrace.config import ConfigError
 from headrace.config.tls import StoreConfig
+from headrace.security.remembered import remembered
 
 from .entries import KeyEntry, StoreError, TrustedCertificates
 from .store import load_keystore, load_truststore
@@ -21,30 +20,8 @@ STORES_MAX: Final = 8
 taken. A key costs up to some tens of ms to open."""
 _IN_SETTINGS: Final = "(in the settings)"
 
-Given = ParamSpec("Given")
-Opened = TypeVar("Opened")
-
-
-def _remembered(load: Callable[Given, Opened]) -> Callable[Given, Opened]:
-    """The same, which remembers what it opened by a hash of what it was given: passwords are not kept."""
-    kept: dict[bytes, Opened] = {}
-
-    @wraps(load)
-    def opened(*given: Given.args, **named: Given.kwargs) -> Opened:
-        key = sha256(repr((given, named)).encode(errors="surrogatepass")).digest()
-        found = kept.get(key)
-        if found is None:
-            found = load(*given, **named)
-            if len(kept) >= STORES_MAX:
-                kept.pop(next(iter(kept)), None)
-            kept[key] = found
-        return found
-
-    return opened
-
-
-_load_keystore = _remembered(load_keystore)
-_load_truststore = _remembered(load_truststore)
+_load_keystore = remembered(STORES_MAX)(load_keystore)
+_load_truststore = remembered(STORES_MAX)(load_truststore)
 
 
 def open_key_store(store: StoreConfig, read: Read, setting: str) -> KeyEntry | None:
