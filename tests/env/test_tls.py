@@ -496,6 +496,16 @@ def test_changes_of_keys_in_a_row_are_not_decrypted() -> None:
     assert bytes(stranger.server.heard) == b"x" * 300
 
 
+def test_a_larger_record_behind_changes_of_keys_hides_none_of_them() -> None:
+    stranger = Stranger()
+    left = stranger.server.stream._in
+    updates = b"".join(stranger.tls.key_update(wants_one=False) for _ in range(TINY_RECORDS_MAX + 1))
+    stranger.sendall(updates + stranger.tls.sealed(DATA, b"x" * 100))
+    stranger.loop.until_quiet()
+    assert stranger.server.failure is not None and "hardly say anything" in stranger.server.failure
+    assert left.pending and not stranger.server.heard
+
+
 def test_records_that_say_nothing_are_counted_whatever_their_size() -> None:
     stranger = Stranger()
     sent = 0

@@ -249,7 +249,10 @@ class TlsStream:
         at, end = self._ahead, have + taken
         while at <= end - HEADER_BYTES:
             size = received[at + 3] << 8 | received[at + 4]
-            self._tiny = self._tiny + 1 if size <= TINY_BYTES else 0
+            if size <= TINY_BYTES:
+                self._tiny += 1
+            elif self._tiny <= TINY_RECORDS_MAX:  # a run that was too long stays so, whatever comes behind it
+                self._tiny = 0
             self._quiet_records += 1
             at += HEADER_BYTES + size
         if at < end:
