@@ -125,6 +125,31 @@ def test_a_node_that_dies_again_and_again_ends_the_whole(tmp_path: Path) -> None
     assert (tmp_path / "node-1" / "data" / ".kafka_cleanshutdown").exists()
 
 
+def test_nodes_that_are_stopped_start_again_as_often_as_that_happens(tmp_path: Path) -> None:
+    """A stop by SIGTERM is no failure: it is neither counted nor followed by a pause."""
+    with serving(tmp_path) as running:
+        line = "headrace: node 2 was stopped, and starts again"
+
+        def serves() -> int:
+            return serving_child(running.process.pid, "node-2", running.metrics_ports[1])
+
+        for stop in range(1, 7):
+            until(serves, "node 2")
+            os.kill(child_of(running.process.pid, "node-2"), signal.SIGTERM)
+            until(lambda stop=stop: running.said.count(line) == stop, "its restart")  # type: ignore[misc]
+        until(serves, "node 2")
+        assert running.end() == 0
+    assert not [line for line in running.said if "died" in line]
+
+
+def serving_child(parent: int, word: str, metrics_port: int) -> int:
+    """The process as `child_of` returns it, if it is alive by its own account (`/livez`); else 0."""
+    child = child_of(parent, word)
+    with suppress(OSError):
+        return child if child and get(metrics_port, "/livez").status == 200 else 0
+    return 0
+
+
 def child_of(parent: int, word: str) -> int:
     """The process of that parent with the word in its command; 0 without one."""
     for child in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():

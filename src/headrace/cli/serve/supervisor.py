@@ -23,6 +23,9 @@ from headrace.cli.serve.restarts import DEATHS_MAX, WINDOW_S, Restarts
 READ_BYTES: Final = 64 * 1024
 LINE_MAX_BYTES: Final = 1024 * 1024
 """A longer line is passed on in pieces."""
+STOPPED: Final = (0, -signal.SIGTERM)
+"""How a process ends that was asked to stop: cleanly, or by the signal if that comes early in its start. It is no
+failure, so it is neither counted nor followed by a pause."""
 
 
 class Child:
@@ -97,6 +100,9 @@ class Supervisor:
                 return
             assert child.process is not None and child.process.returncode is not None
             status = child.process.returncode
+            if status in STOPPED:
+                _say(f"node {child.node_id} was stopped, and starts again")
+                continue
             if status > 0 and not child.has_served:
                 self._fail(f"node {child.node_id} cannot start: {child.last_line.removeprefix('headrace: ')}")
                 return
