@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import warnings
+from collections.abc import Generator
 
 import pytest
 from hypothesis import settings
-from peers import class_archive, kafka
+from peers import class_archive, kafka, shared
+from peers.headrace import HeadracePeer
 
 # how long an example takes says how busy the machine is
 settings.register_profile("headrace", deadline=None)
@@ -52,6 +55,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.skip(reason=why))
         return
     os.environ.setdefault(class_archive.SUBMIT, class_archive.submit_arguments())
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """A shared broker that died since the last test is started once more. A death of Apache Kafka's is named in the
+    summary; one of ours fails the test that finds it."""
+    for death in shared.start_again():
+        if isinstance(death.peer, HeadracePeer):
+            pytest.fail(death.text, pytrace=False)
+        warnings.warn(death.text)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that fails while a shared broker is dead says so: that is why."""
+    report = yield
+    if report.failed:
+        report.sections.extend(("a shared broker died", death.text) for death in shared.deaths())
+    return report
 
 
 @pytest.hookimpl(trylast=True)

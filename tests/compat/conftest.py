@@ -8,19 +8,21 @@ from collections.abc import Callable, Iterator
 import pytest
 from peers.headrace import HeadracePeer
 from peers.kafka import KafkaPeer
+from peers.shared import shared
 
 
 @pytest.fixture(scope="session")
 def ours(request: pytest.FixtureRequest) -> Iterator[HeadracePeer | KafkaPeer]:
     """Our broker; or, with `--against kafka`, Apache Kafka, to see that a test asks for what it does."""
     against_kafka = request.config.getoption("--against") == "kafka"
-    with KafkaPeer() if against_kafka else HeadracePeer() as broker:
+    peer = KafkaPeer() if against_kafka else HeadracePeer()
+    with shared("the broker under test", peer) as broker:
         yield broker
 
 
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[KafkaPeer]:
-    with KafkaPeer() as broker:
+    with shared("the Apache Kafka of the comparisons", KafkaPeer()) as broker:
         yield broker
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from .kafka import KafkaPeer
+from .shared import shared
 
 BROKERS = ["headrace", pytest.param("kafka", marks=pytest.mark.jvm)]
 
@@ -21,7 +22,8 @@ _numbers = itertools.count(1)
 def bootstrap(request: pytest.FixtureRequest) -> Iterator[str]:
     """A broker's address, for the whole run."""
     if request.param == "kafka":
-        with KafkaPeer(settings={"offsets.topic.num.partitions": "1"}) as kafka:
+        peer = KafkaPeer(settings={"offsets.topic.num.partitions": "1"})
+        with shared("the Apache Kafka of tests against either broker", peer) as kafka:
             yield kafka.bootstrap
     else:
         import headrace.testing

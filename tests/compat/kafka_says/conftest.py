@@ -33,15 +33,18 @@ T0 = 1_700_000_000_000
 LEADER_PATIENCE_S = 30.0
 ANSWER_PATIENCE_S = 8.0
 IDLE_S = 120.0
-"""Both brokers close connections that nobody uses for ten minutes, as other tests may take: then there is a new one."""
+"""Both brokers close connections that nobody uses for ten minutes, as other tests may take: then there is a new one. So
+there is after a broker that died was started again."""
 
 
 class Side:
     """One broker under comparison."""
 
-    def __init__(self, port: int) -> None:
-        self.port = port
-        self.link = Link(port, ANSWER_PATIENCE_S)
+    def __init__(self, peer: HeadracePeer | KafkaPeer) -> None:
+        self.peer = peer
+        self.port = peer.port
+        self.pid = peer.pid
+        self.link = Link(self.port, ANSWER_PATIENCE_S)
         self.used = time.monotonic()
         self.versions = {
             each.api_key: (each.min_version, each.max_version)
@@ -51,8 +54,9 @@ class Side:
 
     def ask(self, request: Any, version: int) -> Any:
         """The answer; or "closed", which is an answer too. Raises TimeoutError with the question."""
-        if time.monotonic() - self.used > IDLE_S:
+        if time.monotonic() - self.used > IDLE_S or self.pid != self.peer.pid:
             self.link = Link(self.port, ANSWER_PATIENCE_S)
+            self.pid = self.peer.pid
         self.used = time.monotonic()
         try:
             return self.link.ask(request, version)
@@ -175,7 +179,7 @@ def produce_until_taken(side: Side, topic: str, data: bytes) -> None:
 
 @pytest.fixture(scope="session")
 def both(ours: HeadracePeer | KafkaPeer, kafka: KafkaPeer) -> Iterator[Both]:
-    pair = Both(Side(ours.port), Side(kafka.port))
+    pair = Both(Side(ours), Side(kafka))
     prepare(pair.ours)
     prepare(pair.kafka)
     yield pair

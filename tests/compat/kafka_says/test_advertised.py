@@ -38,9 +38,9 @@ def described(side: Side) -> Any:
 
 def test_without_it_in_the_file() -> None:
     with Unadvertised() as kafka, HeadracePeer() as ours:
-        kafkas = described(Side(kafka.port))
+        kafkas = described(Side(kafka))
         assert kafkas[:3] == (None, True, ConfigSource.DEFAULT)
-        assert described(Side(ours.port)) == kafkas
+        assert described(Side(ours)) == kafkas
 
 
 def test_with_it_in_the_file(both: Both) -> None:
@@ -48,4 +48,4 @@ def test_with_it_in_the_file(both: Both) -> None:
     kafkas = described(both.kafka)
     assert kafkas[:3] == (address, True, ConfigSource.STATIC_BROKER)
     with HeadracePeer(settings={ADVERTISED: address}) as ours:
-        assert described(Side(ours.port)) == kafkas
+        assert described(Side(ours)) == kafkas

@@ -46,6 +46,6 @@ def test_with_the_older_name_in_the_file(tmp_path: Path) -> None:
     file, port = tmp_path / "server.properties", free_port()
     file.write_text(f"broker.id=1\nlisteners=PLAINTEXT://127.0.0.1:{port}\nlog.dirs={tmp_path / 'data'}\n")
     with NamedBefore() as kafka, HeadracePeer(tmp_path, properties=file, port=port) as ours:
-        kafkas = described(Side(kafka.port))
+        kafkas = described(Side(kafka))
         assert [each[:2] for each in kafkas] == [("broker.id", "1"), ("node.id", "1")]
-        assert described(Side(ours.port)) == kafkas
+        assert described(Side(ours)) == kafkas
