@@ -10,7 +10,7 @@ INSTALLED := $(VENV)/installed$(if $(EXTRAS),,-broker)
 # a file of tests is one process's: its broker and its Spark are for all of the file
 PYTEST := $(RUN) -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: install check lint types layers tidy docs-check codegen codegen-check docs test coverage demo bench bench-spark fuzz crash soak sim lock sbom system-deps clean
+.PHONY: install check lint types layers tidy docs-check codegen codegen-check docs test coverage demo bench bench-spark fuzz crash flaky soak sim lock sbom system-deps clean
 
 install: $(INSTALLED)
 
@@ -86,6 +86,10 @@ fuzz: install
 # times among the tests.
 crash: install
 	$(RUN) -m pytest -q $(if $(CLUSTER),tests/durability/test_cluster_kill.py --cluster-kills $(or $(KILLS),100),tests/durability/test_kill.py tests/durability/test_stop.py --kills $(or $(KILLS),300))
+
+# The tests of what changed since a commit, ten times with every core busy: make flaky SINCE=main~5. Before a change lands.
+flaky: install
+	$(RUN) -m tools.flaky --since $(or $(SINCE),HEAD~1) $(if $(ROUNDS),--rounds $(ROUNDS)) -- $(ARGS)
 
 # Minutes long: clusters of ours and Apache Kafka's, every node leading everything once; clients in Go, Rust and Node too,
 # which it builds.
