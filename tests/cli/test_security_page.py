@@ -88,6 +88,19 @@ def test_every_further_command_of_the_page_works(followed: tuple[Shell, int]) ->
     assert "User:ann" in listed and "orders" in listed
 
 
+def test_the_user_that_the_page_makes_can_log_in(followed: tuple[Shell, int]) -> None:
+    shell, port = followed
+    (made,) = [commands for commands in blocks("sh", port) if "headrace user create" in commands]
+    shell.run(made)
+    (name,) = re.findall(r"user create (\w+)", made)
+    (password,) = re.findall(r"echo '(.*)' >", made)
+    of_admin = (shell.folder / "client.properties").read_text()
+    of_user = of_admin.replace('"admin"', f'"{name}"').replace('"change-me"', f'"{password}"')
+    assert f'username="{name}" password="{password}"' in of_user
+    (shell.folder / "user.properties").write_text(of_user)
+    shell.run(f"headrace topic list --bootstrap localhost:{port} --command-config user.properties")
+
+
 def test_the_file_leaves_nothing_open(followed: tuple[Shell, int]) -> None:
     assert "Nothing beyond this machine is open" in followed[0].run("headrace security check server.properties")
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from headrace.client.cluster import Client
 
 MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
-USUAL_MECHANISM = "SCRAM-SHA-512"
 ITERATIONS = (4096, 16_384)
 PASSWORD_BYTES_MAX = 4096
 """A file that holds more is no password."""
@@ -35,7 +34,7 @@ def user() -> None:
 
 @user.command()
 @click.argument("name")
-@click.option("--mechanism", "mechanisms", multiple=True, type=mechanism_choice, default=(USUAL_MECHANISM,),
+@click.option("--mechanism", "mechanisms", multiple=True, type=mechanism_choice, default=MECHANISMS,
               show_default=True, help="What the user logs in by; repeatable.")  # fmt: skip
 @click.option("--iterations", type=click.IntRange(*ITERATIONS), default=ITERATIONS[0], show_default=True,
               help="How often the password is hashed.")  # fmt: skip
