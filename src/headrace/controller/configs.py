@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -200,16 +201,29 @@ def _changes(
                 old = rules.default_text(alteration.resource_type, name) or ""
             parts = [part for part in old.split(",") if part]
             given = (value or "").split(",")
-            if operation == AlterOperation.APPEND:
-                parts += [part for part in dict.fromkeys(given) if part not in parts]
-            else:
-                for part in given:
-                    if part in parts:
-                        parts.remove(part)
-            changed[name] = ",".join(parts)
+            add_or_drop = _with if operation == AlterOperation.APPEND else _without
+            changed[name] = ",".join(add_or_drop(parts, given))
     if alteration.replaces:
         changed |= {name: None for name in current if name not in changed}
     return changed
+
+
+def _with(parts: Sequence[str], given: Sequence[str]) -> list[str]:
+    """The parts of a list, and behind them those of the given ones that it lacks, each once."""
+    there = set(parts)
+    return [*parts, *(part for part in dict.fromkeys(given) if part not in there)]
+
+
+def _without(parts: Sequence[str], given: Sequence[str]) -> list[str]:
+    """The parts of a list without the given ones: each takes away the first one that equals it."""
+    drop = Counter(given)
+    left: list[str] = []
+    for part in parts:
+        if drop[part] > 0:
+            drop[part] -= 1
+        else:
+            left.append(part)
+    return left
 
 
 def _check_values(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -42,20 +43,25 @@ async def alter(
     """
     if context.listener in broker.config.controller_listener_names:
         return await _decided(broker, alterations, context, validate_only)
-    refused = {n: why for n, each in enumerate(alterations) if (why := _refusal(broker, each, alterations, context))}
+    times = Counter(map(resource_of, alterations))
+    refused: dict[int, ApiError] = {}
+    for n, each in enumerate(alterations):
+        why = _refusal(broker, each, context) if times[resource_of(each)] == 1 else None
+        if why is not None:
+            refused[n] = why
     left = [n for n in range(len(alterations)) if n not in refused]
     decided = iter(await _forwarded(broker, [alterations[n] for n in left], context, request_of, left, validate_only))
     return [refused[n] if n in refused else next(decided) for n in range(len(alterations))]
 
 
-def _refusal(
-    broker: Services, alteration: Alteration, every: Sequence[Alteration], context: RequestContext
-) -> ApiError | None:
-    """Why this broker does not bring it to the controller. Who may not ask, or asks twice, is told so there."""
-    name = alteration.resource_type, alteration.name
-    if sum((each.resource_type, each.name) == name for each in every) > 1:
-        return None
-    if config_access(context, Operation.ALTER_CONFIGS, *name):
+def resource_of(alteration: Alteration) -> tuple[int, str]:
+    """The type and the name of the resource that an alteration is about."""
+    return alteration.resource_type, alteration.name
+
+
+def _refusal(broker: Services, alteration: Alteration, context: RequestContext) -> ApiError | None:
+    """Why this broker does not bring it to the controller, which refuses who may not ask, and resources named twice."""
+    if config_access(context, Operation.ALTER_CONFIGS, *resource_of(alteration)):
         return None
     rules = rules_of(broker.config)
 

@@ -11,6 +11,7 @@ Not done: tiered data; timestamps are looked up in what lies here.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
@@ -63,8 +64,7 @@ def handle(broker: Services, request: ListOffsetsRequest, context: RequestContex
 def _list(
     broker: Services, request: ListOffsetsRequest, context: RequestContext
 ) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
-    asked = [(topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions]
-    repeated = {key for key in asked if asked.count(key) > 1} if len(set(asked)) < len(asked) else set()
+    times = Counter((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
     response = ListOffsetsResponse()
     lookups: list[Lookup] = []
     for topic in request.topics:
@@ -76,7 +76,7 @@ def _list(
             answer.partitions.append(found)
             if not allowed:
                 found.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            elif (topic.name, partition.partition_index) in repeated:
+            elif times[topic.name, partition.partition_index] > 1:
                 found.error_code = ErrorCode.INVALID_REQUEST
             else:
                 _answer(broker, request, topic.name, partition, context.api_version, found, lookups)

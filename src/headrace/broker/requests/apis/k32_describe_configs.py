@@ -61,7 +61,7 @@ def handle(node: NodeServices, request: DescribeConfigsRequest, context: Request
         if isinstance(found, ApiError):
             result.error_code, result.error_message = found
             continue
-        wanted = resource.configuration_keys
+        wanted = set(resource.configuration_keys or ())
         result.configs = [_entry(line, request) for line in found if not wanted or line.name in wanted]
         if resource.resource_type in _PLAIN_SOURCES:
             for config in result.configs:

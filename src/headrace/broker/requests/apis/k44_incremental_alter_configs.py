@@ -7,11 +7,12 @@ Not done: listeners, which cannot change while the broker runs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.broker.net.context import RequestContext
-from headrace.broker.requests.alter_access import alter, config_access
+from headrace.broker.requests.alter_access import alter, config_access, resource_of
 from headrace.broker.requests.registry import handles
 from headrace.broker.telemetry import loggers
 from headrace.controller.configs import Alteration, check_broker_name, check_form
@@ -44,6 +45,7 @@ async def handle(
         for resource in request.resources
     ]
     stored = [alteration for alteration in alterations if alteration.resource_type != ResourceType.BROKER_LOGGER]
+    times = Counter(map(resource_of, alterations))
     resources = [resource for resource in request.resources if resource.resource_type != ResourceType.BROKER_LOGGER]
 
     def only(numbers: Sequence[int]) -> IncrementalAlterConfigsRequest:
@@ -52,7 +54,7 @@ async def handle(
     decided = await alter(broker, stored, context, only, validate_only=request.validate_only)
     of_stored = iter(decided)
     answers = [
-        _alter_loggers(broker, alteration, context, alterations, request.validate_only)
+        _alter_loggers(broker, alteration, context, times, request.validate_only)
         if alteration.resource_type == ResourceType.BROKER_LOGGER
         else next(of_stored)
         for alteration in alterations
@@ -71,16 +73,20 @@ async def handle(
 
 
 def _alter_loggers(
-    broker: Services, alteration: Alteration, context: RequestContext, every: list[Alteration], validate_only: bool
+    broker: Services,
+    alteration: Alteration,
+    context: RequestContext,
+    times: Mapping[tuple[int, str], int],
+    validate_only: bool,
 ) -> ApiError:
-    """Levels are no metadata: they are set here and now."""
+    """Levels are no metadata: they are set here and now. `times` is how often the request names each resource."""
     on_controller = context.listener in broker.config.controller_listener_names
     # As in Kafka, whose controllers ask for what a node needs.
     operation = Operation.CLUSTER_ACTION if on_controller else Operation.ALTER_CONFIGS
     denied = config_access(context, operation, alteration.resource_type, alteration.name)
     if denied:
         return ApiError(denied)
-    if sum(1 for each in every if (each.resource_type, each.name) == (alteration.resource_type, alteration.name)) > 1:
+    if times[resource_of(alteration)] > 1:
         return ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
     problem = check_form(alteration) or check_broker_name(alteration.name, broker.node_id)
     return problem or loggers.alter(alteration.changes, validate_only=validate_only)
