@@ -115,6 +115,7 @@ class Coordinator(Scripted):
         self.log: list[tuple[bytes, bytes | None]] = []
         self.holding = False
         self.refusal: ErrorCode | None = None
+        self.questions: list[Any] = []
         ids = itertools.count(1)
         self._new_id: Callable[[], str] = lambda: str(next(ids))
         self.clients: dict[str, Client] = {}
@@ -164,10 +165,17 @@ class Coordinator(Scripted):
         for output in outputs:
             if isinstance(output, str):
                 self.say(f"# {output}")
-            else:
+            elif isinstance(output, tuple):
                 waiter, response = output
                 assert isinstance(waiter, Waiter)
                 self.answer(waiter, response)
+            else:
+                self.questions.append(output)
+        self.answer_questions()
+
+    def answer_questions(self) -> None:
+        """Answers what the shard wants to have found elsewhere."""
+        assert not self.questions
 
     def release(self, error: ErrorCode = ErrorCode.NONE) -> None:
         """Everything that was held is committed, or lost."""

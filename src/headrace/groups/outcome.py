@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
@@ -12,6 +13,7 @@ from headrace.groups.consumer.topics import UNTOLD, Topics
 from headrace.groups.group import Group
 from headrace.groups.offsets_table import OffsetTable
 from headrace.groups.records import MODERN_MEMBER_KEYS, SHARE_KEYS, ModernRecord, StoredGroup
+from headrace.groups.tally import Tally
 from headrace.machine.timeline import Timeline, TimelineTable
 from headrace.machine.timers import Timers
 
@@ -104,8 +106,8 @@ class ShardState:
     The tables hold what is in the log, and `GroupShard.apply` alone writes them; `groups` and `timers` live in memory.
     """
 
-    __slots__ = ("classic", "group_count", "groups", "modern", "new_id", "offsets", "open_transactions", "settings",
-                 "settings_of", "timeline", "timers", "topics")  # fmt: skip
+    __slots__ = ("classic", "group_count", "groups", "modern", "new_id", "offsets", "open_transactions",
+                 "regex_owners", "regexes_held", "settings", "settings_of", "timeline", "timers", "topics")  # fmt: skip
 
     def __init__(
         self,
@@ -113,8 +115,13 @@ class ShardState:
         new_id: Callable[[], str],
         group_count: Callable[[], int],
         settings_of: Callable[[str], ConsumerSettings] | None = None,
+        regexes_held: Tally | None = None,
     ) -> None:
         self.settings = settings
+        self.regexes_held = regexes_held or Tally(self.count_regexes)
+        """Regular expressions that principals brought into groups, in all shards of the broker."""
+        self.regex_owners: dict[tuple[str, str], str] = {}
+        """(group id, regular expression) -> the principal that brought it, as far as it came to this coordinator."""
         self.settings_of = settings_of or (lambda _: self.settings.consumer)
         """What a consumer group obeys: asked each time, because a group's own settings change at once."""
         self.topics: Topics = UNTOLD
@@ -134,6 +141,15 @@ class ShardState:
         self.groups: dict[str, Group] = {}
         """Classic groups as they live: those of `classic`, and those whose first record is on its way."""
         self.timers = Timers()
+
+    def count_regexes(self) -> Counter[str]:
+        """How many regular expressions each principal has brought into the groups of this shard."""
+        self.regex_owners = {each: by for each, by in self.regex_owners.items() if self._is_subscribed(*each)}
+        return Counter(self.regex_owners.values())
+
+    def _is_subscribed(self, group_id: str, regex: str) -> bool:
+        group = self.modern.latest.get(group_id)
+        return isinstance(group, ConsumerGroup) and regex in group.regex_readers.latest
 
     @property
     def is_full(self) -> bool:

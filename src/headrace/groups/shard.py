@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Mapping
 
 from headrace.groups import membership, offsets, rebalance
-from headrace.groups.consumer import classic_members, describe, fencing
+from headrace.groups.consumer import classic_members, describe, fencing, regexes
 from headrace.groups.consumer.group import ConsumerGroup
 from headrace.groups.consumer.heartbeat import Sender, heartbeat
 from headrace.groups.consumer.member_timers import stand_up
 from headrace.groups.consumer.records import ConsumerRecord
+from headrace.groups.consumer.regexes import LookUp
 from headrace.groups.consumer.settings import ConsumerSettings
 from headrace.groups.consumer.topics import Topics
 from headrace.groups.group import CONSUMER_PROTOCOL, Group, restored, session_key
@@ -22,6 +23,7 @@ from headrace.groups.outcome import NEVER_JOINED, GroupSettings, ModernGroup, Sh
 from headrace.groups.records import GroupRecord, ModernRecord, OffsetRecord, Record, StoredGroup, decode, encode
 from headrace.groups.states import GroupState
 from headrace.groups.sync import sync
+from headrace.groups.tally import Tally
 from headrace.machine.outcome import Outcome, Waiter
 from headrace.machine.timers import TimerKey
 from headrace.wire.errors import ErrorCode
@@ -55,8 +57,9 @@ class GroupShard:
         new_id: Callable[[], str],
         group_count: Callable[[], int] | None = None,
         settings_of: Callable[[str], ConsumerSettings] | None = None,
+        regexes_held: Tally | None = None,
     ) -> None:
-        self.state = ShardState(settings, new_id, group_count or (lambda: self.group_count), settings_of)
+        self.state = ShardState(settings, new_id, group_count or (lambda: self.group_count), settings_of, regexes_held)
         self.timeline = self.state.timeline
 
     @property
@@ -106,6 +109,14 @@ class GroupShard:
     def consumer_heartbeat(self, request: ConsumerGroupHeartbeatRequest, sender: Sender, now_ms: int) -> Outcome:
         """ConsumerGroupHeartbeat of somebody who may read the group and the topics that it names."""
         return self._upheld(request.group_id, heartbeat(self.state, request, sender, now_ms))
+
+    def regex_found(self, look_up: LookUp, regex: str, means: frozenset[str], now_ms: int) -> Outcome:
+        """A part of the answer to a question of a heartbeat's: the topics of one of its regular expressions."""
+        return regexes.found(self.state, look_up, regex, means, now_ms)
+
+    def look_up_finished(self, look_up: LookUp) -> Outcome:
+        """The answer to a question of a heartbeat's is complete, or will never be."""
+        return regexes.finished(self.state, look_up)
 
     def _upheld(self, group_id: str, out: Outcome) -> Outcome:
         """Where the log does not take what would end members of a consumer group, their time goes on; a classic group

@@ -55,6 +55,9 @@ class Outcome:
     released: list[tuple[Waiter, Any]] = field(default_factory=list)
     """Answers to requests that waited, this one among them perhaps."""
     then: Then | None = None
+    question: Any = None
+    """Work that would hold the event loop up, upon values that do not change: the shell has it done elsewhere, and
+    tells the shard what came of it by another decision. It is asked like a reply, once `records` are committed."""
     notes: list[str] = field(default_factory=list)
     """Sentences for the log: the machine writes none itself."""
     producer: tuple[int, int] | None = None

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 MEMORY_MAX: Final = 1 << 16
 """What a pattern may take, in bytes: two thirds for its program, which bounds what a character of a text may cost."""
+PATTERN_BYTES_MAX: Final = 8_192
+"""The longest pattern: a program that fits in `MEMORY_MAX` is shorter, but for sets of characters. To read a pattern
+takes time and memory before its program is known to be too large."""
 COMPILED_MAX: Final = 256
 """Patterns that are kept compiled."""
 
@@ -30,14 +33,25 @@ def matching(pattern: str, texts: Iterable[str]) -> list[str]:
 
 
 def check(pattern: str) -> None:
-    """Raises PatternError unless this is a pattern."""
+    """Raises PatternError unless this is a pattern. It may take as long as a match: see `what_is_wrong`."""
     _compiled(pattern)
+
+
+def what_is_wrong(pattern: str) -> str:
+    """Why a pattern cannot be understood; empty when it can. To be called on a worker: up to 0.3 s, without the GIL."""
+    try:
+        check(pattern)
+    except PatternError as error:
+        return str(error)
+    return ""
 
 
 @lru_cache(maxsize=COMPILED_MAX)
 def _compiled(pattern: str) -> re2._Regexp:
     import re2  # few brokers ever see a pattern
 
+    if len(pattern.encode(errors="replace")) > PATTERN_BYTES_MAX:
+        raise PatternError(f"it has more than {PATTERN_BYTES_MAX} bytes")
     options = re2.Options()
     options.max_mem = MEMORY_MAX
     options.log_errors = False

@@ -144,7 +144,7 @@ _ACTIVE: Final = ShardState.ACTIVE
 _NONE: Final = ErrorCode.NONE
 """Looked up once: every request asks for them several times, and an enum is slow to say."""
 
-Output: TypeAlias = tuple[Waiter, Any] | str
+Output: TypeAlias = Any
 """Somebody who waits and the reply, which may leave now; or a sentence for the log."""
 
 
@@ -406,6 +406,8 @@ class ShardRuntime(Generic[S]):
             self.outputs.append((write.waiter, reply))
         if outcome.released:
             self.outputs.extend(outcome.released)
+        if outcome.question is not None and error is _NONE:
+            self.outputs.append(outcome.question)
 
     # --- time --------------------------------------------------------------------------------------------------------
 

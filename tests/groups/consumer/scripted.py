@@ -12,7 +12,9 @@ from groups.scripted import Client, Coordinator, Waiter, said_partitions, topic_
 from scripts.transcript import Words
 
 from headrace.groups.consumer.heartbeat import JOINS, LEAVES, LEAVES_FOR_A_WHILE, Sender
+from headrace.groups.consumer.regexes import LookUp
 from headrace.groups.consumer.topics import TopicInfo, Topics
+from headrace.machine.patterns import matching, what_is_wrong
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k09_offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from headrace.wire.messages.k68_consumer_group_heartbeat import (
@@ -42,6 +44,8 @@ class ConsumerGroups(Coordinator):
         """What all clients call themselves; empty: by their own names."""
         self.secret: set[str] = set()
         """Topics that clients may not Describe."""
+        self.principal = "User:u"
+        self.finds_later = False
         super().__init__()
 
     # --- the shell's part --------------------------------------------------------------------------------------------
@@ -54,9 +58,27 @@ class ConsumerGroups(Coordinator):
         """Tells the shard of the topics as they are now."""
         self.shard.know_topics(Topics(self.topics.values(), self.version, self.created))
 
+    def _may_describe(self, topic: str) -> bool:
+        return topic not in self.secret
+
+    def answer_questions(self) -> None:
+        if self.finds_later or self.runtime.is_writing:
+            return
+        while self.questions:
+            look_up = self.questions.pop(0)
+            assert isinstance(look_up, LookUp)
+            for regex in look_up.regexes:
+                matched = [] if what_is_wrong(regex) else matching(regex, look_up.topics.by_name)
+                means = frozenset(filter(look_up.may_describe, matched))
+                self.run(self.shard.regex_found(look_up, regex, means, self.now_ms))
+            self.run(self.shard.look_up_finished(look_up))
+
     def send(self, client: Client, request: ConsumerGroupHeartbeatRequest, what: str, version: int = 1) -> None:
         waiter = Waiter(client, what)
-        sender = Sender(self.client_id or client.name, "/127.0.0.1", version, lambda topic: topic not in self.secret)
+        fault = what_is_wrong(request.subscribed_topic_regex or "")
+        sender = Sender(
+            self.client_id or client.name, "/127.0.0.1", version, self._may_describe, self.principal, fault
+        )
         self.run(self.shard.consumer_heartbeat(request, sender, self.now_ms), waiter)
 
     def answer(self, waiter: Waiter, response: Any) -> None:
@@ -81,6 +103,15 @@ class ConsumerGroups(Coordinator):
             self.has[client.name] = has
             told = f" has [{said_partitions({topic: frozenset(all_) for topic, all_ in has.items()})}]"
         self.say(f"{client.name} {waiter.what}: epoch={response.member_epoch}{told}")
+
+    def do_find(self, words: Words) -> None:
+        """find later|now: when what a regular expression means comes back."""
+        self.finds_later = words.plain[0] == "later"
+        self.answer_questions()
+
+    def do_principal(self, words: Words) -> None:
+        """principal NAME: who all clients are from here on."""
+        self.principal = words.plain[0]
 
     # --- commands ----------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
 from headrace.broker.coordinators.loading import read_piece
 from headrace.env.node import settle
@@ -279,9 +279,15 @@ class Coordinator(Generic[S]):
         for output in outputs:
             if isinstance(output, str):
                 self._log.info(output)
-            else:
+            elif isinstance(output, tuple):
                 waiter, reply = output
                 waiter.resolve(reply)
+            else:
+                self._answer(runtime, output)
+
+    def _answer(self, runtime: ShardRuntime[S], question: Any) -> None:
+        """Has a question of a shard's (`Outcome.question`) answered elsewhere. This coordinator's shards have none."""
+        raise AssertionError(f"nobody answers {question}")
 
     # --- timers ------------------------------------------------------------------------------------------------------
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from headrace.broker.coordinators.coordinator import Coordinator
+from headrace.broker.coordinators.matching import Matching
 from headrace.config.group import ASSIGNMENT_INTERVAL, HEARTBEAT_INTERVAL, SESSION_TIMEOUT, group_time_ms
+from headrace.machine.patterns import PatternError
 from headrace.machine.runtime import Runtime, RuntimeSettings, ShardRuntime
 from headrace.metadata.levels import GROUP_VERSION
 
@@ -18,14 +21,18 @@ if TYPE_CHECKING:
     from headrace.broker.telemetry.metrics import Registry
     from headrace.config import BrokerConfig
     from headrace.env.node import Node
+    from headrace.groups.consumer.regexes import LookUp
     from headrace.groups.consumer.settings import ConsumerSettings
     from headrace.groups.consumer.topics import Topics
     from headrace.groups.outcome import GroupSettings
     from headrace.groups.shard import GroupShard
+    from headrace.groups.tally import Tally
     from headrace.metadata.delta import ImageDelta
     from headrace.metadata.image import ClusterImage
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
+SEEN_A_TURN: Final = 500
+"""Topics that a turn of the loop asks the authorizer for, of those that a member's regular expression matches."""
 
 
 class GroupCoordinator(Coordinator["GroupShard"]):
@@ -44,6 +51,9 @@ class GroupCoordinator(Coordinator["GroupShard"]):
         self._config = config
         self._topics: Topics | None = None
         """What the shards know of the cluster; None while there is no shard."""
+        self.matching = Matching(node)
+        """Where what clients send is matched."""
+        self._regexes_held: Tally | None = None
         self._plain: tuple[BrokerConfig, ConsumerSettings] | None = None
         """What groups without settings of their own obey, and by which settings of the broker."""
         super().__init__(
@@ -79,14 +89,17 @@ class GroupCoordinator(Coordinator["GroupShard"]):
         # Imported when there is one: a broker that serves no groups does without the machine.
         from headrace.groups.consumer.cluster_topics import topics_of
         from headrace.groups.shard import GroupShard
+        from headrace.groups.tally import Tally
 
         assert self._metadata is not None
+        self._regexes_held = self._regexes_held or Tally(self._count_regexes)
         new_uuid = self._node.entropy.uuid
         shard = GroupShard(
             settings_of(self._config()),
             lambda: str(uuid.UUID(bytes=new_uuid())),
             self.group_count,
             self._consumer_settings,
+            self._regexes_held,
         )
         if self._topics is None:
             self._topics = topics_of(self._metadata.image)
@@ -126,6 +139,41 @@ class GroupCoordinator(Coordinator["GroupShard"]):
             codec=config.offsets_topic_compression_codec,
         )
 
+    # --- regular expressions -----------------------------------------------------------------------------------------
+
+    def _count_regexes(self) -> Counter[str]:
+        held: Counter[str] = Counter()
+        for runtime in self.runtime.shards.values():
+            held += runtime.shard.state.count_regexes()
+        return held
+
+    def _answer(self, runtime: ShardRuntime[GroupShard], question: LookUp) -> None:
+        self._owner.spawn(self._look_up(runtime, question))
+
+    async def _look_up(self, runtime: ShardRuntime[GroupShard], look_up: LookUp) -> None:
+        """Finds the topics of a group's regular expressions, one after the other. A group has one look-up at a time."""
+        names, may_see = list(look_up.topics.by_name), dict[str, bool]()
+        try:
+            for regex in look_up.regexes:
+                matched = await self._matching(look_up, regex, names)
+                means = await _seen(matched, may_see, look_up.may_describe)
+                if not runtime.is_active:
+                    return
+                self.decide_alone(
+                    runtime,
+                    lambda shard, now_ms: shard.regex_found(look_up, regex, means, now_ms),  # noqa: B023
+                )
+        except Exception:
+            self.decide_alone(runtime, lambda shard, _: shard.look_up_finished(look_up))
+            raise
+        self.decide_alone(runtime, lambda shard, _: shard.look_up_finished(look_up))
+
+    async def _matching(self, look_up: LookUp, regex: str, names: Sequence[str]) -> list[str]:
+        try:
+            return await self.matching.matching(look_up.principal, regex, names)
+        except PatternError:
+            return []  # another broker's coordinator may have taken what we do not understand
+
     # --- the cluster's topics, and offsets of those that were deleted ------------------------------------------------
 
     def _image_changed(self, old: ClusterImage, new: ClusterImage, delta: ImageDelta) -> None:
@@ -162,6 +210,19 @@ class GroupCoordinator(Coordinator["GroupShard"]):
         assert self._metadata is not None
         topic_ids = self._metadata.image.topics.topics_by_id
         self.decide_alone(runtime, lambda shard, _: shard.forget_missing(topic_ids))
+
+
+async def _seen(names: Sequence[str], known: dict[str, bool], may: Callable[[str], bool]) -> frozenset[str]:
+    """Those of some topics that may be described; `known` keeps what was asked for before."""
+    seen = []
+    for at in range(0, len(names), SEEN_A_TURN):
+        await asyncio.sleep(0)
+        for name in names[at : at + SEEN_A_TURN]:
+            if name not in known:
+                known[name] = may(name)
+            if known[name]:
+                seen.append(name)
+    return frozenset(seen)
 
 
 def settings_of(config: BrokerConfig) -> GroupSettings:

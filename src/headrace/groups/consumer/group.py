@@ -54,8 +54,8 @@ class ConsumerGroup:
     """The records of one consumer group, and what follows from them."""
 
     __slots__ = ("checked_topics", "classic_protocols", "currents", "epochs", "holders", "id", "instances",
-                 "known_topics", "looked_ms", "members", "readers", "regex_readers", "regexes", "target_epochs",
-                 "targets", "votes")  # fmt: skip
+                 "known_topics", "look_up", "looked_ms", "members", "readers", "regex_readers", "regexes",
+                 "target_epochs", "targets", "votes")  # fmt: skip
 
     type: Final = "consumer"
 
@@ -86,6 +86,8 @@ class ConsumerGroup:
         """The topics of the cluster that the group's hash was last compared with: in memory alone."""
         self.looked_ms = -1_000_000
         """When its regular expressions were last looked up here: in memory alone."""
+        self.look_up: object = None
+        """The look-up under way, if there is one: in memory alone."""
 
     # --- what it says ------------------------------------------------------------------------------------------------
 

@@ -52,6 +52,9 @@ class Sender:
     api_version: int
     may_describe: regexes.MayDescribe = regexes.everybody_may
     """Which topics its regular expression may mean."""
+    principal: str = ""
+    regex_fault: str = ""
+    """What is wrong with the regular expression that it sends; empty where nothing is."""
 
 
 def heartbeat(shard: ShardState, request: ConsumerGroupHeartbeatRequest, sender: Sender, now_ms: int) -> Outcome:
@@ -148,9 +151,9 @@ class _Heartbeat(Step):
             return refused
         said = self._as_said()
         if said.regex and said.regex not in self.group.regex_readers.latest:
-            wrong = regexes.what_is_wrong(said.regex)
-            if wrong:
-                return refuse(ErrorCode.INVALID_REGULAR_EXPRESSION, f"SubscribedTopicRegex `{said.regex}`: {wrong}.")
+            refused = self._take_in_regex(said.regex)
+            if refused is not None:
+                return refused
         self.take_in(said)
         names_changed = said.topics != self.member.topics
         regex_changed = self.change_regex(said)
@@ -169,8 +172,22 @@ class _Heartbeat(Step):
         self.out.reply = self._answer(reached, waits)
         has_new_regex = said.regex != "" and said.regex not in self.group.regexes.latest
         if has_new_regex or regexes.is_due(self.group, self.shard.topics, self.settings, self.now_ms):
-            regexes.look_after(self.shard, self.group.id, self.sender.may_describe, self.out)
+            regexes.look_after(self.shard, self.group.id, self.sender.principal, self.sender.may_describe, self.out)
         return self.out
+
+    def _take_in_regex(self, regex: str) -> Outcome | None:
+        """A regular expression that nobody of the group has: unless it is refused, the principal is charged for it."""
+        shard, sender = self.shard, self.sender
+        if sender.regex_fault:
+            return refuse(
+                ErrorCode.INVALID_REGULAR_EXPRESSION, f"SubscribedTopicRegex `{regex}`: {sender.regex_fault}."
+            )
+        why = regexes.is_one_too_many(shard, self.group, self.member.regex, sender.principal, self.now_ms)
+        if why:
+            return refuse(ErrorCode.GROUP_MAX_SIZE_REACHED, why)
+        shard.regexes_held.add(sender.principal)
+        shard.regex_owners[self.group.id, regex] = sender.principal
+        return None
 
     # --- who it is ---------------------------------------------------------------------------------------------------
 

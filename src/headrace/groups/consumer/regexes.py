@@ -3,17 +3,20 @@
 A heartbeat is answered before its regular expression is looked up; all those of a group are then looked up at once, and
 the group's epoch rises where their topics are others than before. Topics that whoever asked may not Describe are left
 out, for the whole group.
+
+Nothing is matched here. A `LookUp` is the question which topics some expressions mean, and the shell finds the answer
+on a worker: each expression's topics come back by `found`, and `finished` ends the look-up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from headrace.groups.consumer.group import ConsumerGroup
 from headrace.groups.consumer.records import ConsumerRecord, GroupEpoch, Kind, Resolved
 from headrace.machine.outcome import Outcome
-from headrace.machine.patterns import PatternError, check, matching
 from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -23,6 +26,10 @@ if TYPE_CHECKING:
 
 LOOK_INTERVAL_MS: Final = 10_000
 """The least time between two looks at a group's regular expressions."""
+GROUP_REGEXES_MAX: Final = 100
+"""Different regular expressions of one group; a member that brings another is told GROUP_MAX_SIZE_REACHED."""
+PRINCIPAL_REGEXES_MAX: Final = 10_000
+"""The same, of all groups of a broker to which the members of one principal brought them."""
 
 MayDescribe: TypeAlias = Callable[[str], bool]
 """Whether somebody may see the topic of this name."""
@@ -33,18 +40,37 @@ def everybody_may(_topic: str) -> bool:
     return True
 
 
-def what_is_wrong(regex: str) -> str:
-    """Why a regular expression cannot be understood; empty when it can."""
-    try:
-        check(regex)
-    except PatternError as error:
-        return str(error)
+@dataclass(slots=True, eq=False)
+class LookUp:
+    """Which topics the regular expressions of a group mean."""
+
+    group: ConsumerGroup
+    regexes: tuple[str, ...]
+    topics: Topics
+    """Those to choose from."""
+    principal: str
+    """Who asked."""
+    may_describe: MayDescribe
+    changed: bool = False
+    """Whether an expression was found to mean other topics than before."""
+
+
+def is_one_too_many(shard: ShardState, group: ConsumerGroup, before: str, principal: str, now_ms: int) -> str:
+    """Why a member of a principal may not bring an expression that nobody of the group has, in the place of `before`;
+    empty when it may."""
+    readers = group.regex_readers.latest
+    if len(readers) - (readers.get(before) == 1) >= GROUP_REGEXES_MAX:
+        return f"Group {group.id} subscribes to {GROUP_REGEXES_MAX} different regular expressions already."
+    if shard.regexes_held.reaches(principal, PRINCIPAL_REGEXES_MAX, now_ms):
+        return f"Groups of {principal} subscribe to {PRINCIPAL_REGEXES_MAX} different regular expressions already."
     return ""
 
 
 def is_due(group: ConsumerGroup, topics: Topics, settings: ConsumerSettings, now_ms: int) -> bool:
     """Whether to look now: one is new, there are new topics, or the last look is long ago."""
-    if not group.regex_readers.latest or group.looked_ms <= now_ms < group.looked_ms + LOOK_INTERVAL_MS:
+    if group.look_up is not None or not group.regex_readers.latest:
+        return False
+    if group.looked_ms <= now_ms < group.looked_ms + LOOK_INTERVAL_MS:
         return False
     for regex in group.regex_readers.latest:
         found = group.regexes.latest.get(regex)
@@ -55,7 +81,7 @@ def is_due(group: ConsumerGroup, topics: Topics, settings: ConsumerSettings, now
     return False
 
 
-def look_after(shard: ShardState, group_id: str, may_describe: MayDescribe, out: Outcome) -> None:
+def look_after(shard: ShardState, group_id: str, principal: str, may_describe: MayDescribe, out: Outcome) -> None:
     """Looks when a heartbeat is stored and answered."""
 
     def stored(error: ErrorCode, now_ms: int) -> Outcome:
@@ -64,25 +90,38 @@ def look_after(shard: ShardState, group_id: str, may_describe: MayDescribe, out:
             return Outcome()
         if not is_due(group, shard.topics, shard.settings_of(group_id), now_ms):
             return Outcome()  # another heartbeat came first
-        return look(shard, group, may_describe, now_ms)
+        group.looked_ms = now_ms
+        regexes = tuple(sorted(group.regex_readers.latest))
+        group.look_up = LookUp(group, regexes, shard.topics, principal, may_describe)
+        return Outcome(question=group.look_up)
 
     out.then = stored
 
 
-def look(shard: ShardState, group: ConsumerGroup, may_describe: MayDescribe, now_ms: int) -> Outcome:
-    """Finds the topics of every regular expression of a group."""
-    topics, out = shard.topics, Outcome()
-    group.looked_ms = now_ms
-    reads, changed = set(group.readers.latest), False
-    for regex in sorted(group.regex_readers.latest):
-        means: frozenset[str] = frozenset()
-        if not what_is_wrong(regex):  # another broker's coordinator may have taken what we do not understand
-            means = frozenset(filter(may_describe, matching(regex, topics.by_name)))
+def found(shard: ShardState, look_up: LookUp, regex: str, means: frozenset[str], now_ms: int) -> Outcome:
+    """The topics of one regular expression. One that nobody subscribes to any more is left out."""
+    out, group = Outcome(), look_up.group
+    if _is_current(shard, look_up) and regex in group.regex_readers.latest:
         before = group.regexes.latest.get(regex)
-        changed = changed or means != (frozenset() if before is None else before.topics)
-        reads |= means
-        out.records.append(ConsumerRecord(group.id, Kind.REGEX, regex, Resolved(means, topics.version, now_ms)))
-    if changed:
-        epoch = GroupEpoch(group.epoch.epoch + 1, topics.hash(reads))
-        out.records.append(ConsumerRecord(group.id, Kind.EPOCH, "", epoch))
+        look_up.changed = look_up.changed or means != (frozenset() if before is None else before.topics)
+        value = Resolved(means, look_up.topics.version, now_ms)
+        out.records.append(ConsumerRecord(group.id, Kind.REGEX, regex, value))
     return out
+
+
+def finished(shard: ShardState, look_up: LookUp) -> Outcome:
+    """There is no more to be found: the group's epoch rises where something has changed."""
+    out, group = Outcome(), look_up.group
+    if _is_current(shard, look_up):
+        group.look_up = None
+        group.checked_topics = None  # what was found may not have been stored: the next heartbeat compares
+        if look_up.changed:
+            epoch = GroupEpoch(group.epoch.epoch + 1, shard.topics.hash(group.topics()))
+            out.records.append(ConsumerRecord(group.id, Kind.EPOCH, "", epoch))
+    return out
+
+
+def _is_current(shard: ShardState, look_up: LookUp) -> bool:
+    """Whether the group that was looked up for is the one of its name, and waits for it."""
+    group = look_up.group
+    return group.look_up is look_up and shard.modern.latest.get(group.id) is group

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from broker.raw import Raw, create_topic
 
+from headrace.machine import patterns
 from headrace.security.authorizer import ASKED_EACH_TIME, OpenAuthorizer, Operation, ResourceType
 from headrace.testing.running import TestBroker
 from headrace.testing.running import broker as running_broker
@@ -28,6 +31,7 @@ from headrace.wire.messages.k44_incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from headrace.wire.messages.k57_update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from headrace.wire.messages.k66_list_transactions import ListTransactionsRequest
 from headrace.wire.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatRequest as Heartbeat
 from headrace.wire.messages.k68_consumer_group_heartbeat import TopicPartitions
 from headrace.wire.messages.k69_consumer_group_describe import ConsumerGroupDescribeRequest
@@ -86,6 +90,18 @@ def assigned(answer: Any) -> int:
     """How many partitions."""
     assert answer.error_code == 0, answer.error_message
     return sum(len(topic.partitions) for topic in answer.assignment.topic_partitions)
+
+
+def changed(raw: Raw, group: str, epoch: int) -> Any:
+    """The first answer with an assignment, to heartbeats of member m."""
+    deadline_s = time.monotonic() + 20
+    while time.monotonic() < deadline_s:
+        answer = raw.ask(stays(group, epoch), 1)
+        if answer.assignment is not None and answer.assignment.topic_partitions:
+            return answer
+        epoch = answer.member_epoch
+        time.sleep(0.01)
+    raise AssertionError("nothing is assigned")
 
 
 def code(answer: Any) -> ErrorCode:
@@ -173,7 +189,35 @@ def test_topics_that_a_member_may_not_see(
     pattern = f"{seen}|{hidden}"
     first = raw.ask(joins(other, subscribed_topic_regex=pattern), 1)
     assert assigned(first) == 0, "it is looked up afterwards"
-    assert assigned(raw.ask(stays(other, first.member_epoch), 1)) == 2
+    assert assigned(changed(raw, other, first.member_epoch)) == 2
+
+
+def test_patterns_are_compiled_and_matched_on_workers(
+    raw: Raw, served: TestBroker, group: str, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: set[str] = set()
+    compiled = patterns._compiled
+
+    def watched(pattern: str) -> Any:
+        threads.add(threading.current_thread().name)
+        return compiled(pattern)
+
+    monkeypatch.setattr(patterns, "_compiled", watched)
+    loop = served.call(lambda _: threading.current_thread().name)
+    name = topic(2)
+    first = raw.ask(joins(group, subscribed_topic_regex=f"({name})"), 1)
+    assert assigned(changed(raw, group, first.member_epoch)) == 2
+    assert code(raw.ask(joins(group, member="n", subscribed_topic_regex="(?=a)"), 1)) is (
+        ErrorCode.INVALID_REGULAR_EXPRESSION
+    )
+    listed = raw.ask(ListTransactionsRequest(transactional_id_pattern="a.*b"), 2)
+    assert code(listed) is ErrorCode.NONE
+    assert threads and loop not in threads
+
+
+def test_a_pattern_that_is_too_long_is_refused(raw: Raw, group: str) -> None:
+    answer = raw.ask(joins(group, subscribed_topic_regex="[" + "a" * patterns.PATTERN_BYTES_MAX + "]"), 1)
+    assert code(answer) is ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
 def test_topics_that_grow_are_shared_out_anew(raw: Raw, group: str, topic: Callable[..., str]) -> None:

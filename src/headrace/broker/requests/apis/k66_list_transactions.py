@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.registry import handles
-from headrace.machine.patterns import PatternError, check, matching
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.transactions.asks import Filters
 from headrace.transactions.states import TransactionState
@@ -43,13 +42,12 @@ async def _list_matching(
     broker: Services, request: ListTransactionsRequest, context: RequestContext, pattern: str
 ) -> Answer:
     """On a worker: there may be many ids."""
-    try:
-        check(pattern)
-    except PatternError:
+    patterns = broker.groups.matching
+    if await patterns.what_is_wrong(context.principal, pattern):
         return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
     response = _list(broker, request, context)
     ids = [each.transactional_id for each in response.transaction_states]
-    matched = set(await broker.node.workers.run(lambda: matching(pattern, ids)))
+    matched = set(await patterns.matching(context.principal, pattern, ids))
     response.transaction_states = [each for each in response.transaction_states if each.transactional_id in matched]
     return response
 

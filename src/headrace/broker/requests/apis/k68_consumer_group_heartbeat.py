@@ -1,13 +1,15 @@
 """ConsumerGroupHeartbeat (68), versions 0-1: the whole life of a consumer group's member (KIP-848).
 
 v1: a subscription by regular expression; members bring their ids. Topics that the member may not Describe are none that
-its regular expression means. A classic group of consumers becomes a consumer group when the first member joins.
+its regular expression means. The expression is compiled on a worker before the group hears of it, and matched on one
+afterwards. A classic group of consumers becomes a consumer group when the first member joins.
 Not done: nothing.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
 
 from headrace.broker.net.answers import Pending
 from headrace.broker.net.context import RequestContext
@@ -28,8 +30,29 @@ if TYPE_CHECKING:
 @handles(ApiKey.CONSUMER_GROUP_HEARTBEAT)
 def handle(
     broker: Services, request: ConsumerGroupHeartbeatRequest, context: RequestContext
-) -> Pending[ConsumerGroupHeartbeatResponse]:
+) -> Pending[ConsumerGroupHeartbeatResponse] | Coroutine[Any, Any, Pending[ConsumerGroupHeartbeatResponse]]:
     """Joins, stays or leaves; the answer comes when what it changes is committed."""
+    pattern = request.subscribed_topic_regex
+    if not pattern or not _may_read(request, context):
+        return _heartbeat(broker, request, context, "")
+    return _with_regex(broker, request, context, pattern)
+
+
+def _may_read(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> bool:
+    # Asked without the audit, which hears of it when the heartbeat itself is decided.
+    return context.may(Operation.READ, ResourceType.GROUP, request.group_id)
+
+
+async def _with_regex(
+    broker: Services, request: ConsumerGroupHeartbeatRequest, context: RequestContext, pattern: str
+) -> Pending[ConsumerGroupHeartbeatResponse]:
+    fault = await broker.groups.matching.what_is_wrong(context.principal, pattern)
+    return _heartbeat(broker, request, context, fault)
+
+
+def _heartbeat(
+    broker: Services, request: ConsumerGroupHeartbeatRequest, context: RequestContext, regex_fault: str
+) -> Pending[ConsumerGroupHeartbeatResponse]:
     waiter: Pending[ConsumerGroupHeartbeatResponse] = Pending()
     version = context.api_version
 
@@ -56,7 +79,8 @@ def handle(
     elif not request.group_id:
         waiter.resolve(refuse(ErrorCode.INVALID_GROUP_ID))
     else:
-        sender = Sender(context.client_id or "", f"/{context.client_host}", version, may_mean)
+        host = f"/{context.client_host}"
+        sender = Sender(context.client_id or "", host, version, may_mean, context.principal, regex_fault)
         broker.groups.write(
             request.group_id, lambda shard, now_ms: shard.consumer_heartbeat(request, sender, now_ms), waiter, refuse
         )
