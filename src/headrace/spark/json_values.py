@@ -74,6 +74,7 @@ class JsonDecoder:
         self._options = arrow_json.ParseOptions(
             explicit_schema=pa.schema(fields), unexpected_field_behavior="ignore", newlines_in_values=False
         )
+        self._decimals = [place for place, field in enumerate(schema) if _has_decimal(field.type)]
         self._refused = _refused(schema)
 
     def decode(self, values: pa.Array) -> pa.Array:
@@ -183,6 +184,12 @@ class JsonDecoder:
             raise MalformedError("it is not one JSON object")
         columns = table.drop_columns([self._mark]).filter(repeated(2 * rows, b"\x55")).combine_chunks()
         arrays = [_whole(columns.column(index)) for index in range(len(self._read))]
+        for place in self._decimals:
+            try:
+                # Arrow's reader counts the digits that a number is written with, before it adds those of the scale
+                arrays[place].validate(full=True)
+            except pa.ArrowInvalid:
+                raise MalformedError("a number has more digits than its decimal type") from None
         column = pa.StructArray.from_arrays(arrays, fields=list(self._read))
         return _settled(column, self.type)
 
@@ -228,6 +235,12 @@ def _as_read(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_list(kind):
         return pa.list_(kind.value_field.with_type(_as_read(kind.value_type)))
     return pa.string() if pa.types.is_date(kind) or pa.types.is_binary(kind) else kind
+
+
+def _has_decimal(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind):
+        return any(_has_decimal(kind.field(place).type) for place in range(kind.num_fields))
+    return bool(pa.types.is_decimal(kind))
 
 
 def _pairs(kind: pa.MapType) -> pa.ListType:

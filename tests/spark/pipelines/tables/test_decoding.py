@@ -58,6 +58,7 @@ def shown(column: pa.Array) -> str:
 
 @given(st.lists(objects, max_size=6), st.booleans())
 @example([b'{"d": "NaN"}', b'{"d": -0}', b'{"i": -0}', b"{}"], True)
+@example([b'{"n": 1000}', b'{"n": 999.99}', b'{"n": "1000"}'], False)
 def test_both_ways_of_reading_read_alike(values: list[bytes], nul: bool) -> None:
     """What Arrow's reader takes, ours takes too, and gives the same; and a value's neighbours are no matter."""
     records: list[Record] = [(b"%d" % number, value) for number, value in enumerate(values)]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headrace.spark.pipelines.tables.following import TableError
-from headrace.spark.pipelines.tables.moments import Position, look_back_of
+from headrace.spark.pipelines.tables.moments import Position, look_back_of, moment_of
 
 
 @pytest.mark.parametrize(
@@ -20,6 +20,8 @@ from headrace.spark.pipelines.tables.moments import Position, look_back_of
         (None, datetime(2026, 1, 1, tzinfo=UTC), datetime(2025, 12, 31, 23, 59, tzinfo=UTC)),
         ("0", 7, 7),
         ("10", Decimal("12.5"), Decimal("2.5")),
+        ("1000", Decimal(10**34 + 7_000_057), Decimal(10**34 + 6_999_057)),
+        ("1", Decimal(f"{'9' * 131_072}.{'5' * 16_383}"), Decimal(f"{'9' * 131_071}8.{'5' * 16_383}")),
         ("10", 12.5, 2.5),
         ("90m", datetime(2026, 1, 1, 1, 30), datetime(2026, 1, 1)),  # noqa: DTZ001
         ("25h", date(2026, 1, 3), date(2026, 1, 1)),
@@ -75,3 +77,12 @@ def test_what_does_not_increase(tmp_path: Path, moment: Any) -> None:
     with pytest.raises(TableError, match="which is neither a number nor a time"):
         Position(tmp_path).advance(moment)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [(Decimal("1e400"), Decimal("1e400")), (1.5, 1.5), (Decimal("NaN"), None), (Decimal("-Infinity"), None),
+     (float("inf"), None), (float("nan"), None)],
+)  # fmt: skip
+def test_what_nothing_comes_after(value: Any, found: Any) -> None:
+    assert moment_of(value) == found

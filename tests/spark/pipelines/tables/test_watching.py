@@ -197,6 +197,23 @@ def test_columns_that_increase_in_postgres(postgres: Any, database: str, tmp_pat
     assert ids(sent) == [3, 4]
 
 
+@pytest.mark.parametrize("least", [10**34 + 7_000_000, 10**400], ids=["of 35 digits", "beyond floats"])
+def test_numbers_of_many_digits(postgres: Any, database: str, tmp_path: Path, least: int) -> None:
+    """The position and the look-back have all of them."""
+    shop = Database(postgres.address(database))
+    shop.run("CREATE TABLE items (id INT PRIMARY KEY, changed NUMERIC)")
+    shop.run(f"INSERT INTO items SELECT n, {least}::numeric + n FROM generate_series(1, 20) n")
+    sent = Sent()
+    running = watcher(shop, tmp_path, sent, watch=Watch(("id",), "changed"))
+    look(running)
+    assert ids(sent) == [*range(1, 21)] and Position(tmp_path).moment == least + 20
+    shop.run(f"INSERT INTO items SELECT n, {least}::numeric + n FROM generate_series(21, 30) n")
+    look(running)
+    assert ids(sent) == [*range(21, 31)]
+    look(watcher(shop, tmp_path, sent, watch=Watch(("id",), "changed")))
+    assert ids(sent) == [*range(20, 31)]
+
+
 def test_what_is_remembered_is_bounded_by_the_look_back(shop: Database, tmp_path: Path) -> None:
     items(shop, *(f"({n}, 'x', {n})" for n in range(90)))
     running = watcher(shop, tmp_path, Sent())

@@ -6,7 +6,7 @@ import json
 import re
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal, Inexact
 from math import isfinite
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +20,8 @@ Moment = int | float | Decimal | date | datetime | str
 POSITION: Final = "position.json"
 LOOK_BACK_TIME: Final = timedelta(minutes=1)
 LOOK_BACK_NUMBER: Final = 1000
+_EXACT: Final = Context(prec=200_000, traps=[Inexact])
+"""More digits than a number of PostgreSQL has, before its point and behind it; Python's own context has 28."""
 _UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _ISO: Final = re.compile(r"(\d{4}-\d\d-\d\d)(?:([T ])(\d\d:\d\d:\d\d).*)?", re.DOTALL)
 
@@ -37,7 +39,7 @@ class LookBack:
             if self.number is None:
                 raise TableError("the look-back is a time, and the increasing column holds numbers")
             if isinstance(moment, Decimal):
-                return moment - self.number
+                return _EXACT.subtract(moment, self.number)
             return moment - (int(self.number) if self.number == int(self.number) else float(self.number))
         if self.time is None:
             raise TableError("the look-back is a number, and the increasing column holds times")
@@ -78,7 +80,8 @@ def moment_of(value: Any) -> Moment | None:
 
     What is no value of an increasing column is found out by `kind_of`.
     """
-    if isinstance(value, (float, Decimal)) and not isfinite(value):
+    # a decimal may be finite and too large for a float
+    if (isinstance(value, float) and not isfinite(value)) or (isinstance(value, Decimal) and not value.is_finite()):
         return None
     found: Moment | None = value
     return found
