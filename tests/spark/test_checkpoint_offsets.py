@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from headrace.client.cluster import Client
-from headrace.spark.checkpoint_offsets import SourceEnd, local_directory, of_cluster, parsed, source_ends
+from headrace.spark.checkpoint_offsets import SourceEnd, digest, local_directory, of_cluster, parsed, source_ends
 from headrace.wire import uuids
 
 SETTINGS = '{"batchWatermarkMs":0,"batchTimestampMs":1700000000000,"conf":{}}'
@@ -30,6 +30,46 @@ def test_only_a_checkpoint_of_this_machine_is_read(tmp_path: Path) -> None:
         assert source_ends(written, 3) == [END] and source_ends(written, 4) == []
     assert source_ends("", 3) == [] and source_ends(f"hdfs://host{tmp_path}", 3) == []
     assert local_directory("file:/a%20b") == Path("/a b")
+
+
+def logged(checkpoint: Path, *sources: str, version: str = "v1", settings: str = SETTINGS) -> str:
+    """The digest of a batch that ends so."""
+    (checkpoint / "offsets").mkdir(exist_ok=True)
+    (checkpoint / "offsets" / "3").write_text("\n".join([version, settings, *sources]))
+    return digest(str(checkpoint), 3)
+
+
+def test_a_digest_is_of_the_offsets_of_all_sources_whatever_they_are(tmp_path: Path) -> None:
+    found = logged(tmp_path, json.dumps(OURS), '{"flights":{"0":12}}', "-")
+    assert len(found) == 16
+    assert logged(tmp_path, json.dumps(OURS), '{"flights":{"0":12}}', "-", settings='{"batchTimestampMs":9}') == found
+    others = {
+        logged(tmp_path, json.dumps(OURS), '{"flights":{"0":13}}', "-"),
+        logged(tmp_path, json.dumps(OURS), '{"flights":{"0":12}}'),
+        logged(tmp_path, json.dumps(OURS), '{"flights":{"0":12}}', "17"),
+        logged(tmp_path, "0:17", version="v2"),
+        logged(tmp_path, "0:18", version="v2"),
+    }
+    assert len(others | {found}) == 6
+    assert digest(f"file://{tmp_path}", 3) and digest(f"file://{tmp_path}", 3) in others
+
+
+def test_a_source_of_files_ends_with_the_names_of_files(tmp_path: Path) -> None:
+    """Its offset is a number that it counts up; a batch that is planned again can have the number and other files."""
+    names = tmp_path / "sources" / "1"
+    names.mkdir(parents=True)
+    found = set()
+    for name, files in (("4", "a"), ("4", "ab"), ("4.compact", "abc")):
+        (names / name).write_text(files)
+        found.add(logged(tmp_path, "17", '{"logOffset":4}'))
+        (names / name).unlink()
+    assert len(found) == 3
+
+
+def test_a_checkpoint_that_is_out_of_reach_has_no_digest(tmp_path: Path) -> None:
+    logged(tmp_path, "17")
+    assert digest("", 3) == digest(str(tmp_path), 4) == digest(f"hdfs://host{tmp_path}", 3) == ""
+    assert logged(tmp_path, "17", version="v9") == ""
 
 
 def test_what_cannot_be_read_costs_the_lag_alone(tmp_path: Path) -> None:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Self
 
 import pytest
@@ -404,6 +406,78 @@ def test_a_checkpoint_and_a_mark_that_do_not_fit(query: Query) -> None:
     commit_offsets(query.client, f"headrace-{query.id}", {(query.topic, 0): 4})
     with pytest.raises(HistoryError, match="no mark of this version"):
         commit(query, 5, fresh=True)
+
+
+def planned(query: Query, checkpoint: Path, batch_id: int, end: int) -> SinkOptions:
+    """The sink's options where Spark has planned a batch up to an offset."""
+    log = checkpoint / "offsets" / str(batch_id)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text(f'v1\n{{"batchTimestampMs":{time.time_ns()}}}\n{{"in":{{"0":{end}}}}}')
+    assert query.options.exactly_once is not None
+    return replace(query.options, exactly_once=replace(query.options.exactly_once, checkpoint=str(checkpoint)))
+
+
+@pytest.mark.parametrize("fresh", [True, False], ids=["another process", "the same process"])
+def test_a_checkpoint_that_was_restored_to_before_its_last_batch(query: Query, tmp_path: Path, fresh: bool) -> None:
+    """The batch is planned up to what is there now, and its first half is in the topic."""
+    for batch_id in range(3):
+        commit(query, batch_id, planned(query, tmp_path, batch_id, 10 * batch_id))
+    commit(query, 2, planned(query, tmp_path, 2, 20), fresh=fresh)
+    with pytest.raises(
+        HistoryError, match=r"^Batch 2 .* with other records of its sources.*restored to a state before"
+    ):
+        commit(query, 2, planned(query, tmp_path, 2, 25), fresh=fresh)
+    query.check(0, 1, 2)
+    commit(query, 2, planned(query, tmp_path, 2, 20), fresh=fresh)
+    commit(query, 3, planned(query, tmp_path, 3, 25))
+    query.check(0, 1, 2, 3)
+    query.check_reader(0, 1, 2, 3)
+
+
+def test_a_copied_checkpoint(query: Query, tmp_path: Path) -> None:
+    """Two queries have one id. The one that comes second with a number hears so, and the first goes on undisturbed."""
+
+    def run(name: str, batch_id: int, end: int) -> None:
+        commit_batch(planned(query, tmp_path / name, batch_id, end), query.tasks(batch_id, run=name), batch_id)
+
+    run("original", 0, 10)
+    for batch_id, end in ((1, 20), (2, 30)):
+        run("original", batch_id, end)
+        kept = dict(exactly_once._kept)
+        exactly_once._kept.clear()  # the copy is of another process
+        with pytest.raises(HistoryError, match=rf"^Batch {batch_id} .*run original wrote it.*run, copy, has planned"):
+            run("copy", batch_id, end + 1)
+        exactly_once._kept.update(kept)
+    kept = dict(exactly_once._kept)
+    exactly_once._kept.clear()
+    run("copy", 3, 40)
+    for each in exactly_once._kept.values():
+        each.producer.client.close()
+    exactly_once._kept.clear()
+    exactly_once._kept.update(kept)
+    if kept:
+        with pytest.raises(FencedError) as fenced:
+            run("original", 3, 41)
+        (note,) = fenced.value.__notes__
+        assert "Run copy has committed batch 3" in note and "this is run original" in note and "a copy" in note
+    with pytest.raises(HistoryError, match=r"^Batch 3 .*run copy wrote it.*run, original, has planned"):
+        run("original", 3, 41)
+    query.check(0, 1, 2, 3)
+    query.check_reader(0, 1, 2, 3)
+
+
+def test_a_query_whose_marks_are_of_an_older_version_goes_on(query: Query, tmp_path: Path) -> None:
+    commit(query, 0)  # no checkpoint that can be read: no digest
+    assert b"offsets" not in (marked_metadata(query) or "").encode()
+    commit(query, 0, planned(query, tmp_path, 0, 10), fresh=True)
+    commit(query, 1, planned(query, tmp_path, 1, 20), fresh=True)
+    assert '"offsets":"' in (marked_metadata(query) or "")
+    query.check(0, 1)
+
+
+def marked_metadata(query: Query) -> str | None:
+    at = (query.topic, 0)
+    return fetch_offsets(query.client, f"headrace-{query.id}", [at])[at].metadata
 
 
 def test_what_is_too_large_is_not_sent(query: Query) -> None:

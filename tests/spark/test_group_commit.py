@@ -27,6 +27,7 @@ from headrace.client.transactions import TransactionalProducer
 from headrace.spark import exactly_once
 from headrace.spark.exactly_once import EncodedTask, abort_batch, commit_batch
 from headrace.spark.group_commit import WrittenTask, write_task
+from headrace.spark.markers import HistoryError
 from headrace.wire.apis import ApiKey as A
 from headrace.wire.errors import ErrorCode
 
@@ -332,6 +333,18 @@ def test_a_broker_killed_in_the_middle_of_a_commit(
     assert kills == ["written", "end", "answer"]
     query.check(0, 1, 2, 3, 4)
     query.check_reader(0, 1, 2, 3, 4)
+
+
+def test_a_batch_that_was_planned_again_leaves_nothing_open(query: GroupQuery) -> None:
+    """A restored checkpoint, or a copied one: the tasks have written when the driver sees the mark."""
+    commit_batch(query.options, query.written(0), 0, "aa")
+    exactly_once._kept.clear()
+    with pytest.raises(HistoryError, match="^Batch 0 .* with other records of its sources"):
+        commit_batch(query.options, query.written(0, run="copy"), 0, "bb")
+    query.check(0)
+    commit_batch(query.options, query.written(0), 0, "aa")
+    commit_batch(query.options, query.written(1), 1, "bb")
+    query.check(0, 1)
 
 
 def test_without_the_newer_protocol_tasks_encode(query: GroupQuery) -> None:

@@ -7,7 +7,11 @@ import json
 import pytest
 
 from headrace.client.groups import Committed
-from headrace.spark.markers import HistoryError, Mark, Step, decide, group_of, parsed, task_group_of
+from headrace.spark.markers import HistoryError, Mark, Step, Turn, decide, group_of, parsed, task_group_of
+
+
+def mark(batch_id: int | None) -> Mark | None:
+    return None if batch_id is None else Mark(batch_id)
 
 
 @pytest.mark.parametrize(
@@ -24,7 +28,7 @@ from headrace.spark.markers import HistoryError, Mark, Step, decide, group_of, p
     ],
 )
 def test_a_batch_is_written_once(marked: int | None, batch_id: int, trusted: bool, step: Step) -> None:
-    assert decide(marked, batch_id, query_id="q", trusted=trusted) is step
+    assert decide(mark(marked), Turn("q", "run", batch_id), trusted=trusted) is step
 
 
 @pytest.mark.parametrize("trusted", [False, True])
@@ -33,13 +37,31 @@ def test_a_checkpoint_that_is_behind_ends_the_query_whatever_is_trusted(
     marked: int, batch_id: int, trusted: bool
 ) -> None:
     with pytest.raises(HistoryError, match=f"^Batch {batch_id} of query q comes after batch {marked}.*nothing was"):
-        decide(marked, batch_id, query_id="q", trusted=trusted)
+        decide(mark(marked), Turn("q", "run", batch_id), trusted=trusted)
 
 
 @pytest.mark.parametrize(("marked", "last"), [(None, "no batch"), (2, "batch 2")])
 def test_a_mark_that_is_gone_ends_the_query(marked: int | None, last: str) -> None:
     with pytest.raises(HistoryError, match=f"Batch 5 .* remembers {last} as the last one.*markerMissing to trust"):
-        decide(marked, 5, query_id="q", trusted=False)
+        decide(mark(marked), Turn("q", "run", 5), trusted=False)
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+def test_a_batch_that_was_planned_again_ends_the_query_whatever_is_trusted(trusted: bool) -> None:
+    """A restored checkpoint, or a copied one: the number is that of the mark, and the records are others."""
+    there = Mark(4, "run 1", 2, 17, offsets="aa")
+    for run in ("run 1", "run 2"):
+        assert decide(there, Turn("q", run, 4, "aa"), trusted=trusted) is Step.SKIP
+        wrong = f"^Batch 4 of query q is in the topic with other records.*run 1 wrote.*{run}, has planned"
+        with pytest.raises(HistoryError, match=wrong + ".*restored to a state before.*a copy.*nothing was written"):
+            decide(there, Turn("q", run, 4, "bb"), trusted=trusted)
+    assert decide(there, Turn("q", "run 2", 5, "bb"), trusted=trusted) is Step.WRITE
+
+
+def test_a_mark_without_offsets_and_a_checkpoint_that_is_out_of_reach() -> None:
+    """The mark of an older version, and that of a driver that could not read the checkpoint, say the number alone."""
+    assert decide(Mark(4, "run", 2, 17), Turn("q", "run", 4, "aa"), trusted=False) is Step.SKIP
+    assert decide(Mark(4, "run", 2, 17, offsets="aa"), Turn("q", "run", 4), trusted=False) is Step.SKIP
 
 
 def test_what_a_mark_is() -> None:
@@ -50,6 +72,12 @@ def test_what_a_mark_is() -> None:
     assert json.loads(said.metadata or "") == {"v": 1, "run": "run", "tasks": 3, "rows": 17}
     assert " " not in (said.metadata or "")
     assert parsed(said) == mark
+
+
+def test_a_mark_says_where_its_batch_ends() -> None:
+    found = Mark(4, "run", 3, 17, offsets="00ff")
+    assert json.loads(found.committed().metadata or "")["offsets"] == "00ff"
+    assert parsed(found.committed()) == found
 
 
 def test_what_the_mark_of_a_task_is() -> None:

@@ -350,3 +350,18 @@ def test_no_task_is_left_open(query: Query) -> None:
     for task in range(2):
         mark = read_mark(query.client, task_group_of(query.id, task), query.topic, stable=True)
         assert mark is not None and (mark.batch_id, mark.rows) == (0, 12) and mark.row_hash is not None
+
+
+def test_a_batch_that_was_planned_again_after_it_was_whole(query: Query) -> None:
+    """Its tasks find the query's mark and write nothing; the driver sees that the mark is of other records."""
+    tasks = [run(query, 0, task) for task in range(2)]
+    commit_batch_of(query, tasks, "aa")
+    with pytest.raises(HistoryError, match="^Batch 0 .* with other records of its sources.*a copy"):
+        commit_batch_of(query, [run(query, 0, task, rows_of(query, 1, task)) for task in range(2)], "bb")
+    commit_batch_of(query, [run(query, 0, task) for task in range(2)], "aa")
+    query.check(0)
+
+
+def commit_batch_of(query: Query, tasks: Sequence[DoneTask], offsets: str) -> None:
+    exactly_once._kept.clear()
+    exactly_once.commit_parts(per_task(query), tasks, 0, offsets)

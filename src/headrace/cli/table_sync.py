@@ -216,11 +216,12 @@ def _send(rows: pa.RecordBatch, options: SinkOptions) -> None:
 
 def _send_once(rows: pa.RecordBatch, batch_id: int, *, options: SinkOptions, checkpoint: Path) -> None:
     """Writes what a batch of the query has for the topic, unless it is there."""
-    from headrace.spark.checkpoint_offsets import query_id
+    from headrace.spark.checkpoint_offsets import digest, query_id
     from headrace.spark.exactly_once import EncodedTask, commit_batch, encode_rows
 
     encoded = encode_rows(iter([rows]), options)
-    commit_batch(options, [EncodedTask(query_id(checkpoint), "", batch_id, encoded.batches)], batch_id)
+    task = EncodedTask(query_id(checkpoint), "", batch_id, encoded.batches)
+    commit_batch(options, [task], batch_id, digest(str(checkpoint), batch_id))
 
 
 def _topic(request: Request) -> Topic:

@@ -1,21 +1,27 @@
-"""What a batch has read, by the query's checkpoint: the offsets of our own sources, and the groups that show their lag.
+"""What a batch has read, by the query's checkpoint: the offsets of our own sources, and the groups that show their lag;
+and a digest of the offsets of all sources, which tells a batch that is repeated from one that was planned again.
 
 Spark keeps them in `<checkpoint>/offsets/<batch>`: a line with the version, one with settings, one with JSON for each
 source; from version 2 on the source's number and a colon stand before the JSON. What is not of this machine, or not of
-our sources, is passed over: the offsets are for looking at.
+our sources, is passed over where offsets are for looking at.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from headrace.client.cluster import Client, TopicPartition
 from headrace.spark.planning import topic_ids
 from headrace.wire import uuids
+
+VERSIONS: Final = ("v1", "v2")
+DIGEST_SIZE: Final = 16
+"""In characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +71,56 @@ def no_query(checkpoint: str) -> ValueError:
 
 def source_ends(checkpoint: str, batch_id: int) -> list[SourceEnd]:
     """Of our sources, those that commit offsets to a group; none where the file cannot be read here."""
+    return parsed(_lines(checkpoint, batch_id))
+
+
+def _lines(checkpoint: str, batch_id: int) -> list[str]:
+    """The lines of a batch's file; none where it cannot be read here, for which no batch fails."""
     directory = local_directory(checkpoint)
     if directory is None:
         return []
     try:
-        lines = (directory / "offsets" / str(batch_id)).read_text("utf-8").splitlines()
+        return (directory / "offsets" / str(batch_id)).read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
-        return []  # no batch fails for them
-    return parsed(lines)
+        return []
+
+
+def digest(checkpoint: str, batch_id: int) -> str:
+    """A digest of where a batch ends in all of its sources, of whatever kind they are. Empty where the file cannot be
+    read here.
+
+    It is the same whenever Spark repeats the batch, as it does that from this file. A source of files counts what it
+    has found, and keeps the names in a file of that number, which is taken in.
+    """
+    lines = _lines(checkpoint, batch_id)
+    if not lines or lines[0] not in VERSIONS:
+        return ""
+    found = hashlib.sha256()
+    for place, line in enumerate(lines[2:]):
+        found.update(line.encode() + b"\n")
+        found.update(_found_files(checkpoint, place, line.partition(":")[2] if lines[0] == "v2" else line))
+    return found.hexdigest()[:DIGEST_SIZE]
+
+
+def _found_files(checkpoint: str, place: int, text: str) -> bytes:
+    """What a source of files has found with its last number; nothing of other sources."""
+    directory = local_directory(checkpoint)
+    try:
+        offset = json.loads(text)
+    except ValueError:
+        return b""
+    match offset:
+        case {"logOffset": int() as number} if directory is not None:
+            for name in (str(number), f"{number}.compact"):
+                path = directory / "sources" / str(place) / name
+                if path.is_file():
+                    return path.read_bytes()
+    return b""
 
 
 def parsed(lines: list[str]) -> list[SourceEnd]:
     """The same of the file's lines."""
-    if not lines or lines[0] not in ("v1", "v2"):
+    if not lines or lines[0] not in VERSIONS:
         return []
     found = []
     for line in lines[2:]:

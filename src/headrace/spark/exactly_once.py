@@ -32,7 +32,7 @@ from headrace.spark import checkpoint_offsets, commit_records, markers
 from headrace.spark.client_settings import ClusterSettings
 from headrace.spark.commit_records import CommitRecord, Span
 from headrace.spark.delivery import PER_TASK, ExactlyOnce
-from headrace.spark.markers import HistoryError, Mark, Step
+from headrace.spark.markers import HistoryError, Mark, Step, Turn
 from headrace.spark.options import SinkOptions
 from headrace.spark.sink import Sources, encoded_rows, partition_count, span_of
 from headrace.wire.apis import ApiKey
@@ -170,7 +170,7 @@ class _Kept:
     """The producer of a query, and the last batch that it committed."""
 
     producer: TransactionalProducer
-    batch_id: int
+    mark: Mark
     spans: list[Span]
 
 
@@ -178,31 +178,45 @@ _kept: dict[tuple[SinkOptions, str], _Kept] = {}
 """By query, in the process beside the driver that commits. Spark may end that process at any time."""
 
 
-def commit_batch(options: SinkOptions, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> Sequence[Span]:
+def commit_batch(
+    options: SinkOptions,
+    messages: Sequence[WriterCommitMessage | None],
+    batch_id: int,
+    offsets: str | None = None,
+) -> Sequence[Span]:
     """Write a batch, unless it is in the topic; what this returns from is there, once and whole.
 
+    `offsets` is a digest of what the batch is of, where the query's checkpoint does not say it.
     Returns where its records are; nothing where it was there before and there is no `commitTopic`. Raises
     `HistoryError` where the mark does not fit, `FencedError` where another driver has the query, `InDoubtError` and
     other errors of the client. After any of them nothing of the batch is visible, or all of it and its mark.
     """
-    return commit_parts(options, _received(options, messages), batch_id)
+    return commit_parts(options, _received(options, messages), batch_id, offsets)
 
 
-def commit_parts(options: SinkOptions, parts: Sequence[Part], batch_id: int) -> Sequence[Span]:
+def commit_parts(
+    options: SinkOptions, parts: Sequence[Part], batch_id: int, offsets: str | None = None
+) -> Sequence[Span]:
     """The same of what the tasks have said."""
     of = {(part.query_id, part.batch_id) for part in parts}
     if len(of) != 1 or next(iter(of)) != (parts[0].query_id, batch_id) or not parts[0].query_id:
         raise ValueError(f"The tasks of batch {batch_id} say that they are of others: {sorted(of)}.")
-    key = (options, parts[0].query_id)
+    turn = _turn(options, parts[0], offsets)
+    key = (options, turn.query_id)
     kept = _kept.pop(key, None)  # kept again only when all is well
+    if kept is not None and kept.mark.run_id != turn.run_id:
+        # a run that begins asks the cluster: others may have written since
+        kept.producer.client.close()
+        kept = None
     client = options.cluster.client(known=True) if kept is None else kept.producer.client
-    if kept is not None and kept.batch_id == batch_id:
-        abandon_tasks(client, parts)
-        _kept[key] = kept
-        return kept.spans
     try:
-        batch = Batch(options, client, parts, batch_id)
-        known = kept.producer if kept is not None and kept.batch_id + 1 == batch_id else None
+        if kept is not None and kept.mark.batch_id == batch_id:
+            markers.decide(kept.mark, turn, trusted=False)
+            abandon_tasks(client, parts)
+            _kept[key] = kept
+            return kept.spans
+        batch = Batch(options, client, parts, turn)
+        known = kept.producer if kept is not None and kept.mark.batch_id + 1 == batch_id else None
         producer = batch.commit(known)
         if producer is None:
             abandon_tasks(client, parts)
@@ -213,11 +227,19 @@ def commit_parts(options: SinkOptions, parts: Sequence[Part], batch_id: int) -> 
         client.close()
         raise
     if producer is not None and producer.renews_epoch:
-        _kept[key] = _Kept(producer, batch_id, batch.spans)
+        _kept[key] = _Kept(producer, batch.mark, batch.spans)
     else:
         # with the older protocol the epoch does not tell one batch from the next: the mark does
         client.close()
     return batch.spans
+
+
+def _turn(options: SinkOptions, part: Part, offsets: str | None) -> Turn:
+    """What is to be written, by what one of the tasks says, and by the checkpoint."""
+    assert options.exactly_once is not None
+    if offsets is None:
+        offsets = checkpoint_offsets.digest(options.exactly_once.checkpoint, part.batch_id)
+    return Turn(part.query_id, part.run_id, part.batch_id, offsets)
 
 
 def _opened(parts: Sequence[Part]) -> list[OpenTransaction]:
@@ -260,15 +282,18 @@ def abort_batch(options: SinkOptions, messages: Sequence[WriterCommitMessage | N
 class Batch:
     """One batch on its way into its topics. `spans` say where its records are, as far as that is known."""
 
-    def __init__(self, options: SinkOptions, client: Client, parts: Sequence[Part], batch_id: int) -> None:
+    def __init__(self, options: SinkOptions, client: Client, parts: Sequence[Part], turn: Turn) -> None:
         assert options.exactly_once is not None
         self.options = options
         self.how = options.exactly_once
         self.client = client
         self.parts = parts
-        self.batch_id = batch_id
-        self.query_id = parts[0].query_id
+        self.turn = turn
+        self.batch_id = turn.batch_id
+        self.query_id = turn.query_id
         self.group = markers.group_of(self.query_id)
+        rows = sum(part.rows for part in parts)
+        self.mark = Mark(turn.batch_id, turn.run_id, len(parts), rows, self.how.mode, offsets=turn.offsets)
         self.spans: list[Span] = []
 
     def commit(self, known: TransactionalProducer | None) -> TransactionalProducer | None:
@@ -280,6 +305,9 @@ class Batch:
             return None
         try:
             self._transact(producer)
+        except FencedError as newer:
+            self._say_who(newer)
+            raise
         except BrokerError as error:
             if known is None or error.code != ErrorCode.INVALID_PRODUCER_ID_MAPPING:
                 raise
@@ -296,6 +324,19 @@ class Batch:
             raise
         return producer
 
+    def _say_who(self, fenced: FencedError) -> None:
+        """Adds to the error which run has taken the query over, as far as its mark says it."""
+        try:
+            mark = markers.read_mark(self.client, self.group, self.how.marker_topic, stable=False)
+        except ClientError as error:
+            fenced.add_note(f"Which run has taken over is not known: {error}.")
+            return
+        if mark is not None and mark.run_id != self.turn.run_id:
+            fenced.add_note(
+                f"Run {mark.run_id} has committed batch {mark.batch_id} of query {self.query_id}, and this is run "
+                f"{self.turn.run_id}: two drivers have one checkpoint, or one has a copy of the other's."
+            )
+
     def _recall(self) -> None:
         """The batch is in the topic, perhaps by another driver: where it is, the commit topic says."""
         self.spans = []
@@ -308,8 +349,7 @@ class Batch:
         return self._decide(last_mark(self.client, self.how, self.query_id))
 
     def _decide(self, mark: Mark | None) -> Step:
-        marked = None if mark is None else mark.batch_id
-        return markers.decide(marked, self.batch_id, query_id=self.query_id, trusted=self.how.trusted)
+        return markers.decide(mark, self.turn, trusted=self.how.trusted)
 
     def _take_over(self) -> TransactionalProducer | None:
         """A producer that is alone with this query's id; None where the batch is in the topic already.
@@ -357,10 +397,8 @@ class Batch:
 
     def _transact(self, producer: TransactionalProducer) -> None:
         """The rows, the mark and the sources' offsets, all or none."""
-        rows = sum(part.rows for part in self.parts)
-        mark = Mark(self.batch_id, self.parts[0].run_id, len(self.parts), rows, self.how.mode)
         groups: dict[str, dict[tuple[str, int], int | Committed]] = {
-            self.group: {(self.how.marker_topic, markers.PARTITION): mark.committed()}
+            self.group: {(self.how.marker_topic, markers.PARTITION): self.mark.committed()}
         }
         for end in checkpoint_offsets.source_ends(self.how.checkpoint, self.batch_id):
             if positions := checkpoint_offsets.of_cluster(self.client, end):
@@ -369,7 +407,7 @@ class Batch:
         with aborted_on_error(producer):
             self.spans = [*send_parts(producer, self.parts), *self._written()]
             if self.how.commit_topic:
-                self._record(producer, mark)
+                self._record(producer)
             for group, offsets in groups.items():
                 producer.send_offsets(group, offsets)
             producer.commit(_opened(self.parts))
@@ -378,10 +416,10 @@ class Batch:
         """Where tasks have written by themselves what this commits."""
         return [span for part in self.parts if isinstance(part, EncodedTask) for span in part.spans]
 
-    def _record(self, producer: TransactionalProducer, mark: Mark) -> None:
+    def _record(self, producer: TransactionalProducer) -> None:
         # where each task sends its own, the driver does not know of all where they went
         spans = None if self.how.mode == PER_TASK else tuple(self.spans)
-        value = CommitRecord(mark, spans).value()
+        value = CommitRecord(self.mark, spans).value()
         producer.send(self.how.commit_topic, value, key=self.query_id.encode(), partition=commit_records.PARTITION)
 
 

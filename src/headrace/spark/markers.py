@@ -2,7 +2,11 @@
 
 Group and transactional id are `headrace-<query id>`. The mark is the group's offset in partition 0 of the marker topic:
 the offset is the number of the batch, the leader epoch is -1, and the metadata is JSON, `{"v": 1, "run": ..., "tasks":
-..., "rows": ...}`. A mark and its batch are committed together, so whoever reads the mark knows of the batch.
+..., "rows": ..., "offsets": ...}`. A mark and its batch are committed together, so a mark says that its batch is there.
+
+`"offsets"` is a digest of where the batch ends in its sources, by the query's checkpoint. Spark plans a batch that it
+repeats from the checkpoint, so a repeated batch has the digest of the mark. A batch that has another one was planned a
+second time: the checkpoint was restored to a state before it, or it is a copy.
 
 Where each task commits itself, each has a group and a mark of its own, `headrace-<query id>-task-<number>`, with the
 sum of its rows' hashes; the mark of the query follows when all have theirs. Both say so in `"mode"`.
@@ -53,7 +57,8 @@ class Mark:
     """What is committed with a batch, or with a task's part of it.
 
     `tasks` and `rows` are how many it had, 0 tasks where that is not known; `row_hash` is the sum of the hashes of its
-    rows, where each task commits itself.
+    rows, where each task commits itself. `offsets` is the digest of where the batch ends in its sources; it is empty
+    where nobody could read that, and in marks of older versions.
     """
 
     batch_id: int
@@ -62,10 +67,13 @@ class Mark:
     rows: int = 0
     mode: str = EXACTLY_ONCE
     row_hash: int | None = None
+    offsets: str = ""
 
     def fields(self) -> dict[str, Any]:
         """As JSON has it, without the number of the batch."""
         said: dict[str, Any] = {"v": VERSION, "run": self.run_id, "tasks": self.tasks, "rows": self.rows}
+        if self.offsets:
+            said["offsets"] = self.offsets
         if self.mode != EXACTLY_ONCE:
             said["mode"] = self.mode
         if self.row_hash is not None:
@@ -83,7 +91,8 @@ def mark_of(batch_id: int, said: Any) -> Mark | None:
         if said["v"] != VERSION:
             return None
         row_hash = int(said["hash"], 16) if "hash" in said else None
-        return Mark(batch_id, said["run"], said["tasks"], said["rows"], said.get("mode", EXACTLY_ONCE), row_hash)
+        mode, offsets = said.get("mode", EXACTLY_ONCE), said.get("offsets", "")
+        return Mark(batch_id, said["run"], said["tasks"], said["rows"], mode, row_hash, offsets)
     except (ValueError, TypeError, KeyError):
         return None
 
@@ -118,23 +127,49 @@ def read_mark(client: Client, group: str, topic: str, *, stable: bool) -> Mark |
     return mark
 
 
-def decide(marked: int | None, batch_id: int, *, query_id: str, trusted: bool) -> Step:
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A batch that a run of a query is about to write; `offsets` as in `Mark`."""
+
+    query_id: str
+    run_id: str
+    batch_id: int
+    offsets: str = ""
+
+
+def decide(mark: Mark | None, turn: Turn, *, trusted: bool) -> Step:
     """Whether a batch is still to be written. Raises `HistoryError` where that cannot be known.
 
     `trusted` takes the checkpoint's word where the mark of the batch before is not there.
     """
-    if marked == batch_id:
+    batch = f"Batch {turn.batch_id} of query {turn.query_id}"
+    marked = -1 if mark is None else mark.batch_id
+    if mark is not None and marked == turn.batch_id:
+        _check_offsets(mark, turn)
         return Step.SKIP
-    if marked is not None and marked > batch_id:
+    if marked > turn.batch_id:
         raise HistoryError(
-            f"Batch {batch_id} of query {query_id} comes after batch {marked}, which is in the topic already: another "
-            "driver has gone on with this checkpoint, or the checkpoint is an older copy; nothing was written."
+            f"{batch} comes after batch {marked}, which is in the topic already: another driver has gone on with this "
+            "checkpoint, or the checkpoint is an older copy; nothing was written."
         )
-    if trusted or batch_id == (0 if marked is None else marked + 1):
+    if trusted or turn.batch_id == marked + 1:
         return Step.WRITE
-    last = "no batch" if marked is None else f"batch {marked}"
+    last = "no batch" if mark is None else f"batch {marked}"
     raise HistoryError(
-        f"Batch {batch_id} of query {query_id} is to be written, and the cluster remembers {last} as the last one: the "
-        "mark has expired (offsets.retention.minutes), or the query wrote batches at least once. If all batches before "
-        "are in the topic, set the option markerMissing to trust for one run."
+        f"{batch} is to be written, and the cluster remembers {last} as the last one: the mark has expired "
+        "(offsets.retention.minutes), or the query wrote batches at least once. If all batches before are in the "
+        "topic, set the option markerMissing to trust for one run."
+    )
+
+
+def _check_offsets(mark: Mark, turn: Turn) -> None:
+    """What is in the topic must be what the run has planned."""
+    if not mark.offsets or not turn.offsets or mark.offsets == turn.offsets:
+        return
+    raise HistoryError(
+        f"Batch {turn.batch_id} of query {turn.query_id} is in the topic with other records of its sources: run "
+        f"{mark.run_id} wrote it up to other offsets than this run, {turn.run_id}, has planned. The checkpoint was "
+        "restored to a state before that batch, or it is a copy and two queries write with one id; nothing was "
+        "written. Go on with the checkpoint of the run that wrote the batch, or start a query with a new "
+        "checkpointLocation at the offsets where the batch in the topic ends."
     )

@@ -36,7 +36,7 @@ from headrace.spark.exactly_once import (
     producer_of,
     task_names,
 )
-from headrace.spark.markers import HistoryError, Mark, Step
+from headrace.spark.markers import HistoryError, Mark, Step, Turn
 from headrace.spark.options import SinkOptions
 from headrace.spark.sink import Sources, encoded_rows
 from headrace.wire.apis import ApiKey
@@ -143,9 +143,9 @@ class TaskWrite:
             if fence:
                 producer_of(self.options, self.client, group).initialize()
             mark = last_mark(self.client, self.how, self.query_id)
-        marked = None if mark is None else mark.batch_id
-        step = markers.decide(marked, self.batch_id, query_id=self.query_id, trusted=self.how.trusted)
-        return step is Step.SKIP
+        # the checkpoint may be out of a worker's reach: the driver compares offsets, and here rows are
+        turn = Turn(self.query_id, self.run_id, self.batch_id)
+        return markers.decide(mark, turn, trusted=self.how.trusted) is Step.SKIP
 
     def _compare(self, mark: Mark, rows: TaskRows) -> None:
         """The rows of this attempt must be those that are in the topic."""

@@ -145,3 +145,16 @@ def test_of_two_runs_one_goes_on(shop: Shop) -> None:
             stale._last -= 1
             stale.keep(None, None, {})
     shop.check()
+
+
+def test_a_page_of_a_copied_checkpoint_is_not_taken_for_sent(shop: Shop) -> None:
+    """Two runs go on from one page; the one that comes second with the next number has another page."""
+    shop.put(1, "a", 100)
+    shop.run()
+    late = Pages(shop.directory / "state", shop.options())
+    shop.put(1, "b", 200)
+    shop.run()
+    exactly_once._kept.clear()
+    with pytest.raises(HistoryError, match="^Batch 1 of query .* is in the topic with other records"):
+        late.keep(None, None, {})
+    shop.check()

@@ -7,6 +7,7 @@ remembered of the look-back, and the last two are kept.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import uuid
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from headrace.spark.checkpoint_offsets import DIGEST_SIZE
 from headrace.spark.exactly_once import EncodedTask, commit_batch, encode_rows, settled_mark
 from headrace.spark.options import SinkOptions
 from headrace.spark.pipelines.tables.following import TableError
@@ -67,9 +69,11 @@ class Pages:
         number = self._last + 1
         digests = [[key, None if at is None else told(at), digest.hex()] for key, (at, digest) in sent.items()]
         said = {"id": self._id, "position": None if moment is None else told(moment), "sent": digests}
-        replace_text(self._directory / f"{number}.json", json.dumps(said))
+        text = json.dumps(said)
+        replace_text(self._directory / f"{number}.json", text)
         encoded = encode_rows(iter(() if rows is None else (rows,)), self._options)
         page = EncodedTask(self._id, self._run, number, encoded.batches)
-        commit_batch(self._options, [page], number)
+        # a page of this number that is there already must be this one, and not that of a copied checkpoint
+        commit_batch(self._options, [page], number, hashlib.sha256(text.encode()).hexdigest()[:DIGEST_SIZE])
         self._last = number
         (self._directory / f"{number - 2}.json").unlink(missing_ok=True)
