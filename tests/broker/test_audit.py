@@ -13,8 +13,9 @@ from broker.guarded import CLIENT, OPEN_WITHOUT_ACLS, OWNER, acl, create, delete
 from broker.raw import Raw, batch, create_topic, fetch, produce
 from broker.sasl import SETTINGS, handshake, plain, scram, token
 
-from headrace.broker.telemetry.audit import ASKER_LINES_PER_S, CHANGES_SAID_MAX, NAME_CHARS_MAX, AuditLog
+from headrace.broker.telemetry.audit import CHANGES_SAID_MAX, NAME_CHARS_MAX, AuditLog
 from headrace.broker.telemetry.metrics import Registry
+from headrace.broker.telemetry.pace import SUBJECT_LINES_PER_S
 from headrace.env.posix_node import PosixLogSink
 from headrace.metadata.acls import AclBinding
 from headrace.security.authorizer import Operation, ResourceType
@@ -79,7 +80,7 @@ def test_what_is_left_out_of_a_list_is_no_denial(guarded: TestBroker, said: Call
 
 def test_topics_that_a_pattern_does_not_mean_are_no_denials(guarded: TestBroker, said: Callable[[], list[str]]) -> None:
     """With such a pattern a client would fill the lines that its address has, and do unseen what is denied."""
-    for number in range(ASKER_LINES_PER_S):
+    for number in range(SUBJECT_LINES_PER_S):
         create_topic(guarded.port, f"hidden-{number}")
     with Raw(guarded.port) as raw:
         create(raw, acl(ResourceType.GROUP, "g", Operation.READ))
@@ -237,14 +238,14 @@ def test_a_flood_has_few_lines_and_hides_nobody(said: Callable[[], list[str]]) -
     for _ in range(1000):
         refuse(log, "flood")
     refuse(log, "ann")
-    assert len(said()) == ASKER_LINES_PER_S + 1
-    assert "User:ann" in said()[-1] and said()[-1].endswith(f" left_out={1000 - ASKER_LINES_PER_S}")
+    assert len(said()) == SUBJECT_LINES_PER_S + 1
+    assert "User:ann" in said()[-1] and said()[-1].endswith(f" left_out={1000 - SUBJECT_LINES_PER_S}")
     for number in range(1000):
         refuse(log, f"flood-{number}")
     assert len(said()) == 100
     at.now = 1.0
     refuse(log, "flood")
-    assert said()[-1].endswith(f" left_out={1000 - (100 - ASKER_LINES_PER_S - 1)}")
+    assert said()[-1].endswith(f" left_out={1000 - (100 - SUBJECT_LINES_PER_S - 1)}")
     assert metrics.counter("authorizer.denied").value == 2002
     assert metrics.counter("audit.lines_left_out").value == 2002 - len(said())
 
@@ -256,11 +257,11 @@ def test_a_flood_of_renewals_has_few_lines(said: Callable[[], list[str]]) -> Non
     for _ in range(1000):
         log.token_altered("renewed", "User:ann", "10.0.0.1", token)
     refuse(log, "eve")
-    assert len(said()) == ASKER_LINES_PER_S + 1 and all(len(line) < 2 * NAME_CHARS_MAX for line in said())
+    assert len(said()) == SUBJECT_LINES_PER_S + 1 and all(len(line) < 2 * NAME_CHARS_MAX for line in said())
     at.now = 1.0
     log.token_altered("renewed", "User:ann", "10.0.0.1", token)
-    assert said()[-1].endswith(f" left_out={1000 - ASKER_LINES_PER_S}")
-    assert metrics.counter("audit.lines_left_out").value == 1000 - ASKER_LINES_PER_S
+    assert said()[-1].endswith(f" left_out={1000 - SUBJECT_LINES_PER_S}")
+    assert metrics.counter("audit.lines_left_out").value == 1000 - SUBJECT_LINES_PER_S
 
 
 def test_failed_logins_hide_no_denial(said: Callable[[], list[str]]) -> None:

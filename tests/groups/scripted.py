@@ -30,7 +30,7 @@ from headrace.groups.outcome import GroupSettings
 from headrace.groups.records import GroupRecord, OffsetRecord, Record, decode
 from headrace.groups.shard import GroupShard
 from headrace.groups.subscription import read_assignment
-from headrace.machine.outcome import Ending, Outcome
+from headrace.machine.outcome import Ending, Note, Outcome
 from headrace.machine.runtime import LoadedRecord, LogPiece, RuntimeSettings, ShardRuntime
 from headrace.wire.batch import iter_headers
 from headrace.wire.errors import ErrorCode
@@ -163,8 +163,8 @@ class Coordinator(Scripted):
     def give_out(self) -> None:
         outputs, self.runtime.outputs = self.runtime.outputs, []
         for output in outputs:
-            if isinstance(output, str):
-                self.say(f"# {output}")
+            if isinstance(output, Note):
+                self.say(f"# {' '.join([output.event, *(f'{key}={value}' for key, value in output.fields.items())])}")
             elif isinstance(output, tuple):
                 waiter, response = output
                 assert isinstance(waiter, Waiter)

@@ -11,7 +11,7 @@ from typing import Any
 from machine.tally import Tally
 from scripts.transcript import Scripted, Words
 
-from headrace.machine.outcome import Ending, Outcome
+from headrace.machine.outcome import Ending, Note, Outcome
 from headrace.machine.runtime import LoadedRecord, LogPiece, Marker, Runtime, RuntimeSettings, ShardRuntime
 from headrace.wire.batch import iter_headers
 from headrace.wire.errors import ErrorCode
@@ -101,8 +101,8 @@ class Runtimes(Scripted):
     def give_out(self, shard: ShardRuntime[Tally]) -> None:
         outputs, shard.outputs = shard.outputs, []
         for output in outputs:
-            if isinstance(output, str):
-                self.say(f"# {output}")
+            if isinstance(output, Note):
+                self.say(f"# {' '.join([output.event, *(f'{key}={value}' for key, value in output.fields.items())])}")
             else:
                 client, reply = output
                 assert isinstance(client, Client)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from headrace.machine.outcome import Outcome
+from headrace.machine.outcome import Note, Outcome
 from headrace.machine.timeline import Timeline, TimelineTable
 from headrace.machine.timers import Timers
 from headrace.wire.errors import ErrorCode
@@ -51,7 +51,7 @@ class Tally:
 
         def then(error: ErrorCode, now_ms: int) -> Outcome:
             again = self.add(name, 1) if error is ErrorCode.NONE else Outcome()
-            again.notes.append(f"{name} after {error.name} at {now_ms}")
+            again.note("after", name=name, error=error.name, at=now_ms)
             return again
 
         out.then = then
@@ -98,11 +98,11 @@ class Tally:
                 self.numbers.put(key[1], value)
 
     def loaded(self, now_ms: int) -> Outcome:
-        return Outcome(notes=[f"{len(self.numbers.latest)} numbers are loaded"])
+        return Outcome(notes=[Note("numbers are loaded", {"count": len(self.numbers.latest)})])
 
     def revert(self, now_ms: int) -> Outcome:
         self.timeline.revert()
-        return Outcome(notes=["numbers went back"])
+        return Outcome(notes=[Note("numbers went back", {})])
 
     def unload(self, now_ms: int) -> Outcome:
         waiters = [(waiter, "gone") for name in sorted(self.watchers) for waiter in self.watchers[name]]

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from machine.tally import Number, Tally
 
 from headrace.machine.batches import build_coordinator_batches
-from headrace.machine.outcome import Outcome
+from headrace.machine.outcome import Note, Outcome
 from headrace.machine.runtime import (
     UNCOMMITTED_MAX,
     LoadedRecord,
@@ -102,7 +102,7 @@ class AnyOrder(RuleBasedStateMachine):
             shard.appended(len(self.log), self.high_watermark)
         outputs, shard.outputs = shard.outputs, []
         for output in outputs:
-            if not isinstance(output, str):
+            if not isinstance(output, Note):
                 asker, reply = output
                 assert isinstance(asker, Asker)
                 self.answered(asker, reply)

@@ -12,7 +12,7 @@ from typing import Any
 
 from scripts.transcript import Scripted, Words
 
-from headrace.machine.outcome import Outcome
+from headrace.machine.outcome import Note, Outcome
 from headrace.machine.runtime import LoadedRecord, LogPiece, RuntimeSettings, ShardRuntime
 from headrace.transactions.asks import (
     End,
@@ -109,8 +109,8 @@ class Transactions(Scripted):
     def give_out(self) -> None:
         outputs, self.runtime.outputs = self.runtime.outputs, []
         for output in outputs:
-            if isinstance(output, str):
-                self.say(f"# {output}")
+            if isinstance(output, Note):
+                self.say(f"# {' '.join([output.event, *(f'{key}={value}' for key, value in output.fields.items())])}")
             else:
                 waiter, response = output
                 assert isinstance(waiter, Waiter)

@@ -86,7 +86,7 @@ class Broker:
         self.node_id = config.node_id
         self._log = node.logger("broker")
         self.metrics = Registry()
-        self._events = ClusterEvents(node.logger("cluster"), self.metrics)
+        self._events = ClusterEvents(node.logger("cluster"), node.clock.monotonic, self.metrics)
         self.request_errors = RequestErrors(self.metrics)
         self.requests_owner = node.owner("requests")
         self.long_answers = asyncio.Lock()

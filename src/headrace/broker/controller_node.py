@@ -123,7 +123,7 @@ class ControllerNode:
         self.ways = Ways(lambda: self.config, node.disk.read_file, self.dynamic.warn)
         self._log = node.logger("controller")
         self.metrics = Registry()
-        self._events = ClusterEvents(node.logger("cluster"), self.metrics)
+        self._events = ClusterEvents(node.logger("cluster"), node.clock.monotonic, self.metrics)
         self.request_errors = RequestErrors(self.metrics)
         self.requests_owner = node.owner("requests")
         self.audit = audit_of(config, node, self.metrics)

@@ -22,6 +22,8 @@ SYNC_THREADS: Final = 4
 ERRAND_THREADS: Final = 4
 """Threads for what waits for other machines: logins by tickets of a KDC, or by tokens that an issuer gives out."""
 
+VALUE_CHARS_MAX: Final = 1_024
+"""What a line shows of one value: of an id or a reason of a client, of an error's text."""
 DEFECT_TRACEBACKS_MAX: Final = 100
 """Defects that are logged with their traceback; those after them, which are the same ones, with a line."""
 
@@ -128,6 +130,7 @@ class PosixLogSink:
 
     def _tell(self, level: int, event: str, fields: dict[str, object]) -> None:
         if self._log.isEnabledFor(level):
+            fields = {key: _cut(value) for key, value in fields.items()}
             self._log.log(level, "%s", fields_text(event, fields), extra={"event": event, "fields": fields})
 
     def debug(self, event: str, /, **fields: object) -> None:
@@ -152,8 +155,16 @@ def fields_text(event: str, fields: dict[str, object]) -> str:
     return " ".join([event, *(f"{key}={_value_text(value)}" for key, value in fields.items())])
 
 
-def _value_text(value: object) -> str:
+def _cut(value: object) -> object:
+    """What a line shows of a value, which a client may have chosen."""
+    if isinstance(value, (bool, int, float)):
+        return value
     text = str(value)
+    return text if len(text) <= VALUE_CHARS_MAX else f"{text[:VALUE_CHARS_MAX]}... ({len(text)} characters)"
+
+
+def _value_text(value: object) -> str:
+    text = str(_cut(value))
     plain = text.isprintable() and not any(mark in text for mark in ' "=')
     return text if text and plain else json.dumps(text)
 

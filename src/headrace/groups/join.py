@@ -240,7 +240,7 @@ class _Joining:
         elif group.elect_protocol() != group.protocol:
             self._rebalance(f"static member {instance_id} came back as {new_id} and changes the protocol")
         else:
-            out.notes.append(f"group {group.id}: static member {instance_id} was {old.id} and is now {new_id}")
+            out.note("static member has a new id", group=group.id, instance=instance_id, was=old.id, now=new_id)
             self._store_replaced(member, old)
 
     def _store_replaced(self, member: Member, old: _Former) -> None:

@@ -309,7 +309,9 @@ def forget_topics(shard: ShardState, deleted: Mapping[str, bytes], exists: Colle
                 found.add(key)
         out.records.extend(OffsetRecord(group_id, topic, partition, None) for topic, partition in sorted(found))
     if out.records:
-        out.notes.append(f"{len(out.records)} offsets of deleted topics {', '.join(sorted(deleted))} are removed")
+        out.note(
+            "offsets of deleted topics are removed", offsets=len(out.records), topics=len(deleted), first=min(deleted)
+        )
     return out
 
 
@@ -321,7 +323,7 @@ def forget_missing(shard: ShardState, topic_ids: Container[bytes]) -> Outcome:
             if offset.topic_id != ZERO and offset.topic_id not in topic_ids:
                 out.records.append(OffsetRecord(group_id, topic, partition, None))
     if out.records:
-        out.notes.append(f"{len(out.records)} offsets of topics that were deleted meanwhile are removed")
+        out.note("offsets of topics that were deleted meanwhile are removed", offsets=len(out.records))
     return out
 
 
@@ -343,7 +345,7 @@ def expire(shard: ShardState, now_ms: int) -> Outcome:
         if isinstance(modern, ConsumerGroup):
             _expire_consumer_group(shard, modern, now_ms, out)
     if out.records:
-        out.notes.append(f"{len(out.records)} expired offsets and empty groups are removed")
+        out.note("expired offsets and empty groups are removed", records=len(out.records))
     return out
 
 

@@ -6,6 +6,9 @@ KIP-394 (member ids).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Final
+
 from headrace.groups.group import Group, Member
 from headrace.groups.outcome import ShardState
 from headrace.groups.records import GroupRecord, StoredGroup
@@ -16,6 +19,9 @@ from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.group_records import MemberMetadata
 from headrace.wire.messages.k11_join_group import JoinGroupResponse, JoinGroupResponseMember
 from headrace.wire.messages.k14_sync_group import SyncGroupResponse
+
+NAMED_MAX: Final = 3
+"""Members whose ids a line of the log shows."""
 
 
 def join_key(group_id: str) -> TimerKey:
@@ -83,7 +89,8 @@ def prepare(shard: ShardState, group: Group, reason: str, now_ms: int, out: Outc
     group.pending_syncs.clear()
     shard.timers.cancel(sync_key(group.id))
     initial = group.state is GroupState.EMPTY
-    out.notes.append(f"group {group.id} rebalances from {group.state.value}, generation {group.generation}: {reason}")
+    was = group.state.value
+    out.note("group rebalances", group=group.id, was=was, generation=group.generation, why=reason)
     group.move(GroupState.PREPARING_REBALANCE, now_ms)
     if initial:
         # Members of a new group tend to come together: wait, so that they share the first generation (KIP-134).
@@ -129,18 +136,24 @@ def complete_join(shard: ShardState, group: Group, now_ms: int, out: Outcome) ->
     for member in late:
         drop_member(shard, group, member, ErrorCode.UNKNOWN_MEMBER_ID, out)
     if late:
-        out.notes.append(f"group {group.id} goes on without {', '.join(m.id for m in late)}: no JoinGroup in time")
+        out.note(
+            "group goes on without members that did not join in time", group=group.id, members=_some(m.id for m in late)
+        )
     if group.members and not group.elect_joined_leader():
         # Only static members are left and none of them came: wait until their sessions end, or one comes.
         shard.timers.schedule(join_key(group.id), now_ms + group.rebalance_timeout_ms)
         return
     group.start_generation(now_ms)
     if group.state is GroupState.EMPTY:
-        out.notes.append(f"group {group.id} is empty at generation {group.generation}")
+        out.note("group is empty", group=group.id, generation=group.generation)
         out.records.append(GroupRecord(group.id, snapshot(group, {})))
         return
-    out.notes.append(
-        f"group {group.id} has generation {group.generation}: {len(group.members)} members, protocol {group.protocol}"
+    out.note(
+        "group has a new generation",
+        group=group.id,
+        generation=group.generation,
+        members=len(group.members),
+        protocol=group.protocol,
     )
     for member in group.members.values():
         answer_join(group, member, joined(group, member), out)
@@ -227,6 +240,12 @@ def synced(group: Group, member: Member) -> SyncGroupResponse:
 # --- expiry ----------------------------------------------------------------------------------------------------------
 
 
+def _some(member_ids: Iterable[str]) -> str:
+    """A few of many ids, and how many there are."""
+    ids = list(member_ids)
+    return ", ".join(ids[:NAMED_MAX]) + (f" and {len(ids) - NAMED_MAX} more" if len(ids) > NAMED_MAX else "")
+
+
 def session_expired(shard: ShardState, group: Group, member_id: str, now_ms: int, out: Outcome) -> None:
     """A member was silent for its session timeout, or a member id was given out and not used."""
     if member_id in group.pending_joins:
@@ -241,7 +260,7 @@ def session_expired(shard: ShardState, group: Group, member_id: str, now_ms: int
     if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
         rebalance_or_complete(shard, group, reason, now_ms, out)
     else:
-        out.notes.append(f"group {group.id}: {reason}")
+        out.note("member is out", group=group.id, member=member_id, why=reason)
         complete_when_last_missing_left(shard, group, now_ms, out)
 
 
@@ -258,4 +277,4 @@ def sync_phase_expired(shard: ShardState, group: Group, now_ms: int, out: Outcom
     missing = sorted(group.pending_syncs)
     for member_id in missing:
         drop_member(shard, group, group.members[member_id], ErrorCode.UNKNOWN_MEMBER_ID, out)
-    prepare(shard, group, f"{', '.join(missing)} never sent SyncGroup", now_ms, out)
+    prepare(shard, group, f"{_some(missing)} never sent SyncGroup", now_ms, out)

@@ -84,7 +84,7 @@ def _store_assignment(shard: ShardState, group: Group, request: SyncGroupRequest
             return done
         if error is ErrorCode.NONE:
             hand_out(shard, group, assignments, now_ms, done)
-            done.notes.append(f"group {group.id} is stable at generation {generation}")
+            done.note("group is stable", group=group.id, generation=generation)
             if not group.pending_syncs:
                 shard.timers.cancel(sync_key(group.id))
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
@@ -38,6 +38,14 @@ class Ending(NamedTuple):
         return "raising marker" if self.raises_epoch else "marker"
 
 
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A line for the log, as `env.node.LogSink` takes it."""
+
+    event: str
+    fields: Mapping[str, object]
+
+
 @dataclass(slots=True, eq=False)
 class Outcome:
     """What a shard's decision asks the runtime to do, in this order.
@@ -58,8 +66,8 @@ class Outcome:
     question: Any = None
     """Work that would hold the event loop up, upon values that do not change: the shell has it done elsewhere, and
     tells the shard what came of it by another decision. It is asked like a reply, once `records` are committed."""
-    notes: list[str] = field(default_factory=list)
-    """Sentences for the log: the machine writes none itself."""
+    notes: list[Note] = field(default_factory=list)
+    """For the log: the machine writes no line itself."""
     producer: tuple[int, int] | None = None
     """(producer id, epoch) in whose open transaction `records` are written; None: they count at once."""
     ending: Ending | None = None
@@ -69,6 +77,10 @@ class Outcome:
     be larger than the topic allows, MESSAGE_TOO_LARGE or RECORD_LIST_TOO_LARGE takes the place of `reply`."""
     is_atomic: bool = True
     """False for tidying up, whose records may be appended in parts: what could not be is decided again another time."""
+
+    def note(self, event: str, /, **fields: object) -> None:
+        """Has a line written: `event` is a constant sentence, and whatever a client has named is one of the fields."""
+        self.notes.append(Note(event, fields))
 
     def at_once(self, waiter: Waiter) -> Outcome:
         """The same, but the reply leaves like an answer to somebody who waited: whatever is not committed yet."""

@@ -272,8 +272,13 @@ class TransactionShard:
         step = deciding.abort_alone(current, self._version(), self._fresh_id, now_ms)
         if step.record is None:
             return Outcome()  # no producer id at hand: at the next look
-        note = f"transaction of {transactional_id!r} is aborted: open for longer than {current.timeout_ms} ms"
-        return Outcome(records=[step.record], then=partial(self._prepared, step.record), notes=[note])
+        out = Outcome(records=[step.record], then=partial(self._prepared, step.record))
+        out.note(
+            "transaction is open for too long, and is aborted",
+            transactional_id=transactional_id,
+            timeout_ms=current.timeout_ms,
+        )
+        return out
 
     def _expire(self, now_ms: int) -> Outcome:
         """Forgets ids without a transaction that nobody has used for long."""

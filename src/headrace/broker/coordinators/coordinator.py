@@ -14,8 +14,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
 from headrace.broker.coordinators.loading import read_piece
+from headrace.broker.telemetry.pace import PacedLines
 from headrace.env.node import settle
-from headrace.machine.outcome import Outcome
+from headrace.machine.outcome import Note, Outcome
 from headrace.machine.runtime import LogPiece, Runtime, Shard, ShardRuntime, ShardState
 from headrace.wire.batch import CorruptBatch
 from headrace.wire.errors import ErrorCode
@@ -86,6 +87,8 @@ class Coordinator(Generic[S]):
         self._clock = node.clock
         self._owner = node.owner("coordinators")
         self._log = node.logger(name)
+        self.lines = PacedLines(self._log, node.clock.monotonic)
+        """For what clients cause."""
         self._metadata: Metadata | None = None
         self._topic_id = b""
         self._partition_count = 0
@@ -277,8 +280,10 @@ class Coordinator(Generic[S]):
     def _give_out(self, runtime: ShardRuntime[S]) -> None:
         outputs, runtime.outputs = runtime.outputs, []
         for output in outputs:
-            if isinstance(output, str):
-                self._log.info(output)
+            if isinstance(output, Note):
+                fields = output.fields
+                about = fields.get("group", fields.get("transactional_id"))
+                self.lines.info(about, output.event, **fields)
             elif isinstance(output, tuple):
                 waiter, reply = output
                 waiter.resolve(reply)

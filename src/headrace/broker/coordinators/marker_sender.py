@@ -26,6 +26,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from headrace.broker.telemetry.pace import PacedLines
 from headrace.client.async_connection import AsyncConnection
 from headrace.client.errors import ClientError, TimedOutError, UnreachableError, code_name
 from headrace.client.security import Way
@@ -133,7 +134,7 @@ class MarkerSender:
         are opened with."""
         self.way = way
         self._owner = node.owner("markers")
-        self._log = node.logger("transactions")
+        self._lines = PacedLines(node.logger("transactions"), node.clock.monotonic)
         self._node = node
         self._config = config
         self._node_id = node_id
@@ -366,8 +367,8 @@ class MarkerSender:
             return True
         if code not in _RETRIED:
             named = "no answer" if code is None else code_name(code)
-            self._log.warning(
-                "a marker is not taken", topic=topic, partition=index, error=named,
+            self._lines.warning(
+                partition, "a marker is not taken", topic=topic, partition=index, error=named,
                 transactional_id=delivery.marking.transactional_id,
             )  # fmt: skip
         return False
@@ -379,7 +380,8 @@ class MarkerSender:
 
     def _give_up(self, delivery: _Delivery, topic: str, index: int, code: int | None) -> None:
         self._forget(delivery)
-        self._log.warning(
+        self._lines.warning(
+            (topic, index),
             "the end of a transaction is not this coordinator's any more",
             transactional_id=delivery.marking.transactional_id,
             topic=topic,

@@ -22,6 +22,7 @@ from headrace.broker.partitions.refused_batches import RefusedBatches
 from headrace.broker.partitions.replica import Key, Replica
 from headrace.broker.partitions.replica_table import ReplicaTable
 from headrace.broker.partitions.throttles import Throttles
+from headrace.broker.telemetry.pace import PacedLines
 from headrace.client.security import Way
 from headrace.log.appender import behind_prefix
 from headrace.log.filenames import directory_name
@@ -80,6 +81,7 @@ class ReplicaManager:
         self.on_opened: Callable[[Replica], None] = lambda _: None
         self._node = node
         self._log = node.logger("partitions")
+        self._removals = PacedLines(self._log, node.clock.monotonic)
         self._logs = logs
         self._image = image
         self._assignments: DirectoryAssignment | None = None
@@ -287,7 +289,7 @@ class ReplicaManager:
         """Other brokers have the partition now, and this one has it no more."""
         if replica is None and key not in self._opener.unopened and not self._logs.has(*key):
             return
-        self._log.info("replica is removed from this broker", partition=directory_name(*key))
+        self._removals.info(key[0], "replica is removed from this broker", partition=directory_name(*key))
         self._drop(key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._opener.delete(key)
 

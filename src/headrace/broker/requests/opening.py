@@ -12,6 +12,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from headrace.broker.telemetry.pace import PacedLines
 from headrace.env.node import settle
 from headrace.env.workers import HelperDied
 from headrace.log.validate import Checked, Invalid, Opening, check_client_batch, check_in_helper
@@ -48,7 +49,7 @@ class Openings:
         self._waiting: deque[Future[None]] = deque()  # at most one a connection, which says nothing else meanwhile
         self._count = metrics.counter("produce.batches_opened_aside")
         self._bombs = metrics.counter("produce.batches_opened_in_helper")
-        self._log = node.logger("requests")
+        self._lines = PacedLines(node.logger("requests"), node.clock.monotonic)
 
     async def check(self, log: Log, data: bytes, now_ms: int) -> Checked:
         """See `check_client_batch`; it is decided, however long that takes."""
@@ -91,10 +92,11 @@ class Openings:
         try:
             return await self._node.workers.run(lambda: helper.call(check_in_helper, data, config, name, now_ms, size))
         except HelperDied as error:
-            self._log.warning("batch refused", partition=name, bytes=len(data), opens_to=size, reason=str(error))
+            opened = {"partition": name, "bytes": len(data), "opens_to": size}
+            self._lines.warning(name, "batch refused", **opened, reason=str(error))
             return Invalid(ErrorCode.UNKNOWN_SERVER_ERROR, f"A batch for {name} could not be opened: {error}")
         except OSError as error:
-            self._log.warning("no helper process", reason=str(error))
+            self._lines.warning(name, "no helper process", reason=str(error))
             return await self._on_worker(log, data, now_ms, size)
 
     async def _turn(self) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from headrace.broker.telemetry.pace import Pace
 from headrace.metadata.acls import ALL_OPERATIONS, AclBinding, PatternType, Permission
 from headrace.metadata.client_quotas import names_of
 from headrace.security.authorizer import Operation, ResourceType
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from headrace.env import LogSink
     from headrace.wire.messages.metadata_records import DelegationTokenRecord
 
-ASKER_LINES_PER_S: Final = 10
-"""Of one principal at one address, or of one address where nobody logs in: others are to be seen beside it."""
 NAME_CHARS_MAX: Final = 256
 """What a line shows of a name that a client has given."""
 CHANGES_SAID_MAX: Final = 100
@@ -48,9 +47,9 @@ class AuditLog:
         allowed is told too, at DEBUG, and is not counted among them."""
         self._log = log
         self.wants_allowed = wants_allowed
-        self._denials = _Pace(monotonic, lines_per_s)
-        self._failures = _Pace(monotonic, lines_per_s)
-        self._tokens = _Pace(monotonic, lines_per_s)
+        self._denials = Pace(monotonic, lines_per_s)
+        self._failures = Pace(monotonic, lines_per_s)
+        self._tokens = Pace(monotonic, lines_per_s)
         self._denied = metrics.counter("authorizer.denied")
         self._left_out = metrics.counter("audit.lines_left_out")
 
@@ -68,7 +67,7 @@ class AuditLog:
         """See security.authorizer.Audit."""
         if not allowed:
             self._denied.value += 1
-            if not self._denials.has_room(principal, host):
+            if not self._denials.has_room((principal, host)):
                 self._left_out.value += 1
                 return
         api = APIS[api_key].name if api_key in APIS else ""
@@ -86,7 +85,7 @@ class AuditLog:
 
     def login_failed(self, principal: str, mechanism: str, host: str, why: str) -> None:
         """A client that calls itself `principal` (empty: it said nothing yet) did not prove it."""
-        if not self._failures.has_room("", host):
+        if not self._failures.has_room(host):
             self._left_out.value += 1
             return
         self._log.info(
@@ -115,7 +114,7 @@ class AuditLog:
     def token_altered(self, done: str, principal: str, host: str, token: DelegationTokenRecord) -> None:
         """`done` is `created`, `renewed` or `expired`: then it ends sooner. Whoever has logged in may do that, as often
         as they like."""
-        if not self._tokens.has_room(principal, host):
+        if not self._tokens.has_room((principal, host)):
             self._left_out.value += 1
             return
         renewers = shown(" ".join(token.renewers))
@@ -131,38 +130,6 @@ class AuditLog:
         if len(changes) > CHANGES_SAID_MAX:
             more = len(changes) - CHANGES_SAID_MAX
             self._log.info(f"more {what}s {done}", by=shown(principal), host=host, count=more)
-
-
-class _Pace:
-    """So many lines a second, and a part of them of each asker."""
-
-    def __init__(self, monotonic: Callable[[], float], lines_per_s: int) -> None:
-        self._monotonic = monotonic
-        self._lines_per_s = lines_per_s
-        self._since = float("-inf")
-        self._said = 0
-        self._askers: dict[tuple[str, str], int] = {}
-        """Of this second; no more than lines."""
-        self._unsaid = 0
-
-    def has_room(self, principal: str, host: str) -> bool:
-        """Whether a line may be written; it is counted either way."""
-        now = self._monotonic()
-        if now - self._since >= 1:
-            self._since, self._said, self._askers = now, 0, {}
-        asker = principal, host
-        of_asker = self._askers.get(asker, 0)
-        if self._said >= self._lines_per_s or of_asker >= ASKER_LINES_PER_S:
-            self._unsaid += 1
-            return False
-        self._said += 1
-        self._askers[asker] = of_asker + 1
-        return True
-
-    def left_out(self) -> dict[str, int]:
-        """What the line that is written now says of those before it that were not."""
-        unsaid, self._unsaid = self._unsaid, 0
-        return {"left_out": unsaid} if unsaid else {}
 
 
 def shown(text: str) -> str:

@@ -3,8 +3,10 @@ with one that may lack records."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from headrace.broker.telemetry.pace import PacedLines
 from headrace.metadata.image import LEADER_RECOVERING
 
 if TYPE_CHECKING:
@@ -24,8 +26,10 @@ class ClusterEvents:
     Unclean elections are counted too, as Kafka's controllers do: each those that it hears of while it runs.
     """
 
-    def __init__(self, log: LogSink, metrics: Registry) -> None:
+    def __init__(self, log: LogSink, monotonic: Callable[[], float], metrics: Registry) -> None:
         self._log = log
+        self._lines = PacedLines(log, monotonic)
+        """For what clients do: they make and delete topics as fast as they may."""
         self._unclean = metrics.counter("controller.unclean_elections")
 
     def changed(self, old: ClusterImage, new: ClusterImage, delta: ImageDelta) -> None:
@@ -52,11 +56,11 @@ class ClusterEvents:
             if lost:
                 leaderless[topic.name] = lost
         for topic in made[:LINES_MAX]:
-            self._log.info("topic created", topic=topic.name, partitions=len(topic.partitions))
+            self._lines.info(topic.name, "topic created", topic=topic.name, partitions=len(topic.partitions))
         self._more("topics created", len(made))
         deleted = [topic.name for topic in delta.deleted_topics.values()]
         for name in deleted[:LINES_MAX]:
-            self._log.info("topic deleted", topic=name)
+            self._lines.info(name, "topic deleted", topic=name)
         self._more("topics deleted", len(deleted))
         for name, count in list(leaderless.items())[:LINES_MAX]:
             self._log.info("partitions without leader", topic=name, partitions=count)
@@ -64,7 +68,7 @@ class ClusterEvents:
 
     def _more(self, event: str, count: int) -> None:
         if count > LINES_MAX:
-            self._log.info(event, count=count, named=LINES_MAX)
+            self._lines.info(event, event, count=count, named=LINES_MAX)
 
 
 def _had_leader(old: Topic | None, index: int) -> bool:

@@ -8,8 +8,32 @@ from typing import Any, Final
 
 TEXT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
+INDENT: Final = "    "
+"""Before the lines of a traceback, which may quote a client: none of them looks like a line of the log."""
+
 OURS: Final = ("time", "level", "logger", "event", "exception")
 """The keys of a JSON line that no field of an event may take: such a field gets an underscore behind it."""
+
+
+class TextLines(logging.Formatter):
+    """A line an event, as text. Whatever is no printable character is escaped."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's name
+        """See logging.Formatter."""
+        return printable(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802  # logging's name
+        """See logging.Formatter: each line is indented."""
+        return "\n".join(INDENT + printable(line) for line in super().formatException(ei).split("\n"))
+
+
+def printable(text: str) -> str:
+    """A text without control characters, line ends and marks that change how the rest is shown."""
+    return text if text.isprintable() else "".join(each if each.isprintable() else _escaped(each) for each in text)
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape", "backslashreplace").decode("ascii")
 
 
 class JsonLines(logging.Formatter):
@@ -33,5 +57,5 @@ class JsonLines(logging.Formatter):
 def log_to_standard_error(*, as_json: bool, level: int) -> None:
     """Has every logger of this process write to standard error."""
     handler = logging.StreamHandler()
-    handler.setFormatter(JsonLines() if as_json else logging.Formatter(TEXT))
+    handler.setFormatter(JsonLines() if as_json else TextLines(TEXT))
     logging.basicConfig(level=level, handlers=[handler])

@@ -73,7 +73,7 @@ def upgrade(shard: ShardState, classic: Group, now_ms: int, out: Outcome) -> Con
         answer_sync(member, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS), out)
     for member_id, said in group.members.latest.items():
         touch(shard, group.id, member_id, said, now_ms)
-    out.notes.append(f"group {group.id} becomes a consumer group of epoch {classic.generation}")
+    out.note("group becomes a consumer group", group=group.id, epoch=classic.generation)
     return group
 
 
@@ -179,7 +179,7 @@ def downgrade(shard: ShardState, group: ConsumerGroup, remains: Remains, now_ms:
             name = remains.joining[0]
         out.records.append(ConsumerRecord(group.id, record.kind, name, None))
     out.records.append(GroupRecord(group.id, snapshot(classic, assignments)))
-    out.notes.append(f"group {group.id} becomes a classic group of generation {classic.generation}")
+    out.note("group becomes a classic group", group=group.id, generation=classic.generation)
     member_ids = [*group.members.latest, *classic.members]
 
     def stored(_error: ErrorCode, now_ms: int) -> Outcome:

@@ -40,7 +40,7 @@ def leave(shard: ShardState, group: ConsumerGroup, request: ConsumerGroupHeartbe
         away = Current(AWAY, had.previous_epoch, had.state, _of_no_epoch(had.assigned))
         out.records.append(ConsumerRecord(group.id, Kind.CURRENT, member_id, away))
         shard.timers.cancel(rebalance_key(group.id, member_id))
-        out.notes.append(f"group {group.id}: static member {request.instance_id} leaves for a while")
+        out.note("static member leaves for a while", group=group.id, instance=request.instance_id)
     else:
         remove(shard, group, [member_id], "it leaves", now_ms, out)
     return out
@@ -66,7 +66,7 @@ def remove(
     if not member_ids:
         return
     for member_id in member_ids:
-        out.notes.append(f"group {group.id}: member {member_id} is out: {why}")
+        out.note("member is out", group=group.id, member=member_id, why=why)
     if conversion.can_downgrade(shard, group, member_ids):
         conversion.downgrade(shard, group, conversion.Remains(member_ids), now_ms, out)
         return

@@ -63,8 +63,12 @@ class Step:
         self.write(Kind.MEMBER, self.member_id, self.member)
         self.write(Kind.TARGET, self.member_id, self.target_now)
         self.write(Kind.CURRENT, self.member_id, self.current)
-        self.out.notes.append(
-            f"group {group.id}: static member {self.member.instance_id} was {holder} and is now {self.member_id}"
+        self.out.note(
+            "static member has a new id",
+            group=group.id,
+            instance=self.member.instance_id,
+            was=holder,
+            now=self.member_id,
         )
 
     @property
@@ -146,7 +150,7 @@ class Step:
             if member.assignor is not None:
                 votes[member.assignor] = votes.get(member.assignor, 0) + by
         chosen = max(self.settings.assignors, key=lambda name: votes.get(name, 0))
-        self.out.notes.append(f"group {group.id}: targets of {len(subscribers)} members computed by {chosen}")
+        self.out.note("targets are computed", group=group.id, members=len(subscribers), assignor=chosen)
         return ASSIGNORS[chosen](subscribers, counts)
 
     # --- what it has -------------------------------------------------------------------------------------------------

@@ -41,17 +41,12 @@ class _Kind(NamedTuple):
     topic: str
     resource: ResourceType
     forbidden: ErrorCode
-    serves: str
-    """What nobody is served without the topic; in the plural the name of the log."""
 
 
 _KINDS: Final = {
-    _GROUP: _Kind(OFFSETS_TOPIC, ResourceType.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED, "group"),
+    _GROUP: _Kind(OFFSETS_TOPIC, ResourceType.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
     _TRANSACTION: _Kind(
-        TRANSACTIONS_TOPIC,
-        ResourceType.TRANSACTIONAL_ID,
-        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        "transaction",
+        TRANSACTIONS_TOPIC, ResourceType.TRANSACTIONAL_ID, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     ),
 }
 
@@ -96,8 +91,8 @@ async def _made(broker: Services, context: RequestContext, key_type: int, kind: 
         codes = {}  # it said so itself; the answers below say that there is no coordinator
     for code in codes.values():
         if code is not ErrorCode.NONE:
-            log = broker.node.logger(f"{kind.serves}s")
-            log.warning(f"topic cannot be created, and no {kind.serves} is served", topic=kind.topic, error=code.name)
+            lines = _coordinators(broker, key_type).lines
+            lines.warning(kind.topic, "topic of a coordinator cannot be created", topic=kind.topic, error=code.name)
     # Whoever is told of a new coordinator finds it at work.
     partition_for = _coordinators(broker, key_type).partition_for
     wanted = {(kind.topic, partition_for(key)): None for key in keys}
