@@ -1,4 +1,4 @@
-"""python -m headrace.sim: runs seeds of the simulator, with or without a planted fault.
+"""python -m headrace.sim: runs seeds of the simulator, with or without a planted fault; `mutate` makes small faults.
 
 Exit status: 0 where all checkers are content, 1 where one objects, 2 where the simulator itself broke.
 """
@@ -73,9 +73,15 @@ def _run_of(given: argparse.Namespace) -> Run:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] == ["mutate"]:
+        from headrace.sim.mutate.command import main as mutate
+
+        return mutate(arguments[1:])
     parser = argparse.ArgumentParser(prog="python -m headrace.sim", description="Whole brokers in virtual time.")
     parser.add_argument("--seed", type=int, help="run one seed; the last line holds the digest of its trace")
     parser.add_argument("--seeds", type=_range, metavar="A-B", help="run these seeds, a line each")
+    parser.add_argument("--first", action="store_true", help="stop at the first objection")
     parser.add_argument("--sabotage", metavar="NAME", help="plant a fault, stop at the first find; 'list' names them")
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--light", action="store_true", help="a little load and no faults: the pace of the simulator")
@@ -119,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return _tell(given.seed, run)
             if given.seed is not None:
                 return _one(given.seed, print if given.trace else None, run)
-            return _many(given.seeds, run, stop=given.sabotage is not None)
+            return _many(given.seeds, run, stop=given.first or given.sabotage is not None)
     except Exception:
         traceback.print_exc()
         print("the simulator itself broke", file=sys.stderr)
