@@ -16,13 +16,14 @@ from click.testing import CliRunner, Result
 from peers.kafka import KafkaPeer
 
 import headrace.testing
+from headrace.broker.storage.storage_format import StorageError
 from headrace.cli import main
 from headrace.cli.log import verifying
 from headrace.client import admin, groups, reading
 from headrace.client.cluster import Client
 from headrace.client.membership import Member
 from headrace.client.producer import Producer
-from headrace.metadata.damage import METADATA_REMEDY
+from headrace.metadata.damage import metadata_remedy
 from headrace.wire.records import Compression, Record, build_batch
 
 EVENTS = {"segment.bytes": "1048576", "index.interval.bytes": "64", "retention.ms": "-1"}
@@ -211,19 +212,27 @@ def test_damage_is_found_and_cut(data: Path) -> None:
         assert reading.latest_offsets(client, "events") == {0: 501}
 
 
-def test_the_metadata_log_is_checked_and_never_cut(data: Path) -> None:
+def test_a_cut_of_the_metadata_log_is_noted(data: Path) -> None:
+    """A node that was cut does not vote before it has what it lacks again: one that votes alone does not start."""
     metadata = data / "__cluster_metadata-0"
     segment = max(metadata.glob("*.log"))
     target = [entry for entry in dump(segment) if entry["kind"] == "batch"][-1]
     assert "ok" in log("verify", metadata).stdout
     corrupt(segment, target["position"] + 70, lambda byte: bytes([byte[0] ^ 1]))
-    damaged = segment.read_bytes()
     failed = log("verify", metadata, code=1)
     assert "wrong checksum" in failed.stdout
-    assert METADATA_REMEDY in failed.stderr and "--truncate-at" not in failed.stderr
-    (line,) = log("verify", metadata, "--truncate-at", target["base_offset"], "-y", code=1).stderr.splitlines()
-    assert "no command cuts the metadata log" in line and line.endswith(METADATA_REMEDY)
-    assert segment.read_bytes() == damaged
+    assert metadata_remedy(str(metadata), target["base_offset"]) in failed.stderr
+    note, point = data / "metadata-incomplete", data / "metadata-recovery-point"
+    assert not note.exists()
+    log("verify", metadata, "--truncate-at", target["base_offset"], "-y")
+    assert "does not vote" in note.read_text()
+    for each in [each for each in (note, point) if each.exists()]:  # Kafka's directory has no point yet
+        with pytest.raises(StorageError, match=f"no other node votes.*remove {point} and {note}"):
+            with headrace.testing.broker(served_by(data), data=data):
+                raise AssertionError("it serves what is left of its metadata")
+        each.unlink()
+    with headrace.testing.broker(served_by(data), data=data):
+        assert point.exists()
 
 
 def test_nothing_is_cut_under_a_running_broker(tmp_path: Path) -> None:
@@ -247,7 +256,8 @@ def test_a_folder_is_known_by_its_own_name_wherever_one_stands(data: Path, monke
     points = {entry["topic"]: entry["offset"] for entry in dump(data / "recovery-point-offset-checkpoint")}
     assert points["events"] == 500
     monkeypatch.chdir(data / "__cluster_metadata-0")
-    assert "no command cuts" in log("verify", ".", "--truncate-at", "0", "-y", code=1).stderr
+    log("verify", ".", "--truncate-at", "0", "-y")
+    assert (data / "metadata-incomplete").exists(), "it is the metadata log"
 
 
 def served_by(data: Path) -> dict[str, str]:

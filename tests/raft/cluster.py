@@ -97,6 +97,8 @@ class Node:
 
     bootstrap: tuple[int, ...] = ()
     """Nodes through which it finds the quorum, in whose place it was told of no voter."""
+    is_incomplete: bool = False
+    """Whether its log was emptied, and it has not got back what is committed."""
     disk: int = 0
     """Which disk it has: a new one has another directory id."""
 
@@ -173,6 +175,7 @@ class Cluster:
             own=node.voter if self.names_itself else None,
             settings=self.settings,
             bootstrap=len(node.bootstrap),
+            is_incomplete=node.is_incomplete,
         )
         self._perform(node, node.raft.start(self.now))
 
@@ -205,6 +208,14 @@ class Cluster:
         node.log, node.synced, node.saved = [], 0, None
         node.start, node.snapshots, node.contents = EMPTY, {}, {}
         node.disk += 1
+
+    def empty(self, node_id: int) -> None:
+        """An operator empties the log of a node that is down: its votes stay, and a note says what happened."""
+        node = self.nodes[node_id]
+        assert node.raft is None
+        node.log, node.synced = [], 0
+        node.start, node.snapshots, node.contents = EMPTY, {}, {}
+        node.is_incomplete = True
 
     def add_observer(self, node_id: int, bootstrap: tuple[int, ...] = ()) -> None:
         """A node that does not vote. `bootstrap`: it knows these nodes by their addresses alone, and no voter."""
@@ -317,6 +328,9 @@ class Cluster:
             self._reply(node, reply)
         if out.committed is not None:
             self.say(f"{node.id} commits up to {out.committed}")
+        if out.is_complete:
+            node.is_incomplete = False
+            self.say(f"{node.id} has all that is committed")
         self._check(node, raft)
         if out.piece is not None:
             node.received.append(out.piece)

@@ -12,6 +12,7 @@ draw from [0, n) gives node i the i-th tenth of n, so that node 1 is always the 
     start 1 2            starts nodes on their disks
     crash 1 keeps=1      a node is gone; of what it had not synced one entry is on the disk
     wipe 1               a node that is down gets a new, empty disk
+    empty 1              the log of a node that is down is emptied: its votes stay, and a note says so
     observer 4           starts a node that does not vote (bootstrap=1,2: it knows these nodes' addresses, and no voter)
     observers 1          the observers that a leader knows: the end of their logs, when they fetched and had all
     stop 1               a node resigns
@@ -98,6 +99,9 @@ class Quorum(Scripted):
 
     def do_wipe(self, words: Words) -> None:
         self.cluster.wipe(int(words.plain[0]))
+
+    def do_empty(self, words: Words) -> None:
+        self.cluster.empty(int(words.plain[0]))
 
     def do_observer(self, words: Words) -> None:
         bootstrap = tuple(map(int, words.named["bootstrap"].split(","))) if "bootstrap" in words.named else ()

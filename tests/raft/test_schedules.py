@@ -40,6 +40,7 @@ class Schedule:
         # some schedules are calm enough for logs to grow, others hardly let anyone speak
         self.loss = self.random.choice((0.0, 0.02, 0.2))
         self.crashes = self.random.choice((0.0, 0.01, 0.03))
+        self.empties = size == 3 and self.random.random() < 0.3
         self.cluster.refuses = self.random.random() < 0.5
         self.hasty = self.random.random() < 0.5
 
@@ -51,7 +52,9 @@ class Schedule:
         draw = self.random.random()
         node = self.cluster.nodes[self.random.randrange(len(self.cluster.nodes)) + 1]
         if node.raft is None:
-            if draw < 0.2:
+            if draw < 0.02 and self.may_be_emptied(node):
+                self.cluster.empty(node.id)
+            elif draw < 0.2:
                 self.cluster.start(node.id)
                 node.holds_syncs = True
             else:
@@ -68,6 +71,10 @@ class Schedule:
             self.cluster.sync(node.id)
         else:
             self.deliver()
+
+    def may_be_emptied(self, node: Node) -> bool:
+        """One at a time: what two have lost, a third may never have had."""
+        return self.empties and not any(each.is_incomplete for each in self.cluster.nodes.values())
 
     def deliver(self) -> None:
         if not self.cluster.network:
@@ -166,6 +173,17 @@ def test_an_end_that_counts_before_it_is_synced_is_found(monkeypatch: pytest.Mon
 def test_a_vote_that_is_not_stored_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Cluster, "_store", lambda *_: None)
     assert found().startswith(("Lost", "AssertionError"))
+
+
+def test_an_emptied_voter_that_votes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Cluster.empty
+
+    def empty(cluster: Cluster, node_id: int) -> None:
+        real(cluster, node_id)
+        cluster.nodes[node_id].is_incomplete = False
+
+    monkeypatch.setattr(Cluster, "empty", empty)
+    assert "committed" in found()
 
 
 def test_a_vote_given_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -188,5 +188,7 @@ class Output:
     """The new high watermark: what lies below it is committed, and stays so."""
     piece: Piece | None = None
     """To be written: `PieceStored`, `SnapshotLoaded` or `SnapshotUnusable` says what became of it."""
+    is_complete: bool = False
+    """A voter whose log lacked what it once had has all that is committed: from now on it votes."""
     install: Position | None = None
     """The snapshot that was loaded takes the place of the image and of the whole log, which begins again behind it."""

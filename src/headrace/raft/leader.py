@@ -220,10 +220,12 @@ class Leader:
         progress = self._heard_of(raft, request.replica)
         is_empty = request.offset == 0 and log.snapshot.offset > 0
         if is_empty or request.offset < log.start_offset or request.last_fetched_epoch < log.start_epoch:
+            self._has_lost(progress)
             self._answer(raft, token, snapshot=log.snapshot)
             return
         end = log.end_of(request.last_fetched_epoch)
         if end.epoch != request.last_fetched_epoch or end.offset < request.offset:
+            self._has_lost(progress)
             self._answer(raft, token, diverging=end)
             return
         if progress is not None:
@@ -237,6 +239,12 @@ class Leader:
             self._serve(raft, parked)
         else:
             self.parked[request.replica] = parked
+
+    @staticmethod
+    def _has_lost(progress: Progress | None) -> None:
+        """What a replica asks for does not join this log: it does not have what it said before, if it said anything."""
+        if progress is not None:
+            progress.end_offset = progress.seen_end = None
 
     def advance(self, raft: Raft) -> None:
         """Commits what a majority has synced, once something of this epoch is among it."""

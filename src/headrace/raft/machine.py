@@ -6,7 +6,9 @@ event. A quorum of one takes the same way: it elects itself in `start`, and comm
 
 Promises: an epoch has one leader at most; what was said to be committed is in the log of every later leader; nothing is
 said of what a crash could take back (a vote before it is stored, an end of a log before it is synced).
-Who votes is what the newest voter set of its log says, committed or not. Source: KIP-595, KIP-853, KIP-996.
+Who votes is what the newest voter set of its log says, committed or not. A voter whose log was emptied or cut is
+incomplete: others count on what it had, so it neither votes nor stands. It fetches, and counts for what it has again,
+until it has synced all that a leader has committed in its epoch. Source: KIP-595, KIP-853, KIP-996.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ class Raft:
     log. `saved` is what quorum-state said, None for a fresh node. `own` is how this node wants to be known as a voter,
     None where nobody else is to know it.
     `bootstrap` is how many addresses there are beside the voters' through which an observer finds the leader: they are
-    peers -2, -3 and so on. `jitter(n)` draws from [0, n).
+    peers -2, -3 and so on. `jitter(n)` draws from [0, n). `is_incomplete`: the log lacks entries that were synced here.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class Raft:
         own: Voter | None = None,
         settings: RaftSettings | None = None,
         bootstrap: int = 0,
+        is_incomplete: bool = False,
     ) -> None:
         self.key = key
         self.own = own
@@ -95,6 +98,9 @@ class Raft:
         self.epoch = 0 if saved is None else saved.leader_epoch
         self.leader_id: int | None = None
         self.voted: ReplicaKey | None = None
+        self.is_incomplete = is_incomplete
+        self._complete_at: int | None = None
+        """All that a leader has committed in its epoch lies below, and in the log: it is to be synced."""
         self._hurries_until_ms = 0
         self.bereft_of: int | None = None
         """The leader of before, whose process was found gone."""
@@ -128,7 +134,7 @@ class Raft:
     def may_stand(self) -> bool:
         """Whether this node may lead: it votes, or was removed by what is not known to be committed. That may be in its
         log alone, and then the others elect none among themselves, whose logs are shorter. (Kafka's does not stand.)"""
-        return any(voters.names(self.key) for voters in self.sets.since(self.high_watermark))
+        return not self.is_incomplete and any(voters.names(self.key) for voters in self.sets.since(self.high_watermark))
 
     @property
     def known_leader(self) -> int | None:
@@ -155,6 +161,7 @@ class Raft:
         """What the node is after a start, by what it saved and by its log."""
         self.now, self.out = now, ev.Output()
         saved, last_epoch = self._saved, self.log.last.epoch
+        assert self.other_voters or not self.is_incomplete or not self.is_voter, "a lone voter has nobody to fetch from"
         if not self.other_voters and self.is_voter:
             self.epoch = max(self.epoch, last_epoch)
             self.role = Unattached(now)
@@ -209,6 +216,7 @@ class Raft:
             self.sets.truncate(event.base_offset)
         elif isinstance(event, ev.Synced):
             self.log.synced(event.end)
+            self._look_whether_complete()
             if isinstance(self.role, Leader):
                 self.role.advance(self)
         elif isinstance(event, ev.Snapshotted):
@@ -398,7 +406,8 @@ class Raft:
             if not request.voter.may_be(self.key):
                 error = ErrorCode.INVALID_VOTER_KEY
             else:
-                granted = request.log_end >= self.log.last and self.role.grants(self, request)
+                is_good_enough = not self.is_incomplete and request.log_end >= self.log.last
+                granted = is_good_enough and self.role.grants(self, request)
         if granted and not request.pre_vote:
             self.voted = request.candidate
         self.reply(token, VoteResponse(self.epoch, self.known_leader, granted, request.pre_vote, error))
@@ -522,7 +531,22 @@ class Raft:
         self.log.truncate(offset)
         self.sets.truncate(offset)
         self._take_voters()
+        self._complete_at = None
         self.out.truncate_to = offset
+
+    def heard(self, mark: int) -> None:
+        """The leader tells its high watermark, with an answer that joins this log."""
+        self.heard_high_watermark = max(self.heard_high_watermark, mark)
+        self.commit(min(self.log.end_offset, mark))
+        # A mark of an earlier epoch may be old: only with an entry of its own does a leader know what was committed.
+        if self.is_incomplete and 0 < mark <= self.log.end_offset and self.log.epoch_below(mark) == self.epoch:
+            self._complete_at = mark
+            self._look_whether_complete()
+
+    def _look_whether_complete(self) -> None:
+        if self._complete_at is not None and self.log.synced_offset >= self._complete_at:
+            self.is_incomplete, self._complete_at = False, None
+            self.out.is_complete = True
 
     def commit(self, offset: int) -> None:
         """All below is committed; what was said before is not taken back."""

@@ -301,8 +301,7 @@ class Follower(_Waiting):
                 if not raft.may_follow(entries):
                     break
                 raft.append(entries)
-            raft.heard_high_watermark = max(raft.heard_high_watermark, response.high_watermark)
-            raft.commit(min(raft.log.end_offset, response.high_watermark))
+            raft.heard(response.high_watermark)
 
     def _received(self, raft: Raft, response: FetchSnapshotResponse) -> None:
         loading, end = self.loading, response.position + len(response.data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -24,7 +25,7 @@ from headrace.log.results import AppendResult
 from headrace.log.segment import Segment
 from headrace.machine import Decision
 from headrace.metadata.batches import data_batches
-from headrace.metadata.damage import METADATA_REMEDY
+from headrace.metadata.damage import metadata_remedy
 from headrace.metadata.image import ClusterImage
 from headrace.metadata.levels import METADATA_VERSION
 from headrace.metadata.meta_properties import MetaPropertiesError, decode_meta_properties
@@ -447,10 +448,12 @@ async def test_damage_in_the_middle_is_refused(node: PosixNode, tmp_path: Path) 
     data = bytearray(log.read_bytes())
     data[middle] ^= 1
     log.write_bytes(data)
-    with pytest.raises(StorageError, match="damaged at byte .* sound batches follow") as refused:
+    with pytest.raises(StorageError, match="damaged at byte .* was synced up to offset") as refused:
         open_quorum(node, config)
-    assert str(refused.value).endswith(METADATA_REMEDY), "what `headrace log verify` says of it too"
-    assert "--truncate-at" not in str(refused.value)
+    offset = re.search(r"byte \d+, offset (\d+)", str(refused.value))
+    assert offset is not None
+    remedy = metadata_remedy(str(log.parent), int(offset[1]))
+    assert str(refused.value).endswith(remedy), "what `headrace log verify` says of it too"
     assert log.read_bytes() == data, "nothing is touched"
 
 

@@ -21,6 +21,7 @@ What lives here
 - `snapshots`: when one is due, and how much log is kept. `snapshot_files`: the files, whole and in pieces.
   `snapshot_loading`: one of the leader's, as it comes.
 - `uncommitted`: the queue of images that are decided and not committed, each with whoever waits for it.
+- `recovery_point`: how far the metadata log was synced. `completeness`: whether it has all of that, or must not vote.
 - `metadata_log`: `__cluster_metadata-0` with its snapshots and quorum-state, as bytes on a disk.
 - `metadata_start`: from formatted directories to a quorum that leads; registering this broker, and fencing it.
 - `producer_ids`: a broker's block of producer ids, which the controller hands out.
@@ -43,6 +44,7 @@ What may never happen
 - An image, or a reply, that tells of records which a crash could take back.
 - A record in the log that cannot be applied: it is applied to the newest image first.
 - A word to another node, or a step after it, before the election that it follows from is on stable storage.
+- A vote by a log that was emptied, cut or restored from an old copy, before it has again what others count on.
 - A snapshot that replaces anything before it is whole, checked and on stable storage.
 - A decision on an image that is not the newest, or two changes published in another order than they were decided.
 - What a client asks, decided elsewhere than where its rights are known: it travels in an envelope, with its principal.

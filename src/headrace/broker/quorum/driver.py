@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from headrace.broker.quorum.answers import Answers
 from headrace.broker.quorum.codec import Codec
+from headrace.broker.quorum.completeness import Completeness
 from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.quorum.links import VoterLinks
 from headrace.broker.quorum.metadata_log import LoadedMetadata, MetadataLog
-from headrace.broker.quorum.outputs import NoRoomError, Outputs
+from headrace.broker.quorum.outputs import Outputs
 from headrace.broker.quorum.progress import ReplicaProgress, observers_of, progress_of
-from headrace.broker.quorum.proposals import Values, batches_of, opening_records, prepare
+from headrace.broker.quorum.proposals import Values, opening_records, prepare
 from headrace.broker.quorum.snapshot_loading import SnapshotLoading
 from headrace.broker.quorum.snapshots import SnapshotPolicy, Snapshots
 from headrace.broker.quorum.syncs import Syncs
@@ -52,7 +53,7 @@ from headrace.raft.events import (
     Unreachable,
 )
 from headrace.raft.machine import Raft
-from headrace.raft.messages import Entries, Position, Request
+from headrace.raft.messages import Position, Request
 from headrace.raft.peers import RaftSettings
 from headrace.raft.quorum_state import QuorumState
 from headrace.raft.voter_set import VoterHistory, VoterSet
@@ -63,7 +64,6 @@ if TYPE_CHECKING:
 
     from headrace.client.security import Way
     from headrace.env import Timer
-    from headrace.log.producers import Origin
 
 APPLIED_BYTES: Final = 64 * 1024
 APPLIED_RECORDS: Final = 256
@@ -146,6 +146,7 @@ class QuorumDriver:
             synced=self._synced,
             failed=self._fail,
         )
+        self._completeness = Completeness(node, log, member, self._log)
         self._answers = Answers(node, log)
         self._snapshots = Snapshots(node, log, policy or SnapshotPolicy(), self._log)
         self._loading = SnapshotLoading(
@@ -210,13 +211,15 @@ class QuorumDriver:
         self.sets = loaded.sets
         if self.is_alone and not loaded.image.is_empty:
             reasons += obstacles(loaded.image)
+        reasons += self._completeness.look(newest, saved, is_alone=self.is_alone)
         if reasons:
             raise StorageError(f"{self.log.directory} cannot be served: " + "; ".join(reasons))
         self.image = loaded.image
         self._committed = loaded.image.offset + 1
         self._snapshots.loaded(loaded.image, loaded.log_bytes)
+        self._completeness.note()
         # What a crash left in memory is on the disk before anybody hears how far this log goes.
-        self.log.sync()
+        self.log.sync_all()
         self.raft = self._machine(loaded, saved)
         if self.is_alone:
             self._take_the_lead(loaded)
@@ -226,11 +229,18 @@ class QuorumDriver:
     def _machine(self, loaded: LoadedMetadata, saved: QuorumState | None) -> Raft:
         view, member = loaded.view(self.log.end_offset), self.member
         assert view.last.epoch == loaded.last_epoch
-        key, jitter = member.key_in(self.sets.newest), self._node.entropy.random().randrange
-        place, bootstrap = self.whereabouts.endpoint, len(member.bootstrap)
+        key, place = member.key_in(self.sets.newest), self.whereabouts.endpoint
         self.codec = Codec(self.image.cluster_id, key, place, dynamic=lambda: self.kraft_version > 0)
         return Raft(
-            key, self.sets, view, saved, jitter=jitter, settings=self._settings, bootstrap=bootstrap, own=member.own
+            key,
+            self.sets,
+            view,
+            saved,
+            jitter=self._node.entropy.random().randrange,
+            settings=self._settings,
+            bootstrap=len(member.bootstrap),
+            own=member.own,
+            is_incomplete=self._completeness.lacks is not None,
         )
 
     def _take_the_lead(self, loaded: LoadedMetadata) -> None:
@@ -388,7 +398,7 @@ class QuorumDriver:
         except OSError:
             self.raft.step(Refused(base_offset), now_ms)
             if self.log.end_offset > base_offset:
-                self.log.log.truncate_to(base_offset)
+                self.log.truncate_to(base_offset)
             raise
         self._wind()
 
@@ -420,10 +430,10 @@ class QuorumDriver:
             self._install(out.install)
         if out.truncate_to is not None:
             self._log.info("metadata log truncated", to=out.truncate_to, epoch=self.epoch)
-            self.log.log.truncate_to(out.truncate_to)
+            self.log.truncate_to(out.truncate_to)
         out.store = out.install = out.truncate_to = None
         while out.append:
-            self._write(out.append[0])
+            self._snapshots.new_bytes += self.log.append(out.append[0], self._node.clock.now_ms())
             del out.append[0]
         if self._links is not None:
             for send in out.send:
@@ -434,6 +444,8 @@ class QuorumDriver:
             self._loading.take(out.piece)
         if out.committed is not None:
             self._commit(out.committed)
+        if out.is_complete:
+            self._completeness.restored()
 
     def _wind(self) -> None:
         """Sets the timer of the machine, and syncs what was appended."""
@@ -444,17 +456,6 @@ class QuorumDriver:
             self._timer = self._owner.later(max(0, due_ms - self._steady_ms()) / 1000, self._step, Tick())
         if self.raft.log.synced_offset < self.log.end_offset and not self.outputs:
             self._syncs.soon()
-
-    def _write(self, entries: Entries) -> None:
-        assert entries.base_offset == self.log.end_offset, "the machine knows where the log ends"
-        now_ms = self._node.clock.now_ms()
-        origin: Origin = "replica" if isinstance(entries.payload, bytes) else "controller"
-        for data in batches_of(entries, now_ms):
-            result = self.log.log.append(data, leader_epoch=entries.epoch, now_ms=now_ms, origin=origin)
-            if result.error is ErrorCode.KAFKA_STORAGE_ERROR:
-                raise NoRoomError(result.error_message)
-            assert not result.error, f"the metadata log refused a batch: {result.error.name} {result.error_message}"
-            self._snapshots.new_bytes += len(data)
 
     # --- syncs and commits
 
@@ -570,7 +571,7 @@ class QuorumDriver:
         before = self.image
         content, delta = self._loading.loaded(end)
         self._log.info("metadata snapshot loaded", end_offset=end.offset, epoch=end.epoch)
-        self.log.log.truncate_fully_and_start_at(end.offset, now_ms=self._node.clock.now_ms())
+        self.log.start_at(end.offset, self._node.clock.now_ms())
         self.image, self._committed = content.image, end.offset
         self._replay = Replay(self.image)
         self._snapshots.loaded(self.image, 0)

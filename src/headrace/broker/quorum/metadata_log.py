@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from headrace.broker.quorum.outputs import NoRoomError
+from headrace.broker.quorum.proposals import batches_of
+from headrace.broker.quorum.recovery_point import RecoveryPoint
 from headrace.broker.quorum.snapshot_files import CANNOT_READ, SnapshotContent, SnapshotFiles
 from headrace.broker.storage.storage_format import StorageError
-from headrace.env import Disk, LogSink
+from headrace.env import Disk, Lock, LogSink
 from headrace.log.log import Log
 from headrace.log.segment import Segment
 from headrace.metadata.bootstrap import BOOTSTRAP_FILE_NAME
@@ -22,11 +25,15 @@ from headrace.metadata.replay import Replay
 from headrace.raft import control
 from headrace.raft.control import ControlRecord, Voter
 from headrace.raft.log_view import LogView
-from headrace.raft.messages import Position
+from headrace.raft.messages import Entries, Position
 from headrace.raft.quorum_state import QuorumState, QuorumStateError, decode_quorum_state, encode_quorum_state
 from headrace.raft.voter_set import NOT_IN_LOG, VoterHistory, VoterSet
 from headrace.wire.batch import MAGIC, iter_headers, iter_whole_headers
+from headrace.wire.errors import ErrorCode
 from headrace.wire.records import decode_batch
+
+if TYPE_CHECKING:
+    from headrace.log.producers import Origin
 
 QUORUM_STATE_FILE = "quorum-state"
 EMPTY: Final = Position(0, 0)
@@ -65,11 +72,15 @@ class LoadedMetadata:
 class MetadataLog:
     """One metadata directory, opened: its path, its log, and what lies beside it."""
 
-    def __init__(self, disk: Disk, directory: str, log: Log) -> None:
+    def __init__(self, disk: Disk, directory: str, log: Log, point: RecoveryPoint, guard: Lock) -> None:
+        """`guard` is a new lock: nobody says that the log is synced up to where another thread has just cut it."""
         self.disk = disk
         self.directory = directory
         self.log = log
+        self.point = point
         self.files = SnapshotFiles(disk, directory)
+        self.root = directory.rpartition("/")[0]
+        self._guard = guard
 
     @property
     def end_offset(self) -> int:
@@ -98,7 +109,10 @@ class MetadataLog:
         if self.log.log_start_offset > 0:
             loaded.start = next(each for each in snapshots if each.offset >= self.log.log_start_offset)
         if not self._joins(end):
-            # A crash came between a snapshot of the leader's and the end of the log that it takes the place of.
+            # A crash came between a snapshot of the leader's and the end of the log that it takes the place of. A log
+            # that ends below it may be one that was emptied: what its recovery point says of that stays.
+            if self.log.end_offset >= end.offset:
+                self.point.lower(end.offset)
             self.log.truncate_fully_and_start_at(end.offset)
             loaded.start = end
         controls = self._scan(loaded)
@@ -197,6 +211,19 @@ class MetadataLog:
         except CANNOT_READ as error:
             raise self._damaged(offset, error) from error
 
+    def append(self, entries: Entries, now_ms: int) -> int:
+        """Writes entries at the end, as batches; returns their bytes. Raises NoRoomError."""
+        assert entries.base_offset == self.log.end_offset, "the machine knows where the log ends"
+        origin: Origin = "replica" if isinstance(entries.payload, bytes) else "controller"
+        size = 0
+        for data in batches_of(entries, now_ms):
+            result = self.log.append(data, leader_epoch=entries.epoch, now_ms=now_ms, origin=origin)
+            if result.error is ErrorCode.KAFKA_STORAGE_ERROR:
+                raise NoRoomError(result.error_message)
+            assert not result.error, f"the metadata log refused a batch: {result.error.name} {result.error_message}"
+            size += len(data)
+        return size
+
     def batches(self, offset: int, end: int, max_bytes: int) -> bytes:
         """The whole batches from an offset on, as far as they end at or below `end`: at least one, and then as many as
         `max_bytes` hold. Raises StorageError, OSError. On a worker."""
@@ -210,7 +237,7 @@ class MetadataLog:
 
     def read_bootstrap(self) -> list[Any] | None:
         """The records that formatting left for a fresh log, None where there are none. Raises StorageError."""
-        path = f"{self.directory.rpartition('/')[0]}/{BOOTSTRAP_FILE_NAME}"
+        path = f"{self.root}/{BOOTSTRAP_FILE_NAME}"
         if not self.disk.exists(path):
             return None
         data = self.disk.read_file(path)
@@ -244,13 +271,36 @@ class MetadataLog:
         """Returns when all that was appended is on stable storage, the names of new files included. Raises OSError."""
         self.log.flush()
         self.log.sync_names()
+        with self._guard:
+            self.point.reached(self.log.recovery_point)
+
+    def sync_all(self) -> None:
+        """The same, and how far it is synced is known even after a power cut. Raises OSError."""
+        self.sync()
+        with self._guard:
+            self.point.keep(self.log.recovery_point)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drops everything from an offset on. Raises OSError."""
+        with self._guard:
+            self.point.lower(offset)
+            self.log.truncate_to(offset)
+            self.point.lower(self.log.end_offset)
+
+    def start_at(self, offset: int, now_ms: int) -> None:
+        """Drops everything: the log goes on at an offset, where a snapshot ends. Raises OSError."""
+        with self._guard:
+            self.point.lower(offset)
+            self.log.truncate_fully_and_start_at(offset, now_ms=now_ms)
 
     def close(self, sink: LogSink) -> None:
         """A disk that fails here takes nothing back that was said: the next start reads the log as after a crash."""
         try:
             self.log.close()
+            self.point.keep(self.log.recovery_point)
         except OSError as error:
             sink.error("metadata log is not closed cleanly", why=error)
+        self.point.close()
 
     def bytes_held(self) -> int:
         """Bytes in the segments of the log."""

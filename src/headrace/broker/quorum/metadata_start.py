@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from headrace.broker.quorum.controller import Controller, ControllerError
 from headrace.broker.quorum.driver import QuorumDriver
 from headrace.broker.quorum.metadata_log import MetadataLog
+from headrace.broker.quorum.recovery_point import RecoveryPoint
 from headrace.broker.quorum.snapshots import SnapshotPolicy
 from headrace.broker.quorum.voters import Member
 from headrace.broker.storage.storage_format import (
@@ -33,7 +34,7 @@ from headrace.log.recovery import LogDamaged, open_log
 from headrace.log.scan import Scan
 from headrace.log.segment import Resources
 from headrace.metadata import adoption
-from headrace.metadata.damage import METADATA_REMEDY
+from headrace.metadata.damage import metadata_remedy
 from headrace.metadata.image import ClusterImage, Endpoint
 from headrace.raft.control import Voter, VoterEndpoint
 from headrace.raft.messages import ReplicaKey
@@ -219,35 +220,51 @@ def open_metadata_log(env: Environment, config: BrokerConfig, directory: str) ->
     path = f"{directory}/{PARTITION_METADATA}"
     if not env.disk.exists(path):
         env.disk.write_file_atomically(path, encode_partition_metadata(METADATA_TOPIC_ID))
-    refuse_damage(env, directory)
+    point = RecoveryPoint(env.disk, directory.rpartition("/")[0])
+    refuse_damage(env, directory, point.offset)
     try:
         resources = Resources(env.disk, env.lock)
         log = open_log(resources, directory, (METADATA_TOPIC, 0), settings, now_ms=env.clock.now_ms())
     except LogDamaged as error:
-        raise StorageError(f"the broker cannot trust the metadata log: {error}; {METADATA_REMEDY}") from error
-    return MetadataLog(env.disk, directory, log)
+        remedy = metadata_remedy(directory, error.corrupt.offset)
+        raise StorageError(f"the broker cannot trust the metadata log: {error}; {remedy}") from error
+    return MetadataLog(env.disk, directory, log, point, env.lock())
 
 
-def refuse_damage(env: Environment, directory: str) -> None:
-    """Raises StorageError where the metadata log is damaged before its end: cutting it there would lose topics.
+def refuse_damage(env: Environment, directory: str, safe_end: int | None) -> None:
+    """Raises StorageError where the metadata log is damaged below `safe_end`, up to which it was synced: cutting it
+    there would lose topics. What lies above was never synced, and opening the log cuts it at the first bad batch.
 
-    A torn tail is no damage: it was never synced, so nobody was told of it, and opening the log cuts it off.
+    Where nothing says how far it was synced (None), damage is what sound batches follow.
     """
     names = [name for name in env.disk.list(directory) if parse_offset_name(name, LOG) is not None]
+    end: int | None = None
     for name in names:
-        path = f"{directory}/{name}"
+        path, base = f"{directory}/{name}", parse_offset_name(name, LOG)
+        assert base is not None
+        if end is not None and base > end and safe_end is not None and end < safe_end:
+            raise StorageError(
+                f"metadata log {path} begins at offset {base}, and the file before it ends at {end}: a file is "
+                f"missing; {metadata_remedy(directory, end)}"
+            )
         file = env.disk.open(path)
         try:
-            scan = Scan(file, 0, file.size())
-            for _ in scan:
-                pass
+            scan, end = Scan(file, 0, file.size()), base
+            for _, header, _ in scan:
+                end = header.next_offset
             if scan.problem is None:
                 continue
-            if name != names[-1] or _goes_on(file, scan.position):
-                raise StorageError(
-                    f"metadata log {path} is damaged at byte {scan.position} ({scan.problem}), and sound batches "
-                    f"follow, so the broker does not cut it: {METADATA_REMEDY}"
-                )
+            is_last = name == names[-1]
+            if safe_end is None and (not is_last or _goes_on(file, scan.position)):
+                why = "sound batches follow"
+            elif safe_end is not None and end < safe_end:
+                why = f"the log was synced up to offset {safe_end}"
+            else:
+                return
+            raise StorageError(
+                f"metadata log {path} is damaged at byte {scan.position}, offset {end} ({scan.problem}), and {why}, "
+                f"so the broker does not cut it: {metadata_remedy(directory, end)}"
+            )
         finally:
             file.close()
 

@@ -88,10 +88,12 @@ def verify(path: Path, truncate_at: int | None, yes: bool, as_json: bool) -> Non
 
     If something is damaged, the command names the file and the offset, and exits with 1. --truncate-at OFFSET removes
     everything from the batch that holds OFFSET on, in one partition of a stopped broker: these records are lost,
-    unless another replica has them. The command checks the metadata log, and never cuts it.
+    unless another replica has them. A node whose metadata log (__cluster_metadata-0) was cut does not vote until it has
+    fetched what is missing from the other controllers: never cut those of several at once, nor that of a node that is
+    the only controller.
     """
     from headrace.cli.log import verifying
-    from headrace.metadata.damage import METADATA_REMEDY
+    from headrace.metadata.damage import metadata_remedy
 
     path = path.resolve()
     partitions = verifying.partition_directories(path)
@@ -121,7 +123,7 @@ def verify(path: Path, truncate_at: int | None, yes: bool, as_json: bool) -> Non
         cut = damaged[0].cut_at
         hint = "" if cut is None else f"; --truncate-at {cut} on {damaged[0].directory} would cut it there"
         if verifying.is_metadata(damaged[0].directory):
-            hint = f"; {METADATA_REMEDY}"
+            hint = f"; {metadata_remedy(str(damaged[0].directory), damaged[0].end if cut is None else cut)}"
         are = "partition is" if len(found) == 1 else f"partitions {'is' if len(damaged) == 1 else 'are'}"
         raise Failure(f"{len(damaged)} of {len(found)} {are} damaged{hint}")
 
@@ -132,7 +134,8 @@ def _truncate(path: Path, partitions: list[Path], offset: int, yes: bool) -> Non
 
     if partitions != [path]:
         raise click.UsageError("--truncate-at works on one partition's folder")
-    confirm(f"Remove everything from offset {offset} on in {path.name}?", yes)
+    warning = " Topics are lost unless other controllers have them." if verifying.is_metadata(path) else ""
+    confirm(f"Remove everything from offset {offset} on in {path.name}?{warning}", yes)
     try:
         end = verifying.truncate(path, offset)
     except verifying.TruncateError as error:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.cli.log.dumping import INDEX_ENTRY, TIME_INDEX_ENTRY
-from headrace.metadata.damage import METADATA_REMEDY
+from headrace.metadata.damage import INCOMPLETE_FILE, INCOMPLETE_TEXT
 from headrace.wire.batch import (
     BATCH_OVERHEAD,
     MAGIC,
@@ -199,17 +199,19 @@ def truncate(directory: Path, offset: int) -> int:
     """Remove everything from the batch that holds `offset` on. Returns the new end offset.
 
     Indexes of what is cut go with it (the broker builds them again), producer snapshots and leader epochs above the
-    cut too, and the recovery point comes down to it. Raises `TruncateError`, for the metadata log always: the quorum
-    counts on every voter to keep what it has acknowledged, so a shorter one would take back decisions made long ago.
+    cut too, and the recovery point comes down to it. Before the metadata log is cut, a note is on the disk: the quorum
+    counts on every voter to keep what it has acknowledged, so this node must not vote before it has it again. Raises
+    `TruncateError`.
     """
     directory = directory.resolve()
     log_directory = directory.parent
-    if is_metadata(directory):
-        raise TruncateError(f"no command cuts the metadata log: the quorum relies on its records; {METADATA_REMEDY}")
     with _locked(log_directory):
         segments = _segments(directory)
         if not segments or offset < int(segments[0].stem):
             raise TruncateError(f"the log begins above offset {offset}")
+        if is_metadata(directory):
+            _write(log_directory / INCOMPLETE_FILE, INCOMPLETE_TEXT)
+            _sync(log_directory)
         end = _cut(segments, offset)
         for snapshot in directory.glob("*.snapshot"):
             if snapshot.stem.isdigit() and int(snapshot.stem) > end:
@@ -279,9 +281,13 @@ def _lower(file: Path, partition: str, end: int) -> None:
 
 
 def _rewrite(file: Path, entries: list[str]) -> None:
+    _write(file, "\n".join(["0", str(len(entries)), *entries]) + "\n")
+
+
+def _write(file: Path, text: str) -> None:
     temporary = file.with_name(file.name + ".tmp")
     with temporary.open("w") as stream:
-        stream.write("\n".join(["0", str(len(entries)), *entries]) + "\n")
+        stream.write(text)
         stream.flush()
         os.fsync(stream.fileno())
     temporary.replace(file)
