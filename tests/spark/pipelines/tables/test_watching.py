@@ -166,7 +166,8 @@ def test_soft_deletes_are_nulls(shop: Database, tmp_path: Path) -> None:
 
 def test_deleted_by_a_time_and_keys_of_several_columns(shop: Database, tmp_path: Path) -> None:
     shop.run('CREATE TABLE items ("sh%p" TEXT, no INT, at TEXT, gone TEXT, PRIMARY KEY ("sh%p", no))')
-    shop.run("INSERT INTO items VALUES ('a', 1, '2026-01-01 08:00:00', NULL), ('a', 2, '2026-01-01 08:00:05', 'x')")
+    shop.run("INSERT INTO items VALUES ('a', 1, '2026-01-01 08:00:00', NULL)")
+    shop.run("INSERT INTO items VALUES ('a', 2, '2026-01-01 08:00:05', '2026-01-01')")
     sent = Sent()
     watch = Watch(("sh%p", "no"), "at", "gone")
     running = watcher(shop, tmp_path, sent, "1m", watch=watch)
@@ -372,15 +373,19 @@ def test_what_the_user_has_set_changes_no_text(postgres: Any, database: str, tmp
     shop = Database(postgres.address(database))
     for setting in (
         "DateStyle = 'German'", "TimeZone = 'Asia/Tokyo'", "extra_float_digits = -10", "bytea_output = 'escape'",
-        "IntervalStyle = 'iso_8601'",
+        "IntervalStyle = 'iso_8601'", "client_encoding = 'LATIN1'", "quote_all_identifiers = on",
+        "default_transaction_isolation = 'serializable'", "standard_conforming_strings = off",
     ):  # fmt: skip
         shop.run(f"ALTER DATABASE {database} SET {setting}")
-    shop.run("CREATE TABLE items (at TIMESTAMPTZ PRIMARY KEY, f FLOAT8, y BYTEA[], i INTERVAL)")
-    shop.run("INSERT INTO items VALUES ('2026-01-02 00:00:00+00', 1/3::float8, ARRAY['\\x00ff'::bytea], '90 min')")
+    shop.run("CREATE TABLE items (at TIMESTAMPTZ PRIMARY KEY, f FLOAT8, y BYTEA[], i INTERVAL, s TEXT)")
+    shop.run(
+        "INSERT INTO items VALUES ('2026-01-02 00:00:00+00', 1/3::float8, ARRAY[decode('00ff', 'hex')], '90 min', "
+        "chr(252))"
+    )
     sent = Sent()
     look(watcher(shop, tmp_path, sent, "1m", watch=Watch(("at",), "at")))
     at = "2026-01-02T00:00:00+00:00"
-    assert sent.take() == [(at, {"at": at, "f": 1 / 3, "y": ["\\x00ff"], "i": "01:30:00"})]
+    assert sent.take() == [(at, {"at": at, "f": 1 / 3, "y": ["\\x00ff"], "i": "01:30:00", "s": "ü"})]
 
 
 def test_domains_are_what_they_are_made_of(postgres: Any, database: str, tmp_path: Path) -> None:
@@ -422,3 +427,132 @@ def test_a_text_of_sqlite_that_is_no_text(tmp_path: Path) -> None:
     ):
         look(watcher(shop, tmp_path, sent, watch=Watch(("id",), "id")))
     assert look(watcher(shop, tmp_path, sent, watch=Watch(("id",), "id", excluded=("s",)))) == 1
+
+
+DELETED_COLUMNS = [
+    ("boolean", {"false": False, "true": True}),
+    ("bit(1)", {"0": False, "1": True}),
+    ("bit varying(9)", {"": False, "000": False, "010": True}),
+    ("smallint", {"0": False, "-1": True}),
+    ("numeric(4,2)", {"0.00": False, "0.01": True}),
+    ("real", {"0": False, "-0": False, "1e-30": True, "NaN": True}),
+    ("text", {"": False, "f": False, "FALSE": False, "no": False, "off": False, "0": False, "-0.0": False,
+              "t": True, "true": True, "Yes": True, "on": True, "1": True, "2026-01-02 03:04": True, "infinity": True}),
+    ("char(5)", {"f": False, "t": True}),
+    ("deletion", {"no": False, "yes": True}),
+    ("date", {"2026-01-02": True, "-infinity": True}),
+    ("timestamptz", {"2026-01-02": True, "0044-03-15 BC": True}),
+    ("uuid", {"a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11": True}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "values"), DELETED_COLUMNS, ids=[kind for kind, _ in DELETED_COLUMNS])
+def test_what_a_deleted_column_says(
+    postgres: Any, database: str, tmp_path: Path, kind: str, values: dict[str, bool]
+) -> None:
+    shop = Database(postgres.address(database))
+    shop.run("CREATE TYPE deletion AS ENUM ('no', 'yes')")
+    shop.run(f"CREATE TABLE items (id INT PRIMARY KEY, gone {kind})")
+    shop.run("INSERT INTO items VALUES (0, NULL)")
+    for number, value in enumerate(values, 1):
+        shop.run(f"INSERT INTO items VALUES ({number}, '{value}'::{kind})")
+    sent = Sent()
+    look(watcher(shop, tmp_path, sent, watch=Watch(("id",), "id", "gone")))
+    assert [value is None for _, value in sent.take()] == [False, *values.values()]
+
+
+def test_what_a_deleted_column_says_in_sqlite(tmp_path: Path) -> None:
+    shop = Database(f"sqlite:{tmp_path / 'shop.db'}", tmp_path / "shop.db")
+    shop.run("CREATE TABLE items (id INTEGER PRIMARY KEY, gone)")
+    shop.run("INSERT INTO items VALUES (1, 0), (2, 1), (3, 0.0), (4, 'f'), (5, '2026-01-02T03:04:05Z'), (6, NULL)")
+    sent = Sent()
+    running = watcher(shop, tmp_path, sent, watch=Watch(("id",), "id", "gone"))
+    look(running)
+    assert [value is None for _, value in sent.take()] == [False, True, False, False, True, False]
+    shop.run("INSERT INTO items VALUES (7, x'00')")
+    with pytest.raises(TableError, match="the deleted column holds b'.x00', which is neither a truth nor a number nor"):
+        look(running)
+
+
+@pytest.mark.parametrize("kind", ["bytea", "jsonb", "interval", "boolean[]", "money", "point"])
+def test_a_deleted_column_that_says_nothing(postgres: Any, database: str, tmp_path: Path, kind: str) -> None:
+    shop = Database(postgres.address(database))
+    shop.run(f"CREATE TABLE items (id INT PRIMARY KEY, gone {kind})")
+    with pytest.raises(TableError, match=r"the deleted column 'gone' is of type .*, which says neither true nor false"):
+        watcher(shop, tmp_path, Sent(), watch=Watch(("id",), "id", "gone"))
+    shop.run("ALTER TABLE items DROP COLUMN gone; ALTER TABLE items ADD COLUMN gone TEXT DEFAULT 'maybe'")
+    shop.run("INSERT INTO items VALUES (1)")
+    sent = Sent()
+    with pytest.raises(TableError, match="the deleted column holds 'maybe', which is neither a truth nor a number nor"):
+        look(watcher(shop, tmp_path, sent, watch=Watch(("id",), "id", "gone")))
+    assert sent.records == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ("timestamp", "timestamptz", "a time with a zone, and the position of the checkpoint is .*, a time without"),
+        ("timestamptz", "timestamp", "a time without a zone, and the position of the checkpoint is .*, a time with"),
+        ("date", "timestamp", "a time without a zone, and the position of the checkpoint is 2026-01-05, a date"),
+    ],
+)
+def test_the_increasing_column_gets_another_type(
+    postgres: Any, database: str, tmp_path: Path, before: str, after: str, words: str
+) -> None:
+    """While a run goes on, and between two runs; another checkpoint begins again."""
+    shop = Database(postgres.address(database))
+    shop.run(f"CREATE TABLE items (id INT PRIMARY KEY, changed {before})")
+    shop.run("INSERT INTO items SELECT n, DATE '2026-01-01' + n FROM generate_series(1, 4) n")
+    sent = Sent()
+    first, again = tmp_path / "first", tmp_path / "again"
+    first.mkdir()
+    again.mkdir()
+    running = watcher(shop, first, sent, "1d", watch=Watch(("id",), "changed"))
+    look(running)
+    sent.take()
+    shop.run(f"ALTER TABLE items ALTER COLUMN changed TYPE {after}")
+    for each in (running, watcher(shop, first, sent, "1d", watch=Watch(("id",), "changed"))):
+        with pytest.raises(TableError, match=words + r".*: the column has another type .* another --checkpoint"):
+            look(each)
+    assert sent.records == []
+    look(watcher(shop, again, sent, "1d", watch=Watch(("id",), "changed")))
+    assert ids(sent) == [1, 2, 3, 4]
+
+
+def test_a_number_is_followed_by_a_wider_one(postgres: Any, database: str, tmp_path: Path) -> None:
+    shop = Database(postgres.address(database))
+    items(shop, "(1, 'one', 5)")
+    sent = Sent()
+    running = watcher(shop, tmp_path, sent)
+    look(running)
+    for number, kind in enumerate(("numeric", "float8", "int"), 6):
+        shop.run(f"ALTER TABLE items ALTER COLUMN changed TYPE {kind}")
+        insert(shop, f"({number}, 'x', {number})")
+        sent.take()
+        look(running)
+        assert number in ids(sent)
+    assert Position(tmp_path).moment == 8
+
+
+def test_a_column_of_numbers_and_texts(tmp_path: Path) -> None:
+    shop = Database(f"sqlite:{tmp_path / 'shop.db'}", tmp_path / "shop.db")
+    shop.run("CREATE TABLE items (id INTEGER PRIMARY KEY, changed)")
+    shop.run("INSERT INTO items VALUES (1, 5), (2, 5.5), (3, '2026-01-01')")
+    sent = Sent()
+    with pytest.raises(TableError, match="holds 5 and 2026-01-01, which have no order"):
+        look(watcher(shop, tmp_path, sent, watch=Watch(("id",), "changed")))
+    assert sent.records == []
+    shop.run("DELETE FROM items WHERE id = 3")
+    look(watcher(shop, tmp_path, sent, watch=Watch(("id",), "changed")))
+    assert ids(sent) == [1, 2]
+
+
+def test_types_that_are_not_on_the_search_path(postgres: Any, database: str, tmp_path: Path) -> None:
+    """Pages are in the order of the type, not of the one that PostgreSQL takes it for where it does not see it."""
+    shop = Database(postgres.address(database))
+    shop.run("CREATE SCHEMA extensions; CREATE EXTENSION citext SCHEMA extensions")
+    shop.run("CREATE TABLE items (name extensions.citext PRIMARY KEY, n INT DEFAULT 1)")
+    shop.run("INSERT INTO items VALUES ('a'), ('B'), ('c'), ('D'), ('e'), ('F'), ('g')")
+    sent = Sent()
+    look(watcher(shop, tmp_path, sent, watch=Watch(("name",), "n")))
+    assert [key for key, _ in sent.take()] == ["a", "B", "c", "D", "e", "F", "g"]

@@ -96,18 +96,32 @@ def kind_of(moment: Any) -> str:
     raise TableError(f"the increasing column holds {moment!r}, which is neither a number nor a time")
 
 
+def sort_of(moment: Any) -> str:
+    """Values of one sort are to be compared. Raises `TableError` for one that cannot increase."""
+    kind = kind_of(moment)
+    if kind == "datetime":
+        return "a time without a zone" if moment.tzinfo is None else "a time with a zone"
+    return _SORTS[kind]
+
+
 _KINDS: Final = (
     (int, "int"), (float, "float"), (Decimal, "decimal"), (datetime, "datetime"), (date, "date"), (str, "text"),
 )  # fmt: skip
+_SORTS: Final = {"int": "a number", "float": "a number", "decimal": "a number", "date": "a date", "text": "a text"}
 _READ: Final[dict[str, Any]] = {
     "int": int, "float": float, "decimal": Decimal, "datetime": datetime.fromisoformat, "date": date.fromisoformat,
     "text": str,
 }  # fmt: skip
 
 
+def text_of(moment: Moment) -> str:
+    """A value as a text that has all of it."""
+    return moment.isoformat() if isinstance(moment, date) else str(moment)
+
+
 def told(moment: Moment) -> dict[str, str]:
     """A value as JSON keeps it."""
-    return {"kind": kind_of(moment), "value": moment.isoformat() if isinstance(moment, date) else str(moment)}
+    return {"kind": kind_of(moment), "value": text_of(moment)}
 
 
 def moment_told(said: Any) -> Moment:

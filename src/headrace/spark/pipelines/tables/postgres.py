@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-import psycopg
 import pyarrow as pa
 import pyarrow.csv
 
 from headrace.spark.pipelines.tables.changes import column_names
+from headrace.spark.pipelines.tables.connecting import Connection, connected
 from headrace.spark.pipelines.tables.database import DatabaseTable
 from headrace.spark.pipelines.tables.following import (
     BOOKS,
@@ -49,7 +49,7 @@ _FITTING: Final[dict[pa.DataType, tuple[str, ...]]] = {
 """The types of columns that take a value of ours; the first one is made."""
 _DECIMAL: Final = ("numeric",)
 
-_COLUMNS: Final = b"""
+_TYPED: Final = """
 WITH RECURSIVE typed AS (
     SELECT attname::text AS name, attnum AS place, format_type(atttypid, atttypmod) AS whole,
         format_type(atttypid, NULL) AS plain, atttypid AS kind
@@ -57,9 +57,16 @@ WITH RECURSIVE typed AS (
   UNION ALL
     SELECT name, place, whole, plain, typbasetype FROM typed JOIN pg_type ON pg_type.oid = kind WHERE typtype = 'd'
 )
-SELECT name, whole, plain, format_type(kind, NULL) FROM typed JOIN pg_type ON pg_type.oid = kind
-WHERE typtype <> 'd' ORDER BY place
 """
+_COLUMNS: Final = f"""{_TYPED}
+SELECT name, whole, plain, format_type(kind, NULL), typcategory::text FROM typed JOIN pg_type ON pg_type.oid = kind
+WHERE typtype <> 'd' ORDER BY place
+""".encode()
+_OUT_OF_SIGHT: Final = f"""{_TYPED}
+SELECT string_agg(DISTINCT quote_ident(nspname), ', ')
+FROM typed JOIN pg_type ON pg_type.oid = kind JOIN pg_namespace ON pg_namespace.oid = typnamespace
+WHERE NOT pg_type_is_visible(kind)
+""".encode()
 _UNIQUE: Final = b"""
 SELECT array_agg(a.attname::text) FROM pg_index i
 JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
@@ -98,22 +105,6 @@ def _as_text(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
     return column.cast(pa.string())
 
 
-@contextmanager
-def connected(place: PostgresPlace) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-    """A connection and a transaction, which ends with the block. Raises `TableError` for what the database refuses."""
-    try:
-        psycopg.conninfo.conninfo_to_dict(place.conninfo)
-    except psycopg.Error:
-        # what it says repeats the address, password and all
-        raise TableError(f"{place} is not an address that PostgreSQL's own client takes") from None
-    try:
-        with psycopg.connect(place.conninfo, fallback_application_name="headrace") as connection:
-            yield connection
-    except psycopg.Error as error:
-        said = error.diag.message_primary or next(iter(str(error).splitlines()), type(error).__name__)
-        raise TableError(f"{place}: {said}") from None
-
-
 def check_names(names: Iterable[str]) -> None:
     """Whether PostgreSQL can have these names. Raises `TableError`."""
     for name in names:
@@ -123,27 +114,36 @@ def check_names(names: Iterable[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """The type of a column: as a cast takes it, without its size, and what it is where it is a domain."""
+    """The type of a column: as a cast takes it, without its size, and what it is where it is a domain.
+
+    `category` is a letter, as pg_type has it.
+    """
 
     full: str
     plain: str
     base: str
+    category: str
 
 
-def read_columns(connection: psycopg.Connection[tuple[Any, ...]], table: str) -> dict[str, Column]:
+def read_columns(connection: Connection, table: str) -> dict[str, Column]:
     """The columns of a table that is there, by their names, in their order; its name is quoted."""
     (oid,) = connection.execute(b"SELECT %s::regclass::oid", [table]).fetchone() or (None,)
     return _columns(connection, oid)
 
 
-def _columns(connection: psycopg.Connection[tuple[Any, ...]], oid: int | None) -> dict[str, Column]:
+def _columns(connection: Connection, oid: int | None) -> dict[str, Column]:
+    (hidden,) = connection.execute(_OUT_OF_SIGHT, [oid]).fetchone() or (None,)
+    if hidden is not None:
+        # without a type's own operators, PostgreSQL compares its values as those of another type
+        wider = "set_config('search_path', concat_ws(', ', nullif(current_setting('search_path'), ''), %s::text), true)"
+        connection.execute(f"SELECT {wider}".encode(), [hidden])
     return {name: Column(*types) for name, *types in connection.execute(_COLUMNS, [oid])}
 
 
 class Catalogue:
     """What a database says of one table, which may not be there yet."""
 
-    def __init__(self, connection: psycopg.Connection[tuple[Any, ...]], place: PostgresPlace) -> None:
+    def __init__(self, connection: Connection, place: PostgresPlace) -> None:
         """Looks for the table along the search path, where the place names no schema."""
         check_names([place.schema or "", place.table])
         self._connection = connection
@@ -173,7 +173,7 @@ class Catalogue:
         return any(set(row[0]) == set(names) for row in self._connection.execute(_UNIQUE, [self.oid]))
 
 
-class PostgresTable(DatabaseTable[PostgresPlace, psycopg.Connection[tuple[Any, ...]]]):
+class PostgresTable(DatabaseTable[PostgresPlace, Connection]):
     """A `following.Target` in PostgreSQL. Connects for each batch, so that nothing is held while there is none."""
 
     takes_nul = False
@@ -217,23 +217,23 @@ class PostgresTable(DatabaseTable[PostgresPlace, psycopg.Connection[tuple[Any, .
         if not catalogue.is_unique(self._layout.key_names):
             raise self._not_unique()
 
-    def _transaction(self) -> AbstractContextManager[psycopg.Connection[tuple[Any, ...]]]:
-        return connected(self._place)
+    def _transaction(self) -> AbstractContextManager[Connection]:
+        return connected(self._place, writes=True)
 
-    def _following(self, connection: psycopg.Connection[tuple[Any, ...]]) -> Following | None:
+    def _following(self, connection: Connection) -> Following | None:
         """What the table knows of its topic, locked until the transaction ends."""
         query = f"SELECT following FROM {_in_query(self._books)} WHERE table_name = %s FOR UPDATE"
         found = connection.execute(query.encode(), [self._place.table]).fetchone()
         return None if found is None else following_of(found[0])
 
-    def _keep(self, connection: psycopg.Connection[tuple[Any, ...]], following: Following) -> None:
+    def _keep(self, connection: Connection, following: Following) -> None:
         query = (
             f"INSERT INTO {_in_query(self._books)} VALUES (%s, %s) "
             "ON CONFLICT (table_name) DO UPDATE SET following = excluded.following"
         )
         connection.execute(query.encode(), [self._place.table, following.text()])
 
-    def _write(self, connection: psycopg.Connection[tuple[Any, ...]], rows: pa.Table) -> None:
+    def _write(self, connection: Connection, rows: pa.Table) -> None:
         """Upsert and delete rows, each key once."""
         names = column_names(self._layout)
         connection.execute(staging(self._table, self._layout).encode())

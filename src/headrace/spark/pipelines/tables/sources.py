@@ -16,6 +16,7 @@ from psycopg.abc import Buffer
 from psycopg.types.datetime import DateLoader, IntervalLoader, TimestampLoader, TimestamptzLoader
 
 from headrace.spark.pipelines.tables import postgres, sqlite
+from headrace.spark.pipelines.tables.connecting import connected
 from headrace.spark.pipelines.tables.following import TableError
 from headrace.spark.pipelines.tables.moments import Moment, moment_of
 from headrace.spark.pipelines.tables.places import PostgresPlace, SqlitePlace
@@ -26,11 +27,7 @@ from headrace.spark.pipelines.tables.watching import Row, Watch, is_deleted
 Say = Callable[[str], None]
 """Takes a line for whoever runs a pipeline."""
 
-SETTINGS: Final = {
-    "TimeZone": "UTC", "DateStyle": "ISO, YMD", "IntervalStyle": "postgres", "extra_float_digits": "1",
-    "bytea_output": "hex",
-}  # fmt: skip
-"""What PostgreSQL's texts depend on, whatever the user or the database has set."""
+_NUMBERS: Final = ("smallint", "integer", "bigint", "numeric", "real", "double precision")
 _TIMES: Final = ("date", "timestamp without time zone", "timestamp with time zone")
 
 
@@ -145,20 +142,20 @@ class PostgresSource:
         self._table = ""
 
     def check(self) -> None:
-        with postgres.connected(self._place) as connection:
+        with connected(self._place, writes=False) as connection:
             catalogue = postgres.Catalogue(connection, self._place)
-            self._columns.check(catalogue.columns() if catalogue.oid is not None else ())
+            there = catalogue.columns() if catalogue.oid is not None else {}
+            self._columns.check(there)
+            _deleted(self._place, "source", self._watch, there)
             if not catalogue.is_unique([*self._watch.key]):
                 self._columns.refuse_key()
             assert catalogue.schema is not None
             self._table = f"{quoted(catalogue.schema)}.{quoted(self._place.table)}"
 
     def page(self, since: Moment | None, after: tuple[Any, ...] | None, rows: int) -> list[Row]:
-        with postgres.connected(self._place) as connection:
+        with connected(self._place, writes=False) as connection:
             for name, loader in _REACHED.items():
                 connection.adapters.register_loader(name, loader)
-            set_all = ", ".join(["set_config(%s, %s, true)"] * len(SETTINGS))
-            connection.execute(f"SELECT {set_all}".encode(), [text for pair in SETTINGS.items() for text in pair])
             # from here on nobody changes the columns until the transaction ends
             connection.execute(f"SELECT FROM {self._table} LIMIT 0".encode())
             found = postgres.read_columns(connection, self._table)
@@ -171,7 +168,7 @@ class PostgresSource:
         """Whether deleted, key, value, the increasing column, and the place as texts, which all types have."""
         watch = self._watch
         alias = free_name("source", there)
-        deleted = "NULL" if watch.deleted is None else f"{alias}.{quoted(watch.deleted)}"
+        deleted = _deleted(self._place, alias, watch, there)
         key = watch.key[0]
         key_text = _key_text(alias, key, there[key]) if len(watch.key) == 1 else _object(alias, watch.key, there)
         value = _object(alias, self._columns.of_value(there), there)
@@ -181,6 +178,26 @@ class PostgresSource:
         place = [f"CAST(\0 AS {there[name].full})" for name in watch.order] if after else []
         query = page_query(watch, alias, selected, self._table, place, "\0" if since else "") + "\0"
         return query.replace("%", "%%").replace("\0", "%s")
+
+
+def _deleted(place: PostgresPlace, alias: str, watch: Watch, there: Mapping[str, postgres.Column]) -> str:
+    """Whether a row is deleted, as a truth that PostgreSQL has found or as a text for `is_deleted`."""
+    if watch.deleted is None:
+        return "NULL"
+    column = there[watch.deleted]
+    field = f"{alias}.{quoted(watch.deleted)}"
+    if column.category == "B":
+        return field
+    if column.base in _NUMBERS:
+        return f"({field} <> 0)"
+    if column.category == "V":
+        return f"(position('1' in {field}::text) > 0)"
+    if column.category == "D" or column.base == "uuid":
+        return f"({field} IS NOT NULL)"
+    if column.category in ("S", "E"):
+        return f"{field}::text"
+    what = "which says neither true nor false, nor when; it can be a truth, a number, bits, a time, a UUID or text"
+    raise TableError(f"{place}: the deleted column {watch.deleted!r} is of type {column.plain}, {what}")
 
 
 def _field(alias: str, name: str, column: postgres.Column) -> str:

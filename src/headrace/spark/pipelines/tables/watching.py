@@ -9,6 +9,7 @@ look-back again; that of `pages`, exactly once, keeps both with the rows' transa
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,10 +19,15 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 
 from headrace.spark.pipelines.tables.following import TableError
-from headrace.spark.pipelines.tables.moments import LookBack, Moment, Position, kind_of
+from headrace.spark.pipelines.tables.moments import LookBack, Moment, Position, sort_of, text_of
+from headrace.spark.pipelines.tables.times import micros_of
 
 PAGE_ROWS: Final = 10_000
 DIGEST_BYTES: Final = 16
+_THERE: Final = ("", "f", "false", "n", "no", "off")
+_GONE: Final = ("t", "true", "y", "yes", "on")
+_DIGITS: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)", re.ASCII)
+_ISO: Final = re.compile(r"\d{4}-\d\d-\d\d(t|\b)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +159,7 @@ class Watcher:
                 keys.append(row.key)
                 values.append(value)
             digests[row.key] = (row.moment, digest)
-        furthest = self._checked(next((row.moment for row in reversed(rows) if row.moment is not None), None))
+        furthest = self._checked([row.moment for row in rows if row.moment is not None])
         before: Any = self._moment
         moves = furthest is not None and (before is None or furthest > before)
         moment = furthest if moves else self._moment
@@ -165,13 +171,26 @@ class Watcher:
         self._moment, self._sent = moment, after
         return len(keys)
 
-    def _checked(self, furthest: Moment | None) -> Moment | None:
-        """A value that a position can be, and that the look-back fits, before anything is sent; None for none."""
-        if furthest is None:
+    def _checked(self, moments: Sequence[Moment]) -> Moment | None:
+        """The furthest of a page, None for none; before anything is sent.
+
+        Raises `TableError` for one that a position cannot be, that the look-back does not fit, or that another value is
+        not to be compared with.
+        """
+        if not moments:
             return None
-        kind, moment = kind_of(furthest), self._moment
-        if moment is not None and kind_of(moment) != kind:
-            raise TableError(f"the increasing column holds {moment!r} and {furthest!r}, values of two kinds")
+        furthest, known = moments[-1], self._moment
+        sort = sort_of(furthest)
+        if known is not None and sort_of(known) != sort:
+            raise TableError(
+                f"the increasing column holds {text_of(furthest)}, {sort}, and the position of the checkpoint is "
+                f"{text_of(known)}, {sort_of(known)}: the column has another type than before; "
+                "begin again with another --checkpoint, which sends every row again"
+            )
+        if other := next((moment for moment in moments if sort_of(moment) != sort), None):
+            raise TableError(
+                f"the increasing column holds {text_of(other)} and {text_of(furthest)}, which have no order"
+            )
         self._look_back.before(furthest)
         return furthest
 
@@ -187,5 +206,18 @@ class Watcher:
 
 
 def is_deleted(value: Any) -> bool:
-    """What a soft-delete column says: with null, false, 0 and an empty text the row is there, with all else gone."""
-    return bool(value)
+    """What a soft-delete column says. Raises `TableError` for a value that says neither.
+
+    With null, false, 0 and an empty text the row is there. A text is a truth as PostgreSQL's texts have it, a number,
+    or a time, which says when the row was deleted.
+    """
+    if value is None or isinstance(value, (bool, int, float)):
+        return value is not None and value != 0
+    text = value.strip().lower() if isinstance(value, str) else None
+    if text in _THERE or text in _GONE:
+        return text in _GONE
+    if text is not None and _DIGITS.fullmatch(text):
+        return text.strip("+-0.") != ""
+    if text is not None and (micros_of(value.strip()) is not None or _ISO.match(text)):
+        return True
+    raise TableError(f"the deleted column holds {value!r}, which is neither a truth nor a number nor a time")
