@@ -6,6 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import confluent_kafka as ck
@@ -94,6 +95,39 @@ def test_a_failed_directory_takes_its_own_replicas_alone(tmp_path: Path) -> None
         until(lambda: in_sync(cluster, "t") == [set(NODES)] * PARTITIONS, "all are in sync again")
         ends = {end_of(cluster, node, "t", each) for node in NODES for each in range(PARTITIONS)}
         assert ends == {302}
+
+
+def has_another_leader(cluster: TestCluster, topic: str, index: int, node: int) -> bool:
+    return cluster.leader(topic, index) != node
+
+
+def test_a_log_that_lacks_files_is_led_by_another(tmp_path: Path) -> None:
+    """The active controller's own too: whoever leads loses one log, and the other replicas of its directory stay."""
+    homes = {n: {"log.dirs": f"{tmp_path}/{n}"} for n in NODES}
+    with headrace.testing.cluster(nodes=homes) as cluster:
+        config = {"min.insync.replicas": "2", "segment.bytes": str(1 << 20)}
+        admin = admin_of(cluster)
+        admin.create_topics([NewTopic("t", PARTITIONS, 3, config=config)])["t"].result(20)
+        fill(cluster, "t", PARTITIONS, 1)
+        controller = cluster.controller()
+        led = {node: next(p for p in range(PARTITIONS) if cluster.leader("t", p) == node) for node in NODES}
+        for node in (controller, next(n for n in NODES if n != controller)):
+            folder = tmp_path / str(node) / f"t-{led[node]}"
+            folder.rename(folder.with_name("aside"))
+        fill(cluster, "t", PARTITIONS, 300, 5000)
+        for node in (controller, next(n for n in NODES if n != controller)):
+            place = ("t", led[node])
+            until(partial(has_another_leader, cluster, *place, node), "another one leads")
+            assert cluster.nodes[node].call(lambda inside: set(inside.replicas.offline)) == {place}
+        lost = {led[node]: node for node in led if cluster.leader("t", led[node]) != node}
+        wanted = [set(NODES) - {lost[each]} if each in lost else set(NODES) for each in range(PARTITIONS)]
+        until(lambda: in_sync(cluster, "t") == wanted, "the lost replicas alone are out of sync")
+        for node in set(lost.values()):
+            cluster.stop(node)
+            cluster.restart(node)
+        until(lambda: in_sync(cluster, "t") == [set(NODES)] * PARTITIONS, "all are in sync again")
+        ends = {end_of(cluster, node, "t", each) for node in NODES for each in range(PARTITIONS)}
+        assert ends == {301}
 
 
 def test_replicas_of_what_went_meanwhile_are_set_aside_once_the_metadata_are_known(tmp_path: Path) -> None:

@@ -29,7 +29,16 @@ from headrace.controller.topics import decide_create_topics, decide_delete_topic
 from headrace.machine import Decision
 from headrace.metadata import levels
 from headrace.metadata.framing import decode_record
-from headrace.metadata.image import NO_LEADER, ClusterImage, Features, Partition, ResourceType, Topic, TopicsImage
+from headrace.metadata.image import (
+    DIRECTORY_LOST,
+    NO_LEADER,
+    ClusterImage,
+    Features,
+    Partition,
+    ResourceType,
+    Topic,
+    TopicsImage,
+)
 from headrace.metadata.new_partitions import NewPartitions
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
@@ -216,6 +225,24 @@ def test_a_broker_assigns_thousands_of_directories_in_pieces() -> None:
     image, reply, sizes = finished(image, lambda i: decide_assign_directories(i, context, 1, chosen))
     assert max(sizes) <= pieces.PIECE_RECORDS and len(reply.results) == TOPICS * PARTITIONS
     assert {each.directory_of(1) for topic in image.topics for each in topic.partitions} == {directory}
+
+
+@pytest.mark.parametrize("broker_epoch", [None, 1])
+def test_a_replica_that_lies_nowhere_is_led_by_another(broker_epoch: int | None) -> None:
+    """Unless nobody else has all of it: then it is to lead again once its broker has found it."""
+    image = at_newest(image_of((1, 2)))
+    alone, shared = image.topics.by_name("t001"), image.topics.by_name("t002")
+    assert alone is not None and shared is not None
+    only_one = replace(alone, partitions=tuple([replace(each, isr=(1,)) for each in alone.partitions]))
+    by_id, by_name = {only_one.id: only_one, shared.id: shared}, {"t001": only_one, "t002": shared}
+    image = replace(image, topics=TopicsImage(by_id, by_name))
+    chosen = [(topic.id, 0, DIRECTORY_LOST) for topic in (only_one, shared)]
+    context = context_of()
+    image, reply, _ = finished(image, lambda i: decide_assign_directories(i, context, 1, chosen, broker_epoch))
+    assert [error for _, _, error in reply.results] == [ErrorCode.NONE] * 2
+    kept, given = (image.topics.by_name(name).partitions[0] for name in ("t001", "t002"))  # type: ignore[union-attr]
+    assert (kept.leader, kept.isr, kept.directory_of(1)) == (1, (1,), only_one.partitions[0].directory_of(1))
+    assert (given.leader, given.isr, given.directory_of(1)) == (2, (2,), DIRECTORY_LOST)
 
 
 def test_settings_of_many_topics_are_altered_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from headrace.config.topic import TopicConfig
 from headrace.env.posix import PosixDisk
 from headrace.log.log import Log
 from headrace.log.recovery import open_log
-from headrace.log.segment import Resources
+from headrace.log.resources import Resources
 from headrace.wire.records import Record, build_batch
 
 NOW_MS = 1_700_000_000_000

@@ -16,8 +16,8 @@ from log.managers import HOUR_MS, NOW_MS, TOPIC_ID, fill, make, run, settings_of
 from headrace.config import BrokerConfig, topic_config
 from headrace.log.log import Log
 from headrace.log.recovery import open_log
+from headrace.log.resources import Resources
 from headrace.log.results import TimestampOffset
-from headrace.log.segment import Resources
 from headrace.sim.disk import SimDisk
 from headrace.wire.records import Record, build_batch
 

@@ -106,7 +106,7 @@ def test_every_offset_is_found_whatever_the_batches(
 
     from headrace.env.posix import PosixDisk
     from headrace.log.recovery import open_log
-    from headrace.log.segment import Resources
+    from headrace.log.resources import Resources
     from headrace.wire.records import Record, build_batch
 
     rng = random.Random(seed)

@@ -14,8 +14,8 @@ from headrace.log import retention
 from headrace.log.log import Log
 from headrace.log.moves import begin_move, copy_piece, finish_move, next_piece
 from headrace.log.recovery import open_log
+from headrace.log.resources import Resources
 from headrace.log.scan import Scan
-from headrace.log.segment import Resources
 from headrace.sim.disk import SimDisk
 from headrace.wire.records import Record, build_batch
 

@@ -21,8 +21,8 @@ from headrace.env.posix import PosixDisk, PosixFile
 from headrace.log.log import Log
 from headrace.log.producers import Producers
 from headrace.log.recovery import open_log
+from headrace.log.resources import Resources
 from headrace.log.results import AppendResult
-from headrace.log.segment import Resources
 from headrace.wire.batch import iter_headers
 from headrace.wire.errors import ErrorCode
 from headrace.wire.records import Record, build_batch

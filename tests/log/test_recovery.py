@@ -14,9 +14,9 @@ import pytest
 from headrace.config.topic import TopicConfig
 from headrace.log.log import Log
 from headrace.log.recovery import LogDamaged, open_log
+from headrace.log.resources import Resources
 from headrace.log.results import RecoveryReport
 from headrace.log.scan import Scan
-from headrace.log.segment import Resources
 from headrace.sim.disk import SimDisk
 from headrace.wire.batch import iter_headers
 

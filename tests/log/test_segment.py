@@ -15,8 +15,8 @@ from headrace.log import segment as segment_module
 from headrace.log.log import Log
 from headrace.log.offset_index import TimeIndex
 from headrace.log.recovery import open_log
+from headrace.log.resources import Resources
 from headrace.log.scan import Scan
-from headrace.log.segment import Resources
 
 NOW_MS = 1_700_000_000_000
 SMALL = {"segment_bytes": 2000, "index_interval_bytes": 100}

@@ -129,15 +129,9 @@ class Broker:
         )
         self.transactions = self._make_transactions()
         self.verifier = self._make_verifier()
-        self.background = Background(node, self.metrics, self.logs, self.replicas.directory_failed)
-        self.moves = ReplicaMoves(
-            node,
-            self.logs,
-            self.replicas.find_held,
-            self.replicas.directory_failed,
-            self.replicas.moved,
-            self.replicas.throttles.moves,
-        )
+        failures = self.replicas.failures
+        self.background = Background(node, self.metrics, self.logs, failures.directory_failed, failures.logs_lost)
+        self.moves = self._make_moves()
         self.replicas.on_opened = self.moves.resume
         self.cluster_id, self.epoch = "", -1
         self.controller_link: ControllerLink | None = None
@@ -174,6 +168,18 @@ class Broker:
             node=self.node,
             node_id=self.node_id,
             metrics=self.metrics,
+        )
+
+    def _make_moves(self) -> ReplicaMoves:
+        replicas = self.replicas
+        return ReplicaMoves(
+            self.node,
+            self.logs,
+            replicas.find_held,
+            replicas.failures,
+            replicas.flusher,
+            replicas.moved,
+            replicas.throttles.moves,
         )
 
     def _make_verifier(self) -> Verifier:

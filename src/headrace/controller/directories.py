@@ -13,7 +13,7 @@ from headrace.controller.context import ControllerContext
 from headrace.controller.partition_changes import PartitionChanges, Target
 from headrace.machine import Decision
 from headrace.metadata import levels
-from headrace.metadata.image import ClusterImage
+from headrace.metadata.image import DIRECTORY_LOST, ClusterImage
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.metadata_records import BrokerRegistrationChangeRecord
 
@@ -35,7 +35,8 @@ def decide_assign_directories(
     """Notes which log directory a broker chose for its replicas, given as (topic id, partition, directory id).
 
     A replica that was put into a directory that is not online leaves the in-sync replicas. `broker_epoch` None: the
-    broker is this node, and its registration is not in question. Many are noted in pieces.
+    broker is this node, and its registration is not in question. Many are noted in pieces. A replica that lies nowhere
+    any more (DIRECTORY_LOST) leaves the in-sync replicas too, unless it is the only one.
     """
     results: list[tuple[bytes, int, ErrorCode]] = []
 
@@ -57,10 +58,13 @@ def decide_assign_directories(
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         elif broker_id not in partition.replicas:
             error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        elif directory == DIRECTORY_LOST and partition.isr == (broker_id,):
+            error = ErrorCode.NONE  # nobody else has all of it: it is to lead again after its next start
         else:
             error = ErrorCode.NONE
             partition = changes.assign_directory(topic, partition, broker_id, directory)
-            if broker_epoch is not None and not changes.is_online(broker_id, directory):
+            is_known = broker_epoch is not None or directory == DIRECTORY_LOST
+            if is_known and not changes.is_online(broker_id, directory):
                 isr = [replica for replica in partition.isr if replica != broker_id]
                 changes.change(topic, partition, Target(isr=isr, barred=(broker_id,)))
         results.append((topic_id, index, error))

@@ -21,8 +21,9 @@ What comes in, and what goes out
     In: batches as clients sent them, a leader epoch, `now_ms`; settings as a `TopicConfig`; a disk, a clock, chance and
     locks as an `Environment`. Out: `AppendResult`s with Kafka's error codes, `ReadResult`s with slices of files that a
     socket can send, work for threads. An OSError that says nothing about the disk (`env.disk.is_passing`) refuses what
-    met it; any other takes its log directory out of use (`LogDirFailed`). Damage of what was safe once is `LogDamaged`,
-    and takes its partition alone.
+    met it; a file that is missing takes its log out of use (`LogsLost`), unless the log was moved or deleted; any other
+    its log directory (`LogDirFailed`): `verdicts` tells them apart. Damage of what was safe once is `LogDamaged`, and
+    takes its partition alone.
 
 What may never happen
     - A batch that was promised is lost, changed, doubled or moved: below the recovery point nothing is cut, ever.
@@ -32,6 +33,7 @@ What may never happen
     - A compacted segment comes back after its records were deleted, or an old one beside the new one.
     - The event loop waits for the disk where memory would do: it looks at what is cached, and hands on the rest.
     - What is due waits for the wall clock; only ages of records and segments go by it.
+    - A folder gets another name without the log's lock, or (where the log goes on) while somebody flushes it.
 
 The threads that touch what
     The event loop appends, rolls, takes segments out of the list, and reads without waiting. Workers flush, read cold
@@ -39,12 +41,13 @@ The threads that touch what
     cuts, and appends what a follower has far to catch up: with the lock, and while nobody else does either.
     - `SegmentList.segments` and `bases` are replaced, never changed, under its `lock`; any thread reads them. Nobody
       syncs under that lock, and the loop does not wait for it where a worker may be renaming: it comes back later.
-    - `Flushing.guard` lets one thread flush at a time; cutting takes it too.
+    - `Flushing.guard` lets one thread flush at a time; cutting and moving take it too, and syncing the indexes does.
+    - Who reads looks for a file again that has another name by then; `Resources.renames` orders both.
     - Of the active segment the appender alone writes `size` and `bytes_since_index`, on its way and without a call. Its
       index entries wait in memory, and are written out by the appender or by who flushes, one of them at a time.
     - Indexes are read by any thread, made under a lock that nobody holds while waiting for the disk, and built again by
       one thread at a time, beside the files that are in use.
-    - Every lock is the node's (`Environment.lock`): of one log, or of the `segment.Resources` that the segments of one
-      broker share. None is of the process, so brokers beside each other in it do not wait for each other.
+    - Every lock is the node's (`Environment.lock`): of one log, or of the `resources.Resources` that the segments of
+      one broker share. None is of the process, so brokers beside each other in it do not wait for each other.
     - `LogManager.logs` gets new entries from workers: who walks it walks a copy.
 """

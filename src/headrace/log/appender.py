@@ -21,9 +21,10 @@ from headrace.log.filenames import SNAPSHOT, offset_name
 from headrace.log.flushing import Flushing
 from headrace.log.producer_snapshot import encode as encode_snapshot
 from headrace.log.producers import Origin, Producers
+from headrace.log.resources import Resources
 from headrace.log.results import AppendResult
 from headrace.log.rolling import RollRule
-from headrace.log.segment import RELATIVE_OFFSET_MAX, Resources, Segment
+from headrace.log.segment import RELATIVE_OFFSET_MAX, Segment
 from headrace.log.segment_list import SegmentList
 from headrace.log.transaction_index import AbortedTransaction
 from headrace.log.validate import Accepted, compresses, needs_care, opens_compressed

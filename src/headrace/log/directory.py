@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 
 from headrace.env import Disk, DiskLock, Lock
+from headrace.env.disk import is_passing
 from headrace.log.checkpoints import (
     CheckpointError,
     TopicPartition,
@@ -22,6 +24,7 @@ from headrace.log.filenames import (
     HIGH_WATERMARKS,
     LOCK,
     LOG_STARTS,
+    PROBE,
     RECOVERY_POINTS,
     parse_directory_name,
 )
@@ -47,6 +50,8 @@ class LogDirectory:
         self.path = path
         self.failure: OSError | None = None
         self.clean = False
+        self.has_lost = False
+        """Whether a log in here lacks files: the next start looks closely at all of them."""
         self.broker_epoch = -1
         self.recovery_points: dict[TopicPartition, int] = {}
         self.log_starts: dict[TopicPartition, int] = {}
@@ -71,6 +76,22 @@ class LogDirectory:
             raise LogDirLocked(
                 f"log directory {self.path} is in use by another broker: stop it, or give this one other log.dirs"
             )
+
+    def probe(self) -> OSError | None:
+        """Writes, syncs and reads a file: why the directory cannot be used, None where it can. For a worker.
+
+        The lock's file must still be there: where a file system was unmounted, what lies under it is another folder.
+        """
+        disk, path = self._disk, f"{self.path}/{PROBE}"
+        try:
+            disk.size(f"{self.path}/{LOCK}")
+            disk.write_file_atomically(path, PROBE.encode())
+            if disk.read_file(path) != PROBE.encode():
+                return OSError(errno.EIO, "what was written is not what is read", path)
+            disk.remove(path)
+        except OSError as error:
+            return None if is_passing(error) else error
+        return None
 
     def unlock(self) -> None:
         """Lets the next broker in."""

@@ -22,6 +22,8 @@ FUTURE_DIRECTORY = "-future"
 STRAY_DIRECTORY = "-stray"
 
 LOCK = ".lock"
+PROBE = ".headrace-probe"
+"""Ours: written and removed again to find out whether a directory works."""
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 PARTITION_METADATA = "partition.metadata"
 LEADER_EPOCHS = "leader-epoch-checkpoint"

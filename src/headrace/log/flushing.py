@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headrace.log.filenames import PARTITION_METADATA
@@ -100,18 +101,24 @@ class Flushing:
         """See Log.sync_indexes."""
         for segment in log.segments:
             if segment.index_dirty and segment.base_offset < self.flushed_offset:
-                try:
-                    segment.sync_indexes()
-                except FileNotFoundError:
-                    if segment in log.segments:
-                        raise
+                with self.guard:  # for one segment at a time: flushes, which somebody may wait for, come in between
+                    _skip_what_went(log, segment, segment.sync_indexes)
 
 
 def _sync(log: Log, segment: Segment, *, is_active: bool) -> None:
-    try:
+    def sync() -> None:
         segment.sync()
         if not is_active:
             segment.sync_indexes()
+
+    _skip_what_went(log, segment, sync)
+
+
+def _skip_what_went(log: Log, segment: Segment, sync: Callable[[], None]) -> None:
+    """Retention and compaction take files away while a flush goes on; a segment of the log must be there."""
+    try:
+        sync()
     except FileNotFoundError:
-        if segment in log.segments:
-            raise  # retention takes files away while a flush goes on; a segment of the log must be there
+        with log.lock:  # whoever takes a segment away has it
+            if segment in log.segments:
+                raise

@@ -18,9 +18,10 @@ from headrace.log.filenames import (
     offset_name,
     parse_offset_name,
 )
+from headrace.log.resources import Resources
 from headrace.log.results import LogCorrupt, LogDamaged
 from headrace.log.scan import Scan
-from headrace.log.segment import Resources, Segment
+from headrace.log.segment import Segment
 
 NO_TOPIC_ID = bytes(16)
 

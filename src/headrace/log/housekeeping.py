@@ -10,7 +10,6 @@ from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple, Union
 
-from headrace.env.disk import is_passing
 from headrace.log import cleaner, retention
 from headrace.log.checkpoints import TopicPartition
 from headrace.log.compaction import OffsetMap
@@ -18,6 +17,7 @@ from headrace.log.directory import LogDirFailed
 from headrace.log.filenames import CLEANER_OFFSETS
 from headrace.log.log import Log
 from headrace.log.segment import Segment
+from headrace.log.verdicts import LogsLost, Verdict, judge
 
 if TYPE_CHECKING:
     from headrace.log.manager import LogManager
@@ -68,11 +68,7 @@ class Retention(Pass):
         found: list[tuple[Log, retention.Expired]] = []
 
         def look(log: Log) -> None:
-            try:
-                found.append((log, retention.expired(log, now_ms)))
-            except FileNotFoundError:
-                if log.segment_list.all_there(log.resources.disk):
-                    raise  # else they were renamed under this: the next pass looks again
+            found.append((log, retention.expired(log, now_ms)))
 
         self._manager.guarded(logs, look)
         return lambda: self._take_out(found, now_ms)
@@ -220,10 +216,6 @@ class Compaction:
         def examine(log: Log) -> None:
             try:
                 candidate = cleaner.examine(dirty[log], now_ms)
-            except FileNotFoundError:
-                if log.segment_list.all_there(log.resources.disk):
-                    raise
-                return  # renamed or deleted under this: looked at afresh the next time
             except OSError:
                 raise
             except Exception as error:
@@ -235,7 +227,7 @@ class Compaction:
         dirty = {each.log: each for each in found}
         try:
             self._manager.guarded(dirty, examine)
-        except LogDirFailed:
+        except (LogDirFailed, LogsLost):
             self._wait()
             raise
         for candidate in seen:
@@ -270,8 +262,11 @@ class Compaction:
             self._leave_alone(log, str(error), error.segment)
         except OSError as error:
             self._wait()
-            if not is_passing(error) and manager.logs.get(log.topic_partition) is log:
+            verdict = judge(manager, log, error)
+            if verdict is Verdict.DIRECTORY:
                 raise LogDirFailed(home.path, error) from error
+            if verdict is Verdict.LOG:
+                raise LogsLost([(log, error)]) from error
         except Exception as error:
             # A defect is reported by whoever runs this. It must not meet the next round: the others are compacted.
             first = log.segments[log.segment_of(found.first_dirty_offset)]

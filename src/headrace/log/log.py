@@ -7,7 +7,8 @@ lists that they share are replaced, never changed, and `lock` orders those who r
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from headrace.config.topic import TopicConfig
 from headrace.log import lookup, retention
@@ -16,8 +17,9 @@ from headrace.log.epochs import LeaderEpochs
 from headrace.log.filenames import SNAPSHOT, offset_name
 from headrace.log.producer_history import EMPTY_SNAPSHOT_BYTES, load_producers, snapshot_offsets
 from headrace.log.producers import Producers
+from headrace.log.resources import Resources
 from headrace.log.results import ReadResult, RecoveryReport, TimestampOffset
-from headrace.log.segment import Resources, Segment
+from headrace.log.segment import Segment
 from headrace.log.segment_end import last_batch_end
 from headrace.log.transaction_index import AbortedTransaction
 from headrace.wire.errors import ErrorCode
@@ -329,11 +331,11 @@ class Log(Appender):
 
     def retire_one(self) -> Segment | None:
         """See SegmentList.retire_one. For a worker. Raises OSError."""
-        return self.segment_list.retire_one(self.resources.disk, self.directory, self.snapshot_offset)
+        return self.segment_list.retire_one(self.resources.disk, self.snapshot_offset)
 
     def swap(self, old: list[Segment], new: Segment) -> bool:
         """See SegmentList.swap. For a worker. Raises OSError."""
-        return self.segment_list.swap(old, new, self.resources.disk, self.directory, self.snapshot_offset)
+        return self.segment_list.swap(old, new, self.resources.disk, self.snapshot_offset)
 
     def load_snapshot(self, snapshots: list[int], sizes: Mapping[str, int], now_ms: int) -> None:
         """After a clean stop: what is known of producers is in the snapshot at the end of the log. Raises OSError."""
@@ -367,5 +369,33 @@ class Log(Appender):
         """Notes that the folder has another name now."""
         self.directory = directory
         self.epochs.directory = directory
-        for segment in (*self.segments, *self.segment_list.retiring):
+        for segment in self.segment_list.all_segments():
             segment.moved(directory, segment.suffix)
+
+    def rename_folder(self, directory: str) -> None:
+        """Gives the folder another name, under which those find it from now on who have the log. Hold `lock`, and where
+        the log goes on under the new name, `held_still`. Raises OSError."""
+        with self.resources.renames:
+            self.resources.disk.rename(self.directory, directory)
+            self.moved(directory)
+
+    @contextmanager
+    def held_still(self) -> Iterator[bool]:
+        """Keeps those out who flush the log, or rename files of it, unless one of them is at work: whether it does.
+
+        Waits for nobody.
+        """
+        guard, lock = self._flushing.guard, self.lock
+        if not guard.acquire(blocking=False):
+            yield False
+            return
+        try:
+            if not lock.acquire(blocking=False):
+                yield False
+                return
+            try:
+                yield True
+            finally:
+                lock.release()
+        finally:
+            guard.release()

@@ -29,9 +29,10 @@ from headrace.log.producers import Producers
 from headrace.log.recovery import NO_TOPIC_ID, LogDamaged, create_log, open_log
 from headrace.log.reindexing import Reindexing
 from headrace.log.removal import Removal
+from headrace.log.resources import Resources
 from headrace.log.results import LogCorrupt
 from headrace.log.schedule import FlushSchedule, Schedule
-from headrace.log.segment import Resources
+from headrace.log.verdicts import LogsLost, guarded
 
 
 class LogManager:
@@ -49,7 +50,7 @@ class LogManager:
         self.was_clean = False
         self._random = env.entropy.random()
         self._schedule = Schedule(env.clock)
-        self._flushes = FlushSchedule(env.clock)
+        self.flushes = FlushSchedule(env.clock)
         self.removal = Removal(env.disk, env.clock)
         self.reindexing = Reindexing(env.clock, self.guarded)
         self.retention = Retention(self)
@@ -192,9 +193,11 @@ class LogManager:
                 raise  # no directory works any more, and each has said so
             if is_passing(error):
                 raise
+            if isinstance(error, FileNotFoundError):
+                raise  # this log lacks files; whoever serves it has its directory probed
             self.directory_failed(home.path, error)
             raise LogDirFailed(home.path, error) from error
-        log.serve(roll_jitter_ms=self._jitter(config), on_flush_due=self._flushes.note)
+        log.serve(roll_jitter_ms=self._jitter(config), on_flush_due=self.flushes.note)
         self.logs[key] = log
         return log
 
@@ -278,7 +281,8 @@ class LogManager:
         for segment in log.segments:
             segment.release()
         new = f"{home.path}/{stray_directory_name(*key, self.env.entropy.uuid())}"
-        self.env.disk.rename(log.directory, new)
+        with log.lock:
+            log.rename_folder(new)
         home.forget(key)
         return new
 
@@ -300,17 +304,17 @@ class LogManager:
         log = self.logs.pop(key, None)
         self.damaged.pop(key, None)
         future = self.future_logs.pop(key, None)
+        for gone in (log, future):
+            if gone is not None:
+                self.flushes.forget(gone)
+                for segment in gone.segments:
+                    segment.release()
         with ExitStack() as held:
             for each in (log, future):
                 if each is not None:
                     # A worker that renames files of this log must not do so half-way, under its folder's old name.
                     held.enter_context(each.lock)
             self._doom_folders(key, log, future)
-        for gone in (log, future):
-            if gone is not None:
-                self._flushes.forget(gone)
-                for segment in gone.segments:
-                    segment.release()
 
     def _doom_folders(self, key: TopicPartition, log: Log | None, future: Log | None) -> None:
         for home in self.directories.values():
@@ -322,17 +326,20 @@ class LogManager:
                 if each is None:
                     continue
                 new = f"{home.path}/{delete_directory_name(*key, self.env.entropy.uuid())}"
+                gone = next((gone for gone in (log, future) if gone is not None and gone.directory == each), None)
                 try:
-                    self.env.disk.rename(each, new)
+                    if gone is None:
+                        self.env.disk.rename(each, new)
+                    else:
+                        # What workers still do to it must not reach a topic created again under the same name.
+                        gone.rename_folder(new)
+                except FileNotFoundError:
+                    continue  # somebody took it away already
                 except OSError as error:
                     if is_passing(error):
                         return  # it stays found: a topic made under the same name sets it aside first
                     self.directory_failed(home.path, error)
                     break
-                for gone in (log, future):
-                    if gone is not None and gone.directory == each:
-                        # What workers still do to it must not reach a topic created again under the same name.
-                        gone.moved(new)
                 self.removal.add_tree(new, delay_ms)
             home.forget(key)
 
@@ -353,10 +360,18 @@ class LogManager:
         for log in gone:
             target = self.future_logs if log.is_future else self.logs
             target.pop(log.topic_partition, None)
-            self._flushes.forget(log)
+            self.flushes.forget(log)
             for segment in log.segments:
                 segment.release()
         return [log.topic_partition for log in gone if not log.is_future]
+
+    def lost(self, log: Log) -> None:
+        """Takes one log out of use that lacks files. What is left of it stays where it is, for the next start."""
+        self.directory_of(log).has_lost = True
+        (self.future_logs if log.is_future else self.logs).pop(log.topic_partition, None)
+        self.flushes.forget(log)
+        for segment in log.segments:
+            segment.release()
 
     # Background work
 
@@ -367,8 +382,8 @@ class LogManager:
     def tick(self) -> list[Work]:
         """What is due now, for worker threads; what work returns is called on the event loop, and may return more work.
 
-        Either may raise LogDirFailed: the partitions of that directory go offline. What is due goes by the steady
-        clock; the wall clock tells the ages of records and segments alone.
+        Either may raise LogDirFailed: the partitions of that directory go offline; or LogsLost: those logs do. What is
+        due goes by the steady clock; the wall clock tells the ages of records and segments alone.
         """
         work: list[Work] = []
         now_ms = self.env.clock.now_ms()
@@ -381,7 +396,7 @@ class LogManager:
         retention = self.retention.work(now_ms)
         if retention is not None:
             work.append(retention)
-        flush_due = self._flushes.take_due(self, self._is_open)
+        flush_due = self.flushes.take_due(self, self._is_open)
         if flush_due:
             work.append(lambda: self._flush(flush_due))
         if self.removal.is_due():
@@ -410,10 +425,11 @@ class LogManager:
     def adopt(self, log: Log, old_home: LogDirectory, new_home: LogDirectory) -> None:
         """Makes a log that was copied into another directory the log of its partition."""
         key = log.topic_partition
+        self.flushes.forget(self.logs[key])
         clean_offset = old_home.cleaner_offsets.get(key)
         old_home.forget(key)
         self.logs[key] = log
-        log.serve(roll_jitter_ms=self._jitter(log.config), on_flush_due=self._flushes.note)
+        log.serve(roll_jitter_ms=self._jitter(log.config), on_flush_due=self.flushes.note)
         new_home.add(key, log.directory)
         # Its recovery point comes with the next checkpoint: that syncs its indexes first.
         new_home.recovery_points.pop(key, None)
@@ -437,27 +453,18 @@ class LogManager:
             self.guarded(due, flush)
         finally:
             for log in left:
-                self._flushes.note(log)
+                self.flushes.note(log)
 
     def guarded(self, logs: Iterable[Log], action: Callable[[Log], object]) -> None:
-        """Runs an action on logs; a failing disk is LogDirFailed, after the others had their turn."""
-        failed: dict[str, OSError] = {}
-        for log in logs:
-            directory = log.directory.rpartition("/")[0]
-            if directory in failed or self.directories[directory].failure is not None:
-                continue
-            try:
-                action(log)
-            except OSError as error:
-                if self.logs.get(log.topic_partition) is log and not is_passing(error):
-                    failed[directory] = error
-        for directory, cause in failed.items():
-            raise LogDirFailed(directory, cause)
+        """See `verdicts.guarded`."""
+        guarded(self, logs, action)
 
     # Checkpoints
 
     def checkpoint_recovery_points(self) -> None:
-        """Writes how far each log is safe, where the indexes up to there can be made safe. Raises LogDirFailed."""
+        """Writes how far each log is safe, where the indexes up to there can be made safe. Raises LogDirFailed, and
+        LogsLost in the end."""
+        lost: LogsLost | None = None
         for home in self.online():
             logs = [log for log in self.logs_in(home.path) if not log.is_future]
             points = {log.topic_partition: log.recovery_point for log in logs}
@@ -470,12 +477,16 @@ class LogManager:
                 log.sync_indexes()
                 unsafe.discard(log)
 
-            self.guarded(moved, sync)
+            try:
+                self.guarded(moved, sync)
+            except LogsLost as failed:
+                lost = failed
             for log in logs:
-                # Else it was deleted meanwhile, or its indexes could not be written.
-                if self.logs.get(log.topic_partition) is log and log not in unsafe:
-                    home.recovery_points[log.topic_partition] = points[log.topic_partition]
+                if log not in unsafe:  # else its indexes could not be written
+                    self._note(log, home, home.recovery_points, points[log.topic_partition])
             self.write_checkpoint(home, RECOVERY_POINTS, home.recovery_points)
+        if lost is not None:
+            raise lost
 
     def truncate(self, log: Log, offset: int) -> None:
         """Cuts a log, and before it the checkpoint: a start must not miss what was cut on purpose. Raises OSError."""
@@ -509,12 +520,8 @@ class LogManager:
         """Writes where each log starts, where its first segment does not say so. Raises LogDirFailed."""
         for home in self.online():
             for log in self.logs_in(home.path):
-                if self.logs.get(log.topic_partition) is not log:
-                    continue
-                if log.log_start_offset > log.bases[0]:
-                    home.log_starts[log.topic_partition] = log.log_start_offset
-                else:
-                    home.log_starts.pop(log.topic_partition, None)
+                start = log.log_start_offset
+                self._note(log, home, home.log_starts, start if start > log.bases[0] else None)
             self.write_checkpoint(home, LOG_STARTS, home.log_starts)
 
     def checkpoint_high_watermarks(self) -> None:
@@ -523,8 +530,20 @@ class LogManager:
             for log in self.logs_in(home.path):
                 if not log.is_future:
                     mark = self.high_watermark(log.topic_partition)
-                    home.high_watermarks[log.topic_partition] = log.end_offset if mark is None else mark
+                    self._note(log, home, home.high_watermarks, log.end_offset if mark is None else mark)
             self.write_checkpoint(home, HIGH_WATERMARKS, home.high_watermarks)
+
+    def _note(self, log: Log, home: LogDirectory, offsets: dict[TopicPartition, int], offset: int | None) -> None:
+        """Takes an offset of a log down for a checkpoint (None: takes it out), unless the log was deleted meanwhile, or
+        has moved out of the directory: the next log of that name must not be taken for it."""
+        key = log.topic_partition
+        with log.lock:  # whoever moves it or takes it away has that
+            if self.logs.get(key) is not log or self.directory_of(log) is not home:
+                return
+            if offset is None:
+                offsets.pop(key, None)
+            else:
+                offsets[key] = offset
 
     def write_checkpoint(self, home: LogDirectory, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Writes a checkpoint; an error that says nothing about the disk leaves the old one. Raises LogDirFailed."""
@@ -543,24 +562,31 @@ class LogManager:
         that it is still eligible to lead (KIP-966).
         """
         for home in self.online():
-            try:
-                for log in self.logs_in(home.path):
+            for log in self.logs_in(home.path):
+                try:
                     log.close()
+                except FileNotFoundError:
+                    home.has_lost = True
+                except OSError as error:
+                    home.fail(error)
+                    break
+                else:
                     if not log.is_future:
                         home.recovery_points[log.topic_partition] = log.recovery_point
-            except OSError as error:
-                home.fail(error)
         for action in (self.checkpoint_recovery_points, self.checkpoint_log_starts, self.checkpoint_high_watermarks):
             try:
                 action()
             except LogDirFailed as failed:
                 self.directories[failed.directory].fail(failed)
+            except LogsLost as failed:
+                for log, _ in failed.lost:
+                    self.lost(log)
         for home in self.online():
             unopened = any(key not in self.logs for key in home.found)
             unopened = unopened or any(key not in self.future_logs for key in home.found_future)
             try:
                 # What was not opened since an unclean start has not been recovered either.
-                if home.clean or not unopened:
+                if (home.clean or not unopened) and not home.has_lost:
                     home.mark_clean(home.broker_epoch if broker_epoch < 0 else broker_epoch)
             except OSError as error:
                 home.fail(error)

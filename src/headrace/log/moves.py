@@ -8,9 +8,9 @@ goes on from there.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
-from contextlib import suppress
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.log.checkpoints import TopicPartition, encode_partition_metadata
 from headrace.log.directory import LogDirectory
@@ -91,6 +91,22 @@ def common_end(current: Log, future: Log) -> int:
     return 0
 
 
+class SourceFailed(Exception):
+    """It is the log that cannot be read or renamed, not its copy."""
+
+    def __init__(self, cause: OSError) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+@contextmanager
+def _from_source() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise SourceFailed(error) from error
+
+
 def _first_offset(log: Log) -> int:
     """Where the batch begins that holds the log start offset: batches are copied whole."""
     result = log.read(log.log_start_offset, max_bytes=BATCH_OVERHEAD, max_offset=log.end_offset)
@@ -100,54 +116,77 @@ def _first_offset(log: Log) -> int:
 
 
 def next_piece(current: Log, future: Log, max_bytes: int) -> FileSlice | None:
-    """What the copy lacks next; None where it has everything. On the thread that appends to the log."""
+    """What the copy lacks next; None where it has everything. On the thread that appends to the log. Raises OSError for
+    the copy, SourceFailed for the log."""
     if future.end_offset < current.log_start_offset:
         # What was to be copied next has been deleted meanwhile.
-        future.truncate_fully_and_start_at(_first_offset(current))
-    return current.read(future.end_offset, max_bytes=max_bytes, max_offset=current.end_offset).slice
+        with _from_source():
+            first_offset = _first_offset(current)
+        future.truncate_fully_and_start_at(first_offset)
+    with _from_source():
+        return current.read(future.end_offset, max_bytes=max_bytes, max_offset=current.end_offset).slice
 
 
 def copy_piece(piece: FileSlice, future: Log, now_ms: int) -> None:
-    """Appends a piece to the copy. For worker threads. Raises OSError."""
-    data = piece.file.read(piece.position, piece.size)
+    """Appends a piece to the copy. For worker threads. Raises OSError for the copy, SourceFailed for the log."""
+    with _from_source():
+        data = piece.file.read(piece.position, piece.size)
     end = 0
     with suppress(CorruptBatch):  # a read may end in the middle of a batch; the append checks the whole ones
         for at, header in iter_headers(data):
             end = at + header.size
     if not end:
-        raise OSError(errno.EIO, f"no readable batch at byte {piece.position} of a log on its move")
+        raise SourceFailed(OSError(errno.EIO, f"no readable batch at byte {piece.position} of a log on its move"))
     result = future.append(memoryview(data)[:end], leader_epoch=-1, now_ms=now_ms, origin="replica")
     if result.error is ErrorCode.KAFKA_STORAGE_ERROR:
         raise OSError(errno.ENOSPC, result.error_message)
     assert not result.error, f"a copy refused what its log took: {result.error_message}"
 
 
-def finish_move(manager: LogManager, key: TopicPartition) -> Log:
-    """Puts a complete copy in the place of its log, and returns it; the old folder goes. Raises OSError.
+class Moved(NamedTuple):
+    """The log that a partition has from now on, and why the directory that it has left could not be synced, if so."""
+
+    log: Log
+    error: OSError | None
+
+
+def finish_move(manager: LogManager, key: TopicPartition) -> Moved | None:
+    """Puts a complete copy in the place of its log; the old folder goes. None where a worker flushes one of them now,
+    or renames its files. On the event loop; waits for no worker.
 
     First the copy gets its final name, then the log loses it: a crash in between leaves two whole logs, never none.
+    Raises OSError for the copy, SourceFailed for the log: the move is to be abandoned then.
     """
     current, future = manager.logs[key], manager.future_logs[key]
-    assert future.end_offset == current.end_offset, "the copy is complete"
-    old_home, new_home = manager.directory_of(current), manager.directory_of(future)
-    disk = manager.env.disk
-    future.flush()
-    future.delete_records_before(current.log_start_offset)
-    final = f"{new_home.path}/{directory_name(*key)}"
-    disk.rename(future.directory, final)
-    del new_home.found_future[key]
-    future.moved(final)
-    disk.sync_directory(new_home.path)
-    doomed = f"{old_home.path}/{delete_directory_name(*key, manager.env.entropy.uuid())}"
-    for segment in current.segments:
+    with current.held_still() as is_still, future.held_still() as is_copy_still:
+        if not (is_still and is_copy_still):
+            return None
+        assert future.end_offset == current.end_offset, "the copy is complete"
+        old_home, new_home = manager.directory_of(current), manager.directory_of(future)
+        future.flush()
+        future.delete_records_before(current.log_start_offset)
+        future.rename_folder(f"{new_home.path}/{directory_name(*key)}")
+        new_home.found_future[key] = future.directory
+        manager.env.disk.sync_directory(new_home.path)
+        with _from_source():
+            _doom(manager, current, old_home)
+        del new_home.found_future[key]
+        del manager.future_logs[key]
+        future.becomes_current()
+        manager.adopt(future, old_home, new_home)
+    try:
+        old_home.sync_renames_of(key)
+    except OSError as error:
+        return Moved(future, error)
+    return Moved(future, None)
+
+
+def _doom(manager: LogManager, log: Log, home: LogDirectory) -> None:
+    """Workers that still have the log find its files under the new name, as long as they are there."""
+    for segment in log.segments:
         segment.release()
-    disk.rename(current.directory, doomed)
-    disk.sync_directory(old_home.path)
-    del manager.future_logs[key]
-    future.becomes_current()
-    manager.adopt(future, old_home, new_home)
-    manager.removal.add_tree(doomed, current.config.file_delete_delay_ms)
-    return future
+    log.rename_folder(f"{home.path}/{delete_directory_name(*log.topic_partition, manager.env.entropy.uuid())}")
+    manager.removal.add_tree(log.directory, log.config.file_delete_delay_ms)
 
 
 def abandon_move(manager: LogManager, key: TopicPartition) -> None:
@@ -177,7 +216,10 @@ def remove_strange_copies(manager: LogManager, is_ours: Callable[[TopicPartition
 def _remove_copy(manager: LogManager, home: LogDirectory, key: TopicPartition, future: Log | None) -> None:
     path = home.found_future.pop(key)
     doomed = f"{home.path}/{delete_directory_name(*key, manager.env.entropy.uuid())}"
-    manager.env.disk.rename(path, doomed)
-    if future is not None and future.directory == path:
-        future.moved(doomed)
-    manager.removal.add_tree(doomed, 0)
+    with suppress(FileNotFoundError):  # somebody took it away already
+        if future is not None and future.directory == path:
+            with future.lock:
+                future.rename_folder(doomed)
+        else:
+            manager.env.disk.rename(path, doomed)
+        manager.removal.add_tree(doomed, 0)

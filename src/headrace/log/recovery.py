@@ -18,8 +18,9 @@ from headrace.log.log import Log
 from headrace.log.producer_history import snapshot_offsets
 from headrace.log.producers import Producers
 from headrace.log.rebuild import rebuild_aborted, rebuild_epochs
+from headrace.log.resources import Resources
 from headrace.log.results import LogDamaged, RecoveryReport
-from headrace.log.segment import Resources, Segment
+from headrace.log.segment import Segment
 from headrace.log.segment_end import check_end
 from headrace.log.transaction_index import TransactionIndexError
 from headrace.wire.batch import CorruptBatch

@@ -48,5 +48,6 @@ def _make(log: Log, segment: Segment) -> None:
         assert segment.index is not None and segment.time_index is not None
         segment.complete_files()
     except FileNotFoundError:
-        if segment in log.segments:
-            raise  # else retention or compaction took it away
+        with log.lock:
+            if segment in log.segments:
+                raise  # else retention or compaction took it away

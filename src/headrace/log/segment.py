@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
-from headrace.env import Disk, File, Lock
+from headrace.env import File
 from headrace.log import transaction_index
 from headrace.log.filenames import CLEANED, DELETED, INDEX, LOG, REBUILT, SWAP, TIME_INDEX, TRANSACTION_INDEX
-from headrace.log.files import OPEN_FILES_MAX, OpenFiles
-from headrace.log.offset_index import WRITE_OUT_ENTRIES, IndexCache, IndexDamaged, OffsetIndex, TimeIndex
+from headrace.log.offset_index import WRITE_OUT_ENTRIES, IndexDamaged, OffsetIndex, TimeIndex
+from headrace.log.resources import Resources
 from headrace.log.scan import Scan
 from headrace.log.transaction_index import AbortedTransaction, TransactionIndexError
 from headrace.wire.batch import BATCH_OVERHEAD, BATCH_PLACE, read_header
@@ -35,43 +35,6 @@ SCAN_BYTES = 8192
 """Bytes read at a time while looking for a batch from an index entry on: an index interval and a header."""
 
 _UNKNOWN = -2  # of max_timestamp: to be taken from the time index when it is asked for
-
-
-class Resources:
-    """What the segments of a broker share: the disk, the open files, the decoded indexes, and locks.
-
-    `lock` makes another lock between the broker's threads.
-    """
-
-    __slots__ = (
-        "disk",
-        "files",
-        "index_making",
-        "index_repairs",
-        "index_writes",
-        "indexes",
-        "lock",
-        "renames",
-        "starts",
-    )
-
-    def __init__(self, disk: Disk, lock: Callable[[], Lock], files_max: int = OPEN_FILES_MAX) -> None:
-        self.disk = disk
-        self.lock = lock
-        self.files = OpenFiles(lock(), files_max)
-        self.indexes = IndexCache(lock())
-        self.index_writes = lock()
-        """Index entries go to files from the thread that appends and from those that flush: one at a time, and briefly
-        (nothing is synced under it)."""
-        self.index_making = lock()
-        """Decides between threads that make a segment's indexes at once. No holder of it waits for the disk."""
-        self.index_repairs = lock()
-        """One thread at a time rebuilds damaged indexes, which may take long."""
-        self.renames = lock()
-        """Between the renaming of a segment's files and that of its rebuilt indexes: these must not get another one's
-        name."""
-        self.starts = object()
-        """Another one each time that the start of any log moves: whoever passes over logs at rest compares it."""
 
 
 class Segment:
@@ -136,6 +99,11 @@ class Segment:
         """The `.log` file."""
         return f"{self.stem}{LOG}{self.suffix}"
 
+    @property
+    def directory(self) -> str:
+        """The folder of the log."""
+        return self.stem.rpartition("/")[0]
+
     def paths(self) -> list[str]:
         """All files that the segment may have."""
         return [f"{self.stem}{kind}{self.suffix}" for kind in (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX)]
@@ -144,15 +112,26 @@ class Segment:
         """The open `.log` file. Raises OSError."""
         file = self.open_file
         if file is None:
-            path = self.path
-            file = self._resources.disk.open(path)
-            if path != self.path:  # renamed meanwhile: the old name may be that of another segment now
-                return self.file()
-            self.open_file = file
+            self.open_file = file = self._by_name(LOG, self._resources.disk.open)
             self._resources.files.opened(self)
         else:
             self.recently_used = True
         return file
+
+    def _by_name(self, kind: str, action: Callable[[str], T]) -> T:
+        """Does something to one of the files by its name, and again where that was another one's by then: the segment
+        was renamed meanwhile, or its folder. Raises OSError."""
+        while True:
+            path = f"{self.stem}{kind}{self.suffix}"
+            try:
+                found = action(path)
+            except FileNotFoundError:
+                with self._resources.renames:  # whoever renames has it
+                    if path == f"{self.stem}{kind}{self.suffix}":
+                        raise
+            else:
+                if path == f"{self.stem}{kind}{self.suffix}":
+                    return found
 
     def file_to_append(self) -> File:
         """The open `.log` file, with its end where the segment's is. Raises OSError.
@@ -178,10 +157,11 @@ class Segment:
     def complete_files(self) -> None:
         """Makes the index files that are not there: Kafka looks for them after a clean shutdown. Raises OSError."""
         disk = self._resources.disk
-        for kind in (INDEX, TIME_INDEX):
-            path = f"{self.stem}{kind}{self.suffix}"
-            if not disk.exists(path):
-                disk.write_file(path, b"")
+        with self._resources.renames:
+            for kind in (INDEX, TIME_INDEX):
+                path = f"{self.stem}{kind}{self.suffix}"
+                if not disk.exists(path):
+                    disk.write_file(path, b"")
 
     def release(self) -> None:
         """Closes the file as soon as no slice needs it any more."""
@@ -239,7 +219,7 @@ class Segment:
             try:
                 if self._opened_with:
                     made.load(self.size)
-            except IndexDamaged:
+            except (IndexDamaged, FileNotFoundError):
                 index = self._repaired(path)[0]
                 continue
             with self._resources.index_making:
@@ -260,7 +240,7 @@ class Segment:
                 if self._opened_with:
                     made.load()
                     self.check_times(made.last_relative_offset, made.last_timestamp, self.index.last)
-            except IndexDamaged:
+            except (IndexDamaged, FileNotFoundError):
                 index = self._repaired(path)[1]
                 continue
             with self._resources.index_making:
@@ -294,8 +274,16 @@ class Segment:
         first, as a crash in between must leave something that shows the damage.
         """
         with self._resources.index_repairs:
-            while not self._take_indexes(self._rebuilt(interval_bytes)):
-                pass  # renamed meanwhile
+            while True:
+                place = self.stem, self.suffix
+                try:
+                    if self._take_indexes(self._rebuilt(interval_bytes)):
+                        return
+                except FileNotFoundError:
+                    with self._resources.renames:
+                        if place == (self.stem, self.suffix):
+                            raise
+                # Else it was renamed meanwhile, or its folder.
 
     def _rebuilt(self, interval_bytes: int) -> Segment:
         """A stand-in with new indexes in files of their own: others go on with what is here until it is whole."""
@@ -467,10 +455,10 @@ class Segment:
         if self._aborted is None:
             if not wait:
                 raise BlockingIOError(f"the transaction index of {self.stem} was not read yet")
-            path = f"{self.stem}{TRANSACTION_INDEX}{self.suffix}"
-            found = transaction_index.read(self._resources.disk, path)
+            disk = self._resources.disk
+            found = self._by_name(TRANSACTION_INDEX, lambda path: transaction_index.read(disk, path))
             if found and found[0].last_offset < self.base_offset:
-                raise TransactionIndexError(f"{path}: its first entry is of another segment")
+                raise TransactionIndexError(f"{self.stem}{TRANSACTION_INDEX}: its first entry is of another segment")
             with self._resources.index_making:
                 if self._aborted is None:
                     self._aborted = found

@@ -46,7 +46,12 @@ class SegmentList:
         self.retiring = [*self.retiring, *self.segments[:count]]
         self.replace(self.segments[count:])
 
-    def retire_one(self, disk: Disk, directory: str, newest_snapshot: int) -> Segment | None:
+    def all_segments(self) -> list[Segment]:
+        """Those too that are on their way out, or about to come in. Hold `lock`."""
+        swapping = [] if self.swapping is None else [self.swapping]
+        return [*self.segments, *self.retiring, *swapping]
+
+    def retire_one(self, disk: Disk, newest_snapshot: int) -> Segment | None:
         """Gives the files of one segment that was taken out their `.deleted` names; None where none is left.
 
         For a worker: the lock is held for one segment at a time. Where it fails the segment is retired later. Raises
@@ -56,12 +61,12 @@ class SegmentList:
             if not self.retiring:
                 return None
             segment = self.retiring[0]
-            _remove_snapshots(disk, directory, [segment], newest_snapshot)
+            _remove_snapshots(disk, [segment], newest_snapshot)
             segment.rename(DELETED)
             self.retiring = self.retiring[1:]
             return segment
 
-    def swap(self, old: list[Segment], new: Segment, disk: Disk, directory: str, newest_snapshot: int) -> bool:
+    def swap(self, old: list[Segment], new: Segment, disk: Disk, newest_snapshot: int) -> bool:
         """Puts a compacted segment in the place of those it was made from; False where they are not all there any more.
 
         For a worker thread. Where it is not done, nothing is left of the new one. Its new name is safe once the folder
@@ -73,6 +78,7 @@ class SegmentList:
                 return False
             new.rename(SWAP)
             self.swapping = new
+            directory = new.directory
         try:
             # From here on a start finishes the swap. Without the lock: who appends must not wait for the disk.
             disk.sync_directory(directory)
@@ -90,9 +96,11 @@ class SegmentList:
                 for segment in old:
                     segment.rename(DELETED)
                 new.rename("")
-                _remove_snapshots(disk, directory, old[1:], newest_snapshot)
+                _remove_snapshots(disk, old[1:], newest_snapshot)
+            except FileNotFoundError:
+                raise  # the log lacks files, and its directory may be sound
             except OSError as error:
-                raise LogDirFailed(directory.rpartition("/")[0], error) from error
+                raise LogDirFailed(new.directory.rpartition("/")[0], error) from error
         return True
 
     def _place_of(self, segments: list[Segment]) -> int:
@@ -114,8 +122,9 @@ class SegmentList:
         return max(bisect_right(self.bases, offset) - 1, 0)
 
 
-def _remove_snapshots(disk: Disk, directory: str, gone: Sequence[Segment], newest_snapshot: int) -> None:
-    """A start looks for producer snapshots where segments begin, and for the newest one."""
+def _remove_snapshots(disk: Disk, gone: Sequence[Segment], newest_snapshot: int) -> None:
+    """A start looks for producer snapshots where segments begin, and for the newest one. Hold the lock: the folder has
+    the name that they say."""
     for segment in gone:
         if segment.base_offset != newest_snapshot:
-            disk.remove(f"{directory}/{offset_name(segment.base_offset, SNAPSHOT)}")
+            disk.remove(f"{segment.directory}/{offset_name(segment.base_offset, SNAPSHOT)}")

@@ -94,12 +94,15 @@ class Member:
             node, lambda: self.config, dispatch, self.replicas.flusher, self.metrics, self.request_errors
         )
         self.openings = Openings(node, self.server.requests_budget, self.metrics)
-        self.background = Background(node, self.metrics, self.logs, self.replicas.directory_failed)
+        self.background = Background(
+            node, self.metrics, self.logs, self.replicas.directory_failed, self.replicas.failures.logs_lost
+        )
         self.moves = ReplicaMoves(
             node,
             self.logs,
             self.replicas.find_held,
-            self.replicas.directory_failed,
+            self.replicas.failures,
+            self.replicas.flusher,
             self.replicas.moved,
             self.replicas.throttles.moves,
         )

@@ -18,7 +18,7 @@ from headrace.broker.partitions.replica import Replica
 from headrace.config import BrokerConfig, topic_config
 from headrace.env.posix import PosixDisk
 from headrace.log.recovery import open_log
-from headrace.log.segment import Resources
+from headrace.log.resources import Resources
 from headrace.metadata.image import Partition
 from headrace.replicas.partition import PartitionState
 from headrace.testing.running import broker as running_broker

@@ -16,7 +16,7 @@ from headrace.log import manager
 from headrace.log.log import Log
 from headrace.log.manager import LogManager
 from headrace.log.recovery import open_log
-from headrace.log.segment import Resources
+from headrace.log.resources import Resources
 from headrace.testing.running import TestBroker
 from headrace.testing.running import broker as running_broker
 from headrace.wire.errors import ErrorCode

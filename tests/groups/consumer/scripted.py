@@ -76,9 +76,7 @@ class ConsumerGroups(Coordinator):
     def send(self, client: Client, request: ConsumerGroupHeartbeatRequest, what: str, version: int = 1) -> None:
         waiter = Waiter(client, what)
         fault = what_is_wrong(request.subscribed_topic_regex or "")
-        sender = Sender(
-            self.client_id or client.name, "/127.0.0.1", version, self._may_describe, self.principal, fault
-        )
+        sender = Sender(self.client_id or client.name, "/127.0.0.1", version, self._may_describe, self.principal, fault)
         self.run(self.shard.consumer_heartbeat(request, sender, self.now_ms), waiter)
 
     def answer(self, waiter: Waiter, response: Any) -> None:

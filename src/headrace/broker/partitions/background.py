@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from headrace.log.manager import LogDirFailed
+from headrace.log.verdicts import LogsLost
 
 if TYPE_CHECKING:
     from headrace.broker.telemetry.metrics import Registry
@@ -26,12 +27,19 @@ class Background:
     """The ticking of one broker."""
 
     def __init__(
-        self, node: Node, metrics: Registry, logs: LogManager, directory_failed: Callable[[str, OSError], None]
+        self,
+        node: Node,
+        metrics: Registry,
+        logs: LogManager,
+        directory_failed: Callable[[str, OSError], None],
+        logs_lost: Callable[[LogsLost], None],
     ) -> None:
-        """`directory_failed` is told of a log directory whose disk failed under the work, and of the error."""
+        """`directory_failed` is told of a log directory whose disk failed under the work, and of the error; `logs_lost`
+        of logs that lack files."""
         self._node = node
         self._logs = logs
         self._directory_failed = directory_failed
+        self._logs_lost = logs_lost
         self._log = node.logger("partitions")
         self._owner = node.owner("background")
         self._running = 0
@@ -92,6 +100,8 @@ class Background:
             self._idle.set()
         if isinstance(error, LogDirFailed):
             self._directory_failed(error.directory, error)
+        elif isinstance(error, LogsLost):
+            self._logs_lost(error)
         elif error is not None:
             self._node.defects.report(error, "background work")
 

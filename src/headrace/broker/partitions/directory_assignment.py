@@ -16,7 +16,7 @@ from headrace.broker.quorum.controller import Controller, ControllerError
 from headrace.controller.requests import AssignDirectories, FailDirectories
 from headrace.env import Owner
 from headrace.log.log import Log
-from headrace.metadata.image import ClusterImage
+from headrace.metadata.image import DIRECTORY_LOST, ClusterImage
 from headrace.wire.errors import ErrorCode
 
 _AT_ONCE: Final = 2_000
@@ -49,8 +49,13 @@ class DirectoryAssignment:
 
     def note(self, log: Log) -> None:
         """A log was opened, or has moved: the metadata will say where it lies."""
-        key = (log.topic_id, log.topic_partition[1])
-        directory_id = self._ids[log.directory.rpartition("/")[0]]
+        self._note((log.topic_id, log.topic_partition[1]), self._ids[log.directory.rpartition("/")[0]])
+
+    def lost(self, topic_id: bytes, index: int) -> None:
+        """A log lacks files: the metadata will say that the replica lies nowhere, so that another one leads."""
+        self._note((topic_id, index), DIRECTORY_LOST)
+
+    def _note(self, key: tuple[bytes, int], directory_id: bytes) -> None:
         self._noted.pop(key, None)  # it has moved since
         if not self._is_news(key, directory_id):
             return

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.env.disk import is_full, is_passing
+from headrace.env.disk import is_full
+from headrace.log.verdicts import LogsLost, Verdict, judge
 from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from headrace.broker.partitions.replica import Replica
     from headrace.broker.partitions.replica_table import ReplicaTable
     from headrace.broker.telemetry.metrics import Registry
-    from headrace.env.node import Defects, LogSink
+    from headrace.env import Node
+    from headrace.env.node import LogSink
+    from headrace.log.log import Log
     from headrace.log.manager import LogManager
 
 
@@ -21,48 +25,92 @@ class Failures:
 
     def __init__(
         self,
+        node: Node,
         table: ReplicaTable,
         logs: LogManager,
-        defects: Defects,
         log: LogSink,
         metrics: Registry,
         *,
         gone: Callable[[Replica], None],
+        lost: Callable[[Log], None],
         only_online: Callable[[Iterable[str]], None],
         cannot_go_on: Callable[[str], None],
     ) -> None:
-        """`gone` hears of each replica that goes offline, `only_online` which log directories are left when one failed,
-        `cannot_go_on` that none is."""
+        """`gone` hears of each replica that goes offline, `lost` of each log that lacks files, `only_online` which log
+        directories are left when one failed, `cannot_go_on` that none is."""
+        self._node = node
         self._table = table
         self._logs = logs
-        self._defects = defects
+        self._defects = node.defects
         self._log = log
         self._gone = gone
+        self._lost = lost
+        self._probed: set[str] = set()
+        """Directories that a worker looks at now."""
         self._only_online = only_online
         self._cannot_go_on = cannot_go_on
         self._errors = metrics.counter("storage.errors")
 
-    def failed(self, replica: Replica, error: Exception, where: str = "a partition's work") -> None:
+    def failed(
+        self, replica: Replica, error: Exception, where: str = "a partition's work", log: Log | None = None
+    ) -> None:
         """Something that was done to a replica failed: its disk, or the program."""
         if isinstance(error, OSError):
-            self.storage_failed(replica, error)
+            self.storage_failed(replica, error, log)
         else:
             self.defect(replica, error, where)
 
-    def storage_failed(self, replica: Replica, error: OSError) -> None:
+    def storage_failed(self, replica: Replica, error: OSError, log: Log | None = None) -> None:
         """A disk failed under a replica: everything in its log directory goes offline, and nothing else.
 
-        A log that was deleted or moved meanwhile has lost its files, and that is no failure; nor is what passes, like
-        having no descriptor free. A full disk is an answer, and no line in the log each time.
+        `log` is the one that the error met; None: that which the replica has now. One that was deleted or moved
+        meanwhile has lost its files, and that is no failure; nor is what passes, like having no descriptor free. A full
+        disk is an answer, and no line in the log each time. A log that lacks files goes offline alone.
         """
-        if self._logs.get(replica.topic, replica.index) is not replica.log:
-            return
-        if is_passing(error):
+        log = replica.log if log is None else log
+        verdict = judge(self._logs, log, error)
+        if verdict is Verdict.PASSING:
             self._errors.value += 1
             if not is_full(error):
-                self._log.error("log cannot be used now", partition=replica.log.name, why=error)
-            return
-        self.directory_failed(replica.log.directory.rpartition("/")[0], error)
+                self._log.error("log cannot be used now", partition=log.name, why=error)
+        elif verdict is Verdict.LOG:
+            self._lose(log, error)
+        elif verdict is Verdict.DIRECTORY:
+            self.directory_failed(log.directory.rpartition("/")[0], error)
+
+    def logs_lost(self, lost: LogsLost) -> None:
+        """A worker found logs that lack files."""
+        for log, error in lost.lost:
+            if self._logs.get(*log.topic_partition) is log:
+                self._lose(log, error)
+
+    def _lose(self, log: Log, error: OSError) -> None:
+        """Takes a log offline that lacks files, so that another replica leads, and finds out whether its directory is
+        sound."""
+        self._errors.value += 1
+        event = "partition is offline until the next start: its log lacks files"
+        self._log.error(event, partition=log.name, folder=log.directory, why=error)
+        directory = self._logs.directory_of(log).path
+        self._logs.lost(log)
+        replica = self._table.held(log.topic_partition)
+        if replica is not None and replica.log is log:
+            self._take_offline(replica)
+        self._lost(log)
+        self.suspect(directory)
+
+    def suspect(self, directory: str) -> None:
+        """Files are missing in a log directory: it goes offline where it cannot be written and read any more."""
+        home = self._logs.directories[directory]
+        if home.failure is None and directory not in self._probed:
+            self._probed.add(directory)
+            self._node.workers.submit(home.probe, partial(self._probe_done, directory))
+
+    def _probe_done(self, directory: str, error: OSError | None, defect: BaseException | None) -> None:
+        self._probed.discard(directory)
+        if defect is not None:
+            self._defects.report(defect, "the probe of a log directory")
+        elif error is not None and self._logs.directories[directory].failure is None:
+            self.directory_failed(directory, error)
 
     def directory_failed(self, directory: str, error: OSError) -> None:
         """A log directory cannot be used any more."""

@@ -56,6 +56,7 @@ class Flusher:
         self._count = count
         self._failed = failed
         self._again: set[Replica] = set()
+        self._held_back: set[Replica] = set()
 
     def appended(self, replica: Replica, byte_count: int) -> None:
         """Takes note of what was written to a log."""
@@ -100,9 +101,20 @@ class Flusher:
         assert self.pressed
         self._relieved.append(callback)
 
+    def hold_back(self, replica: Replica) -> None:
+        """Begins no sync of a replica's log before `go_on`: another is about to take its place."""
+        self._held_back.add(replica)
+
+    def go_on(self, replica: Replica) -> None:
+        """Syncs again; what was asked for meanwhile too."""
+        self._held_back.discard(replica)
+        if replica in self._again and not replica.flushing:
+            self._again.discard(replica)
+            self.request(replica)
+
     def request(self, replica: Replica) -> None:
         """Has everything that is in the replica's log now synced soon."""
-        if replica.flushing:
+        if replica.flushing or replica in self._held_back:
             self._again.add(replica)
             return
         replica.flushing = True
@@ -134,7 +146,7 @@ class Flusher:
             elif log is not replica.log:
                 self.request(replica)  # its files were taken away by a move: the copy has all of it
             else:
-                if is_passing(error) and not replica.error:
+                if (is_passing(error) or isinstance(error, FileNotFoundError)) and not replica.error:
                     # Nobody can be told that it is safe; the next append tries again.
                     replica.refuse_waiting(ErrorCode.KAFKA_STORAGE_ERROR)
                 self._failed(replica, error)

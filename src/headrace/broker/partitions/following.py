@@ -74,11 +74,12 @@ class Following:
         if _begins_earlier(replica.log, piece):
             return Appended.BEGINS_EARLIER
         result: AppendResult | Exception
+        log = replica.log
         try:
-            result = self._write(replica.log, piece)
+            result = self._write(log, piece)
         except Exception as error:
             result = error
-        return self._written(replica, piece, result)
+        return self._written(replica, log, piece, result)
 
     async def append_aside(self, replica: Replica, piece: Piece) -> Appended:
         """The same by a worker: the loop goes on while the disk is slow."""
@@ -99,17 +100,17 @@ class Following:
             result = error
         finally:
             replica.is_written_aside = False
-        appended = self._written(replica, piece, result) if replica.is_online else Appended.REFUSED
+        appended = self._written(replica, log, piece, result) if replica.is_online else Appended.REFUSED
         self._released(replica)
         return appended
 
     def _write(self, log: Log, piece: Piece) -> AppendResult:
         return log.append(piece.data, leader_epoch=-1, now_ms=self._node.clock.now_ms(), origin="replica")
 
-    def _written(self, replica: Replica, piece: Piece, result: AppendResult | Exception) -> Appended:
+    def _written(self, replica: Replica, log: Log, piece: Piece, result: AppendResult | Exception) -> Appended:
         """What came of an append."""
         if isinstance(result, Exception):
-            self._failures.failed(replica, result, "a follower's append")
+            self._failures.failed(replica, result, "a follower's append", log)
             return Appended.REFUSED
         if result.error:
             self._refused(replica, result)

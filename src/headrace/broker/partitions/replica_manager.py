@@ -92,7 +92,7 @@ class ReplicaManager:
         self.by_name = table.by_name
         self.by_id = table.by_id
         self.offline = table.offline
-        failures = self._make_failures(metrics, cannot_go_on)
+        self.failures = failures = self._make_failures(metrics, cannot_go_on)
         self._opener = Opener(
             node, logs, metrics, self.node_id, image, topic_config, opened=self._opened, refused=self._refused
         )
@@ -125,12 +125,13 @@ class ReplicaManager:
 
     def _make_failures(self, metrics: Registry, cannot_go_on: Callable[[str], None]) -> Failures:
         return Failures(
+            self._node,
             self._table,
             self._logs,
-            self._node.defects,
             self._log,
             metrics,
             gone=self._gone,
+            lost=self._lost,
             only_online=self._only_online,
             cannot_go_on=cannot_go_on,
         )
@@ -346,6 +347,11 @@ class ReplicaManager:
         self._log.error("log cannot be opened", partition=directory_name(*key), why=error)
         if isinstance(error, LogDirFailed):
             self.directory_failed(error.directory, error)
+        elif isinstance(error, FileNotFoundError):
+            self._tell_lost(key)
+            for home in self._logs.online():
+                if key in home.found:
+                    self.failures.suspect(home.path)
         elif not isinstance(error, (OSError, LogDamaged)):
             self._node.defects.report(error, "the opening of a log", topic=key[0], partition=key[1])
 
@@ -355,6 +361,18 @@ class ReplicaManager:
         if replica.lies_in(log):
             self._epoch_starts.add(replica)
         self._assignments.note(log)
+
+    def _lost(self, log: Log) -> None:
+        """A log lacks files, and its replica is offline."""
+        self._tell_lost(log.topic_partition)
+
+    def _tell_lost(self, key: Key) -> None:
+        partition = self._image().topics.partition(*key)
+        topic = self._image().topics.by_name(key[0])
+        others = set() if partition is None else {*partition.isr} - {self.node_id}
+        if self._assignments is not None and topic is not None and others:
+            self._assignments.lost(topic.id, key[1])
+        # Else nobody else has all of it: it stays this broker's, and leads again after its next start.
 
     def _only_online(self, paths: Iterable[str]) -> None:
         if self._assignments is not None:

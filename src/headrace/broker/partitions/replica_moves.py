@@ -14,6 +14,7 @@ from headrace.broker.partitions.replica import Replica
 from headrace.env.disk import is_passing
 from headrace.log.filenames import directory_name
 from headrace.log.moves import (
+    SourceFailed,
     abandon_move,
     begin_move,
     common_end,
@@ -29,6 +30,8 @@ from headrace.wire.errors import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from headrace.broker.partitions.failing import Failures
+    from headrace.broker.partitions.flusher import Flusher
     from headrace.broker.partitions.throttles import RateLimit
     from headrace.env import Node
     from headrace.log.directory import LogDirectory
@@ -42,6 +45,8 @@ INLINE_BYTES: Final = 64 * 1024
 CLEANER_PATIENCE_S: Final = 0.2
 RATE_PATIENCE_S: Final = 0.5
 """How long a move waits before it looks at the rate that it keeps again, which may be another one by then."""
+FLUSH_PATIENCE_S: Final = 0.005
+"""How long a move that is complete waits at a time while its log is synced: the next sync is of the copy."""
 CUT_PATIENCE_S: Final = 0.05
 """How long a move waits while a follower's log is cut to its leader's."""
 
@@ -56,7 +61,8 @@ class ReplicaMoves:
         node: Node,
         logs: LogManager,
         find: Callable[[str, int], Replica | ErrorCode],
-        directory_failed: Callable[[str, OSError], None],
+        failures: Failures,
+        flusher: Flusher,
         moved: Callable[[Replica, Log], None],
         limit: RateLimit,
     ) -> None:
@@ -65,7 +71,8 @@ class ReplicaMoves:
         self._node = node
         self._logs = logs
         self._find = find
-        self._directory_failed = directory_failed
+        self._failures = failures
+        self._flusher = flusher
         self._moved = moved
         self._limit = limit
         self._log = node.logger("partitions")
@@ -100,7 +107,7 @@ class ReplicaMoves:
                 self._log.error("move cannot begin", partition=directory_name(*key), directory=directory, why=error)
                 self._abandon(key, home)
             else:
-                self._directory_failed(directory, error)
+                self._failures.directory_failed(directory, error)
             return ErrorCode.KAFKA_STORAGE_ERROR
         self._go_on(key, replica, home)
         return ErrorCode.NONE
@@ -128,7 +135,7 @@ class ReplicaMoves:
             abandon_move(self._logs, key)
         except OSError as error:
             if not is_passing(error):
-                self._directory_failed(home.path, error)
+                self._failures.directory_failed(home.path, error)
             return False
         return True
 
@@ -140,7 +147,7 @@ class ReplicaMoves:
 
     async def _move(self, key: Key, replica: Replica, home: LogDirectory, path: str) -> None:
         logs, node = self._logs, self._node
-        cuts = replica.cuts
+        cuts, current = replica.cuts, replica.log
         try:
             future = logs.future_logs.get(key) or await self._open_copy(key, replica, path)
             while (
@@ -164,19 +171,35 @@ class ReplicaMoves:
                 await node.workers.run(future.flush)
                 if logs.is_cleaning:
                     await asyncio.sleep(CLEANER_PATIENCE_S)
+                elif replica.flushing:
+                    self._flusher.hold_back(replica)
+                    await asyncio.sleep(FLUSH_PATIENCE_S)
                 elif replica.cuts == cuts and self._take_over(key, replica, future):
                     return
+                else:
+                    await asyncio.sleep(FLUSH_PATIENCE_S)
+        except SourceFailed as failed:
+            if logs.get(*key) is current and replica.log is current:
+                self._say_failed(key, current.directory, failed.cause)
+                self._failures.storage_failed(replica, failed.cause)
+                self._abandon(key, home)
         except OSError as error:
             if home.found_future.get(key) != path and key not in logs.future_logs:
                 return  # its topic was deleted meanwhile, and the files with it
-            self._log.error("move failed", partition=directory_name(*key), directory=home.path, why=error)
-            if is_passing(error):
+            self._say_failed(key, home.path, error)
+            if is_passing(error) or isinstance(error, FileNotFoundError):
                 self._abandon(key, home)
             else:
-                self._directory_failed(home.path, error)
+                self._failures.directory_failed(home.path, error)
+            if isinstance(error, FileNotFoundError):
+                self._failures.suspect(home.path)
         finally:
+            self._flusher.go_on(replica)
             if self._tasks.get(key) is asyncio.current_task():
                 del self._tasks[key]
+
+    def _say_failed(self, key: Key, where: str, error: OSError) -> None:
+        self._log.error("move failed", partition=directory_name(*key), directory=where, why=error)
 
     async def _open_copy(self, key: Key, replica: Replica, path: str) -> Log | None:
         """Opens what was copied before the start, and cuts it to what the log has too; None where it is of no use."""
@@ -200,15 +223,21 @@ class ReplicaMoves:
 
     def _take_over(self, key: Key, replica: Replica, future: Log) -> bool:
         """Copies what is still missing, if it is little, and lets the copy take the place of its log."""
-        logs = self._logs
+        logs, current = self._logs, replica.log
         if logs.future_logs.get(key) is not future or not replica.is_online or replica.is_held:
             return False
-        piece = next_piece(replica.log, future, PIECE_BYTES)
+        piece = next_piece(current, future, PIECE_BYTES)
         if piece is not None:
             if piece.size > INLINE_BYTES:
                 return False
             copy_piece(piece, future, self._node.clock.now_ms())
-        if future.end_offset != replica.log.end_offset:
+        if future.end_offset != current.end_offset:
             return False
-        self._moved(replica, finish_move(logs, key))
+        done = finish_move(logs, key)
+        if done is None:
+            return False
+        left = logs.directory_of(current)
+        self._moved(replica, done.log)
+        if done.error is not None and not is_passing(done.error):
+            self._failures.directory_failed(left.path, done.error)
         return True

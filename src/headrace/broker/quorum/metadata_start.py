@@ -31,8 +31,8 @@ from headrace.env import DiskLock, Environment, File, Node
 from headrace.log.checkpoints import encode_partition_metadata
 from headrace.log.filenames import LOCK, LOG, PARTITION_METADATA, parse_offset_name
 from headrace.log.recovery import LogDamaged, open_log
+from headrace.log.resources import Resources
 from headrace.log.scan import Scan
-from headrace.log.segment import Resources
 from headrace.metadata import adoption
 from headrace.metadata.damage import metadata_remedy
 from headrace.metadata.image import ClusterImage, Endpoint

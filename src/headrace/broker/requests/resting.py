@@ -16,7 +16,7 @@ from headrace.replicas.partition import Rest
 
 if TYPE_CHECKING:
     from headrace.broker.partitions.replica import Key, Replica
-    from headrace.log.segment import Resources
+    from headrace.log.resources import Resources
     from headrace.replicas.sessions import SessionPartition
 
 

@@ -20,7 +20,8 @@ from headrace.log import cleaner
 from headrace.log.compaction import OffsetMap
 from headrace.log.log import Log
 from headrace.log.recovery import open_log
-from headrace.log.segment import Resources, Segment
+from headrace.log.resources import Resources
+from headrace.log.segment import Segment
 from headrace.sim.disk import PowerCut, SimDisk
 from headrace.sim.lock import SimLock
 from headrace.wire.batch import iter_headers, iter_whole_headers

@@ -20,6 +20,7 @@ from headrace.broker.partitions.replica import Replica
 from headrace.broker.requests.fetching import READ_COMMITTED
 from headrace.broker.requests.readiness import once_ready
 from headrace.broker.requests.registry import handles
+from headrace.log.log import Log
 from headrace.log.results import TimestampOffset
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.wire.apis import ApiKey
@@ -52,7 +53,7 @@ SINCE_VERSION: Final = {
 _DEBUGGER: Final = -2
 _NOTHING: Final = TimestampOffset(-1, -1, -1)
 
-Lookup = tuple[ListOffsetsPartitionResponse, Replica, int, Callable[[], TimestampOffset | None]]
+Lookup = tuple[ListOffsetsPartitionResponse, Replica, int, Callable[[Log], TimestampOffset | None]]
 
 
 @handles(ApiKey.LIST_OFFSETS)
@@ -119,9 +120,9 @@ def _answer(
     elif timestamp in (EARLIEST, EARLIEST_LOCAL):
         _fill(found, log.earliest_timestamp_offset(), version)
     elif timestamp == MAX_TIMESTAMP:
-        lookups.append((found, replica, readable, log.max_timestamp_offset))
+        lookups.append((found, replica, readable, Log.max_timestamp_offset))
     elif timestamp >= 0:
-        lookups.append((found, replica, readable, lambda: log.offset_for_timestamp(timestamp)))
+        lookups.append((found, replica, readable, lambda log: log.offset_for_timestamp(timestamp)))
 
 
 def _fill(found: ListOffsetsPartitionResponse, where: TimestampOffset, version: int) -> None:
@@ -131,12 +132,21 @@ def _fill(found: ListOffsetsPartitionResponse, where: TimestampOffset, version: 
         found.leader_epoch = where.leader_epoch
 
 
-def _searched(search: Callable[[], TimestampOffset | None]) -> TimestampOffset | None:
+Searched = tuple[Log, "TimestampOffset | OSError | None"]
+"""In which log, and with what result."""
+
+
+def _searched(replica: Replica, search: Callable[[Log], TimestampOffset | None]) -> Searched:
+    log = replica.log
     try:
-        return search()
-    except FileNotFoundError:
-        # Retention or compaction took a segment away in between: there is another answer now.
-        return search()
+        try:
+            return log, search(log)
+        except FileNotFoundError:
+            # Retention, compaction or a move took a segment away in between: there is another answer now.
+            log = replica.log
+            return log, search(log)
+    except OSError as error:
+        return log, error
 
 
 async def _look_up(
@@ -144,19 +154,13 @@ async def _look_up(
 ) -> ListOffsetsResponse:
     """Reads on a worker what has to be read."""
 
-    def read() -> list[TimestampOffset | OSError | None]:
-        results: list[TimestampOffset | OSError | None] = []
-        for _, _, _, search in lookups:
-            try:
-                results.append(_searched(search))
-            except OSError as error:
-                results.append(error)
-        return results
+    def read() -> list[Searched]:
+        return [_searched(replica, search) for _, replica, _, search in lookups]
 
     results = await broker.node.workers.run(read)
-    for (found, replica, readable, _), result in zip(lookups, results, strict=True):
+    for (found, replica, readable, _), (log, result) in zip(lookups, results, strict=True):
         if isinstance(result, OSError):
-            broker.replicas.storage_failed(replica, result)
+            broker.replicas.storage_failed(replica, result, log)
             found.error_code = replica.error or ErrorCode.KAFKA_STORAGE_ERROR
         elif result is not None and result.offset < readable:
             _fill(found, result, version)

@@ -1,0 +1,76 @@
+"""What an error says that met a log: nothing, that it passes, that the log has lost files, or that its disk fails.
+
+A file that is not there is a fault of the disk in neither case: the log was moved or deleted under whoever looked for
+it, or somebody took the file away. A log that lacks files goes offline alone; whether its directory still works is
+found out by a probe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from headrace.env.disk import is_passing
+from headrace.log.directory import LogDirFailed
+
+if TYPE_CHECKING:
+    from headrace.log.log import Log
+    from headrace.log.manager import LogManager
+
+
+class Verdict(Enum):
+    """What is to be done about an error."""
+
+    STALE = "stale"
+    """Nothing: the log is not that of its partition any more."""
+    PASSING = "passing"
+    """What met it is refused or put off, and tried again."""
+    LOG = "log"
+    """The log goes offline, and its directory is probed."""
+    DIRECTORY = "directory"
+    """The whole directory goes offline."""
+
+
+class LogsLost(OSError):
+    """Some logs lack files, each with the error that told."""
+
+    def __init__(self, lost: Sequence[tuple[Log, OSError]]) -> None:
+        super().__init__(f"{len(lost)} logs lack files: {lost[0][1]}")
+        self.lost = lost
+
+
+def judge(manager: LogManager, log: Log, error: OSError) -> Verdict:
+    """What an error that met a log says. For any thread that holds no lock of it."""
+    with log.lock:  # whoever moves a log or takes it away has it until the others can see that
+        key = log.topic_partition
+        if manager.logs.get(key) is not log and manager.future_logs.get(key) is not log:
+            return Verdict.STALE
+        if is_passing(error):
+            return Verdict.PASSING
+        if not isinstance(error, FileNotFoundError):
+            return Verdict.DIRECTORY
+        # What was renamed or removed on purpose in between is found under its new name, or not needed.
+        return Verdict.PASSING if log.segment_list.all_there(log.resources.disk) else Verdict.LOG
+
+
+def guarded(manager: LogManager, logs: Iterable[Log], action: Callable[[Log], object]) -> None:
+    """Runs an action on logs. Raises LogDirFailed for a failing disk, or LogsLost, after the others had their turn."""
+    failed: dict[str, OSError] = {}
+    lost: list[tuple[Log, OSError]] = []
+    for log in logs:
+        directory = log.directory.rpartition("/")[0]
+        if directory in failed or manager.directories[directory].failure is not None:
+            continue
+        try:
+            action(log)
+        except OSError as error:
+            verdict = judge(manager, log, error)
+            if verdict is Verdict.DIRECTORY:
+                failed[log.directory.rpartition("/")[0]] = error
+            elif verdict is Verdict.LOG:
+                lost.append((log, error))
+    for directory, cause in failed.items():
+        raise LogDirFailed(directory, cause)  # those that are lost are met again
+    if lost:
+        raise LogsLost(lost)
