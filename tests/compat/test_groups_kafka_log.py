@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import confluent_kafka
 import confluent_kafka.admin
 import pytest
+from groups.scripted import of_pieces
 from peers.kafka import KafkaPeer, java, kafka_tool
 
 from headrace.broker.coordinators.loading import read_piece
@@ -236,7 +237,8 @@ def test_its_groups_stand_up_again(data: Path) -> None:
     assert [member.group_instance_id for member in described.members] == ["one"]
     positions = {}
     for group in states:
-        found = shard.fetch(OffsetFetchRequestGroup(group_id=group, topics=None), require_stable=True)
+        request = OffsetFetchRequestGroup(group_id=group, topics=None)
+        found = of_pieces(shard.fetching(request, require_stable=True))
         positions[group] = [p.committed_offset for topic in found.topics for p in topic.partitions]
     found_of = {group: offsets for group, offsets in positions.items() if offsets}
     assert found_of == {"left": [5], "newer": [10], "simple": [3], "static": [6], "transacted": [4]}

@@ -8,9 +8,9 @@ matters. Time stands still but for `time`. The log is a list; `hold` keeps appen
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from scripts.transcript import Scripted, Words
 
@@ -60,6 +60,18 @@ from headrace.wire.messages.k47_offset_delete import (
 from headrace.wire.records import decode_batch
 
 NEVER_MS = 1 << 40
+
+R = TypeVar("R")
+
+
+def of_pieces(steps: Generator[int, None, R]) -> R:
+    """What comes out of work in pieces."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: R = end.value
+            return result
 
 
 @dataclass
@@ -355,7 +367,7 @@ class Coordinator(Scripted):
             for where in words.plain[1:]
         ]
         request = OffsetFetchRequestGroup(group_id=words.plain[0], topics=topics if words.plain[1:] else None)
-        found = self.shard.fetch(request, "stable" in words.named)
+        found = of_pieces(self.shard.fetching(request, "stable" in words.named))
         for topic in found.topics:
             for each in topic.partitions:
                 error = f" {ErrorCode(each.error_code).name}" if each.error_code else ""

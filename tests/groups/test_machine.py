@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from groups.scripted import Coordinator
+from groups.scripted import Coordinator, of_pieces
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -153,7 +153,7 @@ def told(shard: GroupShard) -> object:
     """What others are told of a shard's log: groups, offsets, and the members of a stable group."""
     offsets = {}
     for group_id, _ in shard.state.classic.committed_items():
-        found = shard.fetch(OffsetFetchRequestGroup(group_id=group_id, topics=None), require_stable=True)
+        found = of_pieces(shard.fetching(OffsetFetchRequestGroup(group_id=group_id, topics=None), require_stable=True))
         offsets[group_id] = [
             (topic.name, p.partition_index, p.committed_offset) for topic in found.topics for p in topic.partitions
         ]

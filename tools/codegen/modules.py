@@ -127,16 +127,18 @@ def _decode(w: Writer, plan: ModulePlan, message: Message) -> None:
         w.use(name)
     w.line()
     w.line("@classmethod")
-    with w.block("def decode(cls, data: Buffer, version: int, at: int = 0) -> Self:"):
+    is_request = message.kind == "request"
+    most = f", element_bytes: int = {w.use('REQUEST_ELEMENT_BYTES')}" if is_request else ""
+    with w.block(f"def decode(cls, data: Buffer, version: int, at: int = 0{most}) -> Self:"):
         w.line('"""Reads the body that starts at `at` and ends with `data`; raises DecodeError."""')
         with w.block(f"if not {low} <= version <= {high}:"):
             w.line(f'raise {w.use("unknown_version")}("{message.name}", version)')
         w.line("size = len(data)")
         if decoder.uses_counts():
             w.line("left = size - at")
-            limit = w.use("REQUEST_ELEMENT_BYTES" if message.kind == "request" else "OTHER_ELEMENT_BYTES")
-            with w.block(f"if left > {limit}:"):
-                w.line(f"left = {limit}")
+            most = "element_bytes" if is_request else w.use("OTHER_ELEMENT_BYTES")
+            with w.block(f"if left > {most}:"):
+                w.line(f"left = {most}")
         if carries_records(message):
             w.line("view = data if type(data) is memoryview else memoryview(data)")
         w.line("message = new(cls)")

@@ -89,7 +89,6 @@ class Broker:
         self._events = ClusterEvents(node.logger("cluster"), node.clock.monotonic, self.metrics)
         self.request_errors = RequestErrors(self.metrics)
         self.requests_owner = node.owner("requests")
-        self.long_answers = asyncio.Lock()
         self.bad_batches = BadBatches(node.clock, node.logger("requests"), self.metrics)
         self.fetches = Fetches(self.metrics, config.connections_max_waiting_fetches)
         self.audit = audit_of(config, node, self.metrics)
@@ -117,6 +116,7 @@ class Broker:
         self.server = Server(
             node, lambda: self.config, dispatch, self.replicas.flusher, self.metrics, self.request_errors
         )
+        self.long_answers = self.server.long_answers
         self.quotas = ClientQuotas(node.clock, lambda: self.config, self.server.other_quotas)
         self.markers_under_way = MarkersUnderWay()
         self.openings = Openings(node, self.server.requests_budget, self.metrics)

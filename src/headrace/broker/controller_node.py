@@ -137,6 +137,7 @@ class ControllerNode:
             self.metrics,
             self.request_errors,
         )
+        self.long_answers = self.server.long_answers
         self.quotas = ClientQuotas(node.clock, lambda: self.config, self.server.other_quotas)
         self.node_id = config.node_id
         self.cluster_id = ""

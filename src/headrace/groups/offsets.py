@@ -6,7 +6,7 @@ Sources: KIP-211 (expiry), KIP-447 (RequireStable), KIP-496 (OffsetDelete), KIP-
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Collection, Container, Generator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Final
 
@@ -48,6 +48,10 @@ _GROUP_ID_NOT_FOUND_FROM: Final = 9
 """The OffsetCommit version from which an unknown group is called so; before it, the generation is called illegal."""
 _TXN_GROUP_ID_NOT_FOUND_FROM: Final = 6
 """The same of TxnOffsetCommit (KIP-1319)."""
+
+
+PARTITIONS_PER_STEP: Final = 20
+"""Offsets that are fetched between two steps of an answer."""
 
 
 # --- commit ----------------------------------------------------------------------------------------------------------
@@ -182,8 +186,11 @@ def txn_commit_error(request: TxnOffsetCommitRequest, error: ErrorCode) -> TxnOf
 # --- fetch -----------------------------------------------------------------------------------------------------------
 
 
-def fetch(shard: ShardState, request: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
-    """The committed offsets of one group; an unknown group, like an unknown partition, has -1 and no error."""
+def fetching(
+    shard: ShardState, request: OffsetFetchRequestGroup, require_stable: bool
+) -> Generator[int, None, OffsetFetchResponseGroup]:
+    """The committed offsets of one group; an unknown group, like an unknown partition, has -1 and no error. It yields
+    after each topic, and after each few partitions."""
     group_id = request.group_id
     modern = shard.modern.committed(group_id)
     if isinstance(modern, ConsumerGroup):
@@ -195,11 +202,14 @@ def fetch(shard: ShardState, request: OffsetFetchRequestGroup, require_stable: b
     unstable = table.unstable() if require_stable else _NONE
     committed = table.positions.committed
     if request.topics is None:
-        return OffsetFetchResponseGroup(group_id=group_id, topics=_fetch_all(table, unstable))
+        return OffsetFetchResponseGroup(group_id=group_id, topics=(yield from _fetching_all(table, unstable)))
     topics = []
     for asked in request.topics:
         partitions = []
-        for index in asked.partition_indexes:
+        yield 1
+        for number, index in enumerate(asked.partition_indexes, 1):
+            if number % PARTITIONS_PER_STEP == 0:
+                yield 1
             key = (asked.name, index)
             offset = committed(key)
             if offset is not None and asked.topic_id != ZERO and offset.topic_id not in (ZERO, asked.topic_id):
@@ -209,9 +219,13 @@ def fetch(shard: ShardState, request: OffsetFetchRequestGroup, require_stable: b
     return OffsetFetchResponseGroup(group_id=group_id, topics=topics)
 
 
-def _fetch_all(table: OffsetTable, unstable: AbstractSet[PartitionKey]) -> list[OffsetFetchResponseTopics]:
+def _fetching_all(
+    table: OffsetTable, unstable: AbstractSet[PartitionKey]
+) -> Generator[int, None, list[OffsetFetchResponseTopics]]:
     topics: list[OffsetFetchResponseTopics] = []
-    for key, offset in table.all_committed():
+    for number, (key, offset) in enumerate(table.all_committed(), 1):
+        if number % PARTITIONS_PER_STEP == 0:
+            yield 1
         if not topics or topics[-1].name != key[0]:
             topics.append(OffsetFetchResponseTopics(name=key[0]))
         topics[-1].partitions.append(_fetched(key[1], offset, key in unstable))
@@ -253,6 +267,7 @@ def delete_offsets(shard: ShardState, request: OffsetDeleteRequest) -> Outcome:
     table = shard.offsets.latest.get(group_id) or _EMPTY_TABLE
     out = Outcome()
     topics = []
+    there = table.keys()
     for topic in request.topics:
         subscribed = _reads(group, topic.name)
         if isinstance(modern, ConsumerGroup):
@@ -261,7 +276,7 @@ def delete_offsets(shard: ShardState, request: OffsetDeleteRequest) -> Outcome:
             subscribed = modern.has_members
         error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else ErrorCode.NONE
         for asked in topic.partitions:
-            if not subscribed and _holds(table, (topic.name, asked.partition_index)):
+            if not subscribed and (topic.name, asked.partition_index) in there:
                 out.records.append(OffsetRecord(group_id, topic.name, asked.partition_index, None))
         partitions = [DeletedPartition(asked.partition_index, error) for asked in topic.partitions]
         topics.append(DeletedTopic(topic.name, partitions))
@@ -271,10 +286,6 @@ def delete_offsets(shard: ShardState, request: OffsetDeleteRequest) -> Outcome:
 
 def _reads(group: Group | None, topic: str) -> bool:
     return group is not None and group.state is not GroupState.EMPTY and group.is_subscribed(topic)
-
-
-def _holds(table: OffsetTable, key: PartitionKey) -> bool:
-    return key in table.latest or table.is_pending(key)
 
 
 def delete_group(shard: ShardState, group_id: str) -> tuple[ErrorCode, list[Record]]:
@@ -352,12 +363,12 @@ def expire(shard: ShardState, now_ms: int) -> Outcome:
 def _expire_consumer_group(shard: ShardState, group: ConsumerGroup, now_ms: int, out: Outcome) -> None:
     """Offsets of a consumer group count from their commit; topics that somebody in it reads keep theirs."""
     table = shard.offsets.latest.get(group.id) or _EMPTY_TABLE
-    retention_ms = shard.settings.offsets_retention_ms
+    retention_ms, pending = shard.settings.offsets_retention_ms, table.pending_keys()
     expired = [
         key
         for key, offset in table.latest.items()
         if not group.is_subscribed(key[0])
-        and not table.is_pending(key)
+        and key not in pending
         and now_ms >= (offset.expires_ms if offset.expires_ms >= 0 else offset.committed_ms + retention_ms)
     ]
     out.records.extend(OffsetRecord(group.id, topic, partition, None) for topic, partition in sorted(expired))
@@ -374,10 +385,10 @@ def _expired(shard: ShardState, group: Group, table: OffsetTable, now_ms: int) -
             since_ms = group.state_since_ms
         elif group.state is not GroupState.STABLE or not group.is_consumer or group.subscribed is None:
             return []
-    retention_ms = shard.settings.offsets_retention_ms
+    retention_ms, pending = shard.settings.offsets_retention_ms, table.pending_keys()
     expired = []
     for key, offset in table.latest.items():
-        if _reads(group, key[0]) or table.is_pending(key):
+        if _reads(group, key[0]) or key in pending:
             continue
         if offset.expires_ms >= 0:
             over = now_ms >= offset.expires_ms

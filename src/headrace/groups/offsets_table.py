@@ -40,11 +40,11 @@ class OffsetTable:
 
     def keys(self) -> set[PartitionKey]:
         """Every partition that has an offset, or may get one."""
-        return set(self.positions.latest).union(key for _, key in self.pending.latest)
+        return self.pending_keys().union(self.positions.latest)
 
-    def is_pending(self, key: PartitionKey) -> bool:
-        """Whether an open transaction may yet change the offset, as decisions see it."""
-        return bool(self.pending.latest) and any(waiting == key for _, waiting in self.pending.latest)
+    def pending_keys(self) -> set[PartitionKey]:
+        """Partitions whose offset an open transaction may yet change, as decisions see it."""
+        return {key for _, key in self.pending.latest}
 
     def all_committed(self) -> list[tuple[PartitionKey, Offset]]:
         """Everything that a fetch sees, by topic and partition."""

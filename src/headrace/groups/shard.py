@@ -6,7 +6,7 @@ Fetch, describe and list tell only of what is committed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Mapping
+from collections.abc import Callable, Collection, Container, Generator, Mapping
 
 from headrace.groups import membership, offsets, rebalance
 from headrace.groups.consumer import classic_members, describe, fencing, regexes
@@ -144,9 +144,12 @@ class GroupShard:
         """TxnOffsetCommit of topics that exist."""
         return offsets.commit_in_transaction(self.state, request, api_version, now_ms)
 
-    def fetch(self, request: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
-        """OffsetFetch of one group; reads what is committed."""
-        return offsets.fetch(self.state, request, require_stable)
+    def fetching(
+        self, request: OffsetFetchRequestGroup, require_stable: bool
+    ) -> Generator[int, None, OffsetFetchResponseGroup]:
+        """OffsetFetch of one group; reads what is committed. It yields how many steps it has made: see
+        `offsets.PARTITIONS_PER_STEP`."""
+        return offsets.fetching(self.state, request, require_stable)
 
     def delete_offsets(self, request: OffsetDeleteRequest) -> Outcome:
         """OffsetDelete of topics that exist."""
@@ -193,8 +196,9 @@ class GroupShard:
             members=_stored_members(stored.members) if stable else _living_members(group),
         )
 
-    def describe_consumer_group(self, group_id: str) -> DescribedConsumerGroup:
-        """ConsumerGroupDescribe for one group; GROUP_ID_NOT_FOUND where there is none, or one of another type."""
+    def describing_consumer_group(self, group_id: str) -> Generator[int, None, DescribedConsumerGroup]:
+        """ConsumerGroupDescribe for one group; GROUP_ID_NOT_FOUND where there is none, or one of another type. It
+        yields how many members it has looked at since the last time."""
         group = self.state.modern.committed(group_id)
         if not isinstance(group, ConsumerGroup):
             exists = group is not None or self.state.classic.committed(group_id) is not None
@@ -205,7 +209,7 @@ class GroupShard:
                 else f"Group {group_id} not found.",
                 group_id=group_id,
             )
-        return describe.describe(group, self.state.topics, self.state.settings_of(group_id).assignors)
+        return (yield from describe.describing(group, self.state.topics, self.state.settings_of(group_id).assignors))
 
     def list_groups(self, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
         """ListGroups, filtered by lower-case state and type names; an empty filter lets everything pass."""

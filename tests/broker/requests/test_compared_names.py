@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from headrace.broker.net.context import RequestContext
+from headrace.broker.requests import pieces
 from headrace.broker.requests.alter_access import alter
 from headrace.broker.requests.apis.k02_list_offsets import handle as list_offsets
 from headrace.broker.requests.apis.k32_describe_configs import handle as describe_configs
@@ -42,6 +43,11 @@ class Name(str):
         return not self == other
 
     __hash__ = str.__hash__
+
+
+@pytest.fixture(autouse=True)
+def one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "PIECE_STEPS", 100 * MANY)
 
 
 def names() -> list[str]:

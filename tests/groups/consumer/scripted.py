@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from groups.scripted import Client, Coordinator, Waiter, said_partitions, topic_id
+from groups.scripted import Client, Coordinator, Waiter, of_pieces, said_partitions, topic_id
 from scripts.transcript import Words
 
 from headrace.groups.consumer.heartbeat import JOINS, LEAVES, LEAVES_FOR_A_WHILE, Sender
@@ -201,7 +201,8 @@ class ConsumerGroups(Coordinator):
             for where in words.plain[1:]
         ]
         epoch = int(words.named.get("epoch", client.generation))
-        found = self.shard.fetch(OffsetFetchRequestGroup(words.plain[0], client.name, epoch, topics), False)
+        asked = OffsetFetchRequestGroup(words.plain[0], client.name, epoch, topics)
+        found = of_pieces(self.shard.fetching(asked, False))
         if found.error_code:
             self.say(f"{client.name} fetches: {ErrorCode(found.error_code).name}")
         for topic in found.topics:
@@ -209,7 +210,7 @@ class ConsumerGroups(Coordinator):
                 self.say(f"{client.name} fetches: {topic.name}-{each.partition_index} = {each.committed_offset}")
 
     def do_describe(self, words: Words) -> None:
-        group = self.shard.describe_consumer_group(words.plain[0])
+        group = of_pieces(self.shard.describing_consumer_group(words.plain[0]))
         if group.error_code:
             self.say(f"{ErrorCode(group.error_code).name}: {group.error_message}")
             return

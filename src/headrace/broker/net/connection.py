@@ -19,7 +19,9 @@ from headrace.broker.net.answers import CloseConnectionError, Pending
 from headrace.broker.net.blocked import Blocked
 from headrace.broker.net.context import context_of
 from headrace.broker.net.large_frame import LargeFrame
+from headrace.broker.net.long_answers import FEW_ELEMENT_BYTES
 from headrace.broker.net.output import BrokenFrameError
+from headrace.broker.net.plain_header import HEADER_BYTES, plain_body
 from headrace.broker.net.reply import Reply
 from headrace.broker.net.sending import OUTPUT_BYTES, Sending
 from headrace.env.network import WOULD_BLOCK, Stream
@@ -34,11 +36,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace.broker.net.client_quotas import ClientLimits, Meter
-    from headrace.broker.net.ports import Api, ShortFetch
+    from headrace.broker.net.ports import ShortFetch
     from headrace.broker.net.server import OpenListener, Server
 
-HEADER_BYTES: Final = 10
-"""Key, version, correlation id and the length of the client id: every request has these."""
 FIRST_BYTES: Final = 4 + HEADER_BYTES
 SCARCE_RECEIVE_BYTES: Final = 4096
 """What is received at once while the budget for requests is spent: enough for a small request."""
@@ -337,53 +337,53 @@ class Connection:
         """Decodes one request, the first fields of whose header are known, and calls its handler."""
         server = self.server
         meter = None if limits is None or server.quotas is None else server.quotas.meter(limits, key, len(frame))
+        reply = Reply(key, version, correlation_id, len(frame), meter)
         try:
             served = self.listener.served.get(key)
             if served is None:
                 raise CloseConnectionError(f"a request of the unserved API {key}")
-            at = self._after_plain_header(frame, served, version, length)
+            at = plain_body(frame, served, version, length, self._client_id_raw)
             if not at:
+                self._client_id_raw = bytes(frame[HEADER_BYTES : HEADER_BYTES + length]) if length >= 0 else None
                 header, at = decode_request_header(frame)
                 self._client_id = header.client_id
                 if not served.min_version <= version <= served.max_version:
                     parts = server.requests.unsupported_version(self.listener.served, frame, at, header)
                     self._answer_now(Reply(key, version, correlation_id, 0), parts)
                     return
-            request = served.decode(frame, version, at)
-            served.count.value += 1
-            result = served.handle(request, context_of(self, self._client_id, key, version, correlation_id, meter))
-        except DecodeError as error:
-            self.close(f"an unreadable request: {error}")
-            return
-        except CloseConnectionError as reason:
-            self.close(str(reason))
-            return
-        except AuthorizerNotReadyError:
-            result = server.requests.not_ready(key, version)
-            if result is None:
-                self.close(NOT_READY)
-                return
+            context = context_of(self, self._client_id, key, version, correlation_id, meter)
+            try:
+                request = served.decode(frame, version, at, FEW_ELEMENT_BYTES)
+            except DecodeError:
+                if len(frame) <= FEW_ELEMENT_BYTES:
+                    raise
+                held, self._frame = self._frame, None
+                result = server.long_answers.request(self, reply, frame, at, served, context, held)
+            else:
+                served.count.value += 1
+                result = served.handle(request, context)
         except Exception as error:
-            server.defect(self, key, version, error)
-            return
-        self._answer(Reply(key, version, correlation_id, len(frame), meter), result)
+            result = self._refused(reply, error)
+            if result is None:
+                return
+        self._answer(reply, result)
         if meter is not None:
             meter.handled()
 
-    def _after_plain_header(self, frame: memoryview, served: Api, version: int, length: int) -> int:
-        """Where the body starts, if the header has the client id that the last one had and nothing unusual; else 0."""
-        at = HEADER_BYTES + length
-        if (
-            length < 0
-            or at >= len(frame)
-            or not served.min_version <= version <= served.max_version
-            or frame[HEADER_BYTES:at] != self._client_id_raw
-        ):
-            self._client_id_raw = bytes(frame[HEADER_BYTES:at]) if length >= 0 else None
-            return 0
-        if version < served.flexible_from:
-            return at
-        return 0 if frame[at] else at + 1
+    def _refused(self, reply: Reply, error: Exception) -> Any:
+        """What is answered where a request is unreadable, or its handler raised an error; None: the connection ends."""
+        if isinstance(error, AuthorizerNotReadyError):
+            result = self.server.requests.not_ready(reply.key, reply.version)
+            if result is None:
+                self.close(NOT_READY)
+            return result
+        if isinstance(error, DecodeError):
+            self.close(f"an unreadable request: {error}")
+        elif isinstance(error, CloseConnectionError):
+            self.close(str(error))
+        else:
+            self.server.defect(self, reply.key, reply.version, error)
+        return None
 
     def _answer(self, reply: Reply, result: Any) -> None:
         """Takes what a handler returned."""
@@ -431,17 +431,10 @@ class Connection:
                 self.unblock(Blocked.HANDLER)
                 self._leave_to(reply, result)
                 return
-        except CloseConnectionError as reason:
-            self.close(str(reason))
-            return
-        except AuthorizerNotReadyError:
-            result = self.server.requests.not_ready(reply.key, reply.version)
-            if result is None:
-                self.close(NOT_READY)
-                return
         except Exception as error:
-            self.server.defect(self, reply.key, reply.version, error)
-            return
+            result = self._refused(reply, error)
+            if result is None:
+                return
         self.unblock(Blocked.HANDLER)
         self._resolved(reply, result)
 
@@ -571,6 +564,10 @@ class Connection:
     def holds_partial_frame(self) -> bool:
         """Whether the beginning of a frame waits for its rest."""
         return self._frame is not None or bool(self._carry)
+
+    def stalled_s(self, now: float) -> float:
+        """How long its client has not taken all of its answers."""
+        return self._sending.stalled_s(now)
 
     def close(self, why: str) -> None:
         """Closes at once, after what is ready was sent as far as the other side takes it.

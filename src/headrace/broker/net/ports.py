@@ -24,7 +24,7 @@ class Api(Protocol):
     flexible_from: int
     count: Counter
     decode: Callable[..., Any]
-    """(frame, version, position of the body) to the request. Raises DecodeError."""
+    """(frame, version, position of the body, most bytes of elements) to the request. Raises DecodeError."""
     handle: Callable[[Any, RequestContext], Any]
     """Answers a request: a response, a `Pending`, a coroutine of either, or None where nothing is to be answered."""
 

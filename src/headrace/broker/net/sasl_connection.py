@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.net.answers import CloseConnectionError, Pending
 from headrace.broker.net.blocked import Blocked
-from headrace.broker.net.connection import HEADER_BYTES, Connection
+from headrace.broker.net.connection import Connection
+from headrace.broker.net.plain_header import HEADER_BYTES
 from headrace.broker.net.reply import Reply
 from headrace.env.network import WOULD_BLOCK, Stream
 from headrace.env.tls import TlsFailure

@@ -21,7 +21,17 @@ OUTPUT_PARTS: Final = 256
 class Sending:
     """See the module. While the disk is waited for, more may be queued, and nothing is sent."""
 
-    __slots__ = ("_accounted", "_connection", "_ended", "_output", "_server", "_stream", "_waits_for_disk", "_writing")
+    __slots__ = (
+        "_accounted",
+        "_connection",
+        "_ended",
+        "_output",
+        "_server",
+        "_since",
+        "_stream",
+        "_waits_for_disk",
+        "_writing",
+    )
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -29,6 +39,7 @@ class Sending:
         self._stream = connection.stream
         self._output = Output(self._server.scratch)
         self._accounted = 0
+        self._since = 0.0
         self._writing = False
         self._waits_for_disk = False
         self._ended = False
@@ -45,6 +56,10 @@ class Sending:
     def is_over_bound(self) -> bool:
         """Whether more is queued than a connection may have before it is read from again."""
         return self._output.held > OUTPUT_BYTES or len(self._output) > OUTPUT_PARTS
+
+    def stalled_s(self, now: float) -> float:
+        """How long the other side has not taken all of what is held for it."""
+        return now - self._since if self._writing and self._output.held else 0.0
 
     def add(self, parts: list[Part]) -> None:
         """Queues parts behind those that are there."""
@@ -94,14 +109,18 @@ class Sending:
         from only while its client takes its replies."""
         waits = outcome in (BLOCKED, AGAIN)
         if waits != self._writing:
-            self._writing = waits
+            self._writing, self._since = waits, self._server.monotonic()
             self._stream.on_writable(self._writable if waits else None)
         if outcome == COLD:
             self._read_ahead()
         output = self._output
         budget = self._server.responses_budget
-        budget.used += output.held - self._accounted
+        more = output.held - self._accounted
         self._accounted = output.held
+        if more < 0:
+            budget.give(-more)
+        else:
+            budget.used += more
         if outcome != DONE and (self.is_over_bound or budget.exhausted):
             self._connection.block(Blocked.OUTPUT)
         elif 2 * len(output) <= OUTPUT_PARTS and 2 * output.held <= OUTPUT_BYTES:

@@ -12,6 +12,7 @@ from headrace.broker.net.connection import Connection
 from headrace.broker.net.departures import Departures
 from headrace.broker.net.handshakes import Handshakes
 from headrace.broker.net.logins import Logins, LoginTerms
+from headrace.broker.net.long_answers import LongAnswers
 from headrace.broker.net.mutes import Mutes
 from headrace.broker.net.output import SCRATCH_BYTES, SEND_BYTES, SEND_SHARED_BYTES
 from headrace.broker.net.sasl_connection import SaslConnection
@@ -42,6 +43,8 @@ SPARE_BUFFER_BYTES: Final = 8 * 1024 * 1024
 UNLIMITED_REQUEST_BYTES: Final = 1 << 62
 STALLED_FRAME_S: Final = 10.0
 """When memory for requests is short, a client that stopped half-way through a frame for this long is closed."""
+STALLED_OUTPUT_S: Final = 10.0
+"""When memory for responses is short, a client that has not taken all of its answers for this long is closed."""
 SHARED_S: Final = 0.01
 """For this long after a connection said a little, others take shorter turns: it may say more."""
 STRANGERS_SHARE: Final = 0.2
@@ -143,6 +146,7 @@ class Server:
         limit = settings.queued_max_request_bytes
         self.requests_budget = Budget(limit if limit > 0 else UNLIMITED_REQUEST_BYTES)
         self.responses_budget = Budget(settings.queued_max_response_bytes)
+        self.long_answers = LongAnswers(node, self.requests_budget, self.responses_budget, request_errors)
         self.frame_bytes_max = settings.socket_request_max_bytes
         self.unanswered_max = settings.connection_max_queued_requests
         self.quotas: ClientQuotas | None = None
@@ -460,8 +464,11 @@ class Server:
         self.admission.expire()
         self.handshakes.expire()
         self.admission.look()
-        contended = self.requests_budget.contended
+        contended, scarce = self.requests_budget.contended, self.responses_budget.contended
         for connection in list(self.connections):
+            if scarce and connection.stalled_s(now) >= STALLED_OUTPUT_S:
+                connection.close("does not take its answers while memory for them is short")
+                continue
             if connection.active:
                 connection.active = False
                 connection.idle_since = now

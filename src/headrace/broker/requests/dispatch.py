@@ -55,9 +55,9 @@ class ServedApi:
         self.decode: Callable[..., Any] = self._first_decode
         self.handle: Callable[[Any, RequestContext], Any] = self._first_handle
 
-    def _first_decode(self, frame: memoryview, version: int, at: int) -> Any:
+    def _first_decode(self, frame: memoryview, version: int, at: int, *element_bytes: int) -> Any:
         self.decode = request_class(self._key).decode
-        return self.decode(frame, version, at)
+        return self.decode(frame, version, at, *element_bytes)
 
     def _first_handle(self, request: Any, context: RequestContext) -> Any:
         self.handle = partial(self._find(self._key), self._services)

@@ -6,15 +6,20 @@ that what its requests do happens in their order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Coroutine, Iterable
+import asyncio
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator
+from itertools import chain, islice
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from asyncio import Future
 
     from headrace.broker.partitions.replica import Key
     from headrace.broker.requests.services import Services
+
+LOOKED_AT_ONCE: Final = 1000
+"""Partitions of a request that are looked at without a pause."""
 
 
 def once_ready(
@@ -33,12 +38,36 @@ def once_ready(
     replicas = broker.replicas
     if replicas.all_ready(for_appends):
         return answer()
-    waiting = [key for key in dict.fromkeys(keys) if not replicas.is_ready(key, for_appends=for_appends)]
-    if not waiting:
+    left = iter(keys)
+    waiting = _not_ready(broker, left, for_appends)
+    following = next(left, None)
+    if not waiting and following is None:
         return answer()
     if before_waiting is not None:
         before_waiting()
-    return _later(broker, waiting, answer, for_appends)
+    if following is not None:
+        return _look_on(broker, waiting, chain((following,), left), answer, for_appends)
+    return _later(broker, list(waiting), answer, for_appends)
+
+
+def _not_ready(broker: Services, keys: Iterable[Key], for_appends: bool) -> dict[Key, None]:
+    """Of the next few keys those whose partitions are not ready."""
+    some = islice(keys, LOOKED_AT_ONCE)
+    return {key: None for key in some if not broker.replicas.is_ready(key, for_appends=for_appends)}
+
+
+async def _look_on(
+    broker: Services, waiting: dict[Key, None], keys: Iterator[Key], answer: Callable[[], Any], for_appends: bool
+) -> Any:
+    """Looks at so many keys that others have their turn between them."""
+    async with broker.long_answers.turn:
+        for key in keys:
+            waiting |= _not_ready(broker, chain((key,), keys), for_appends)
+            await asyncio.sleep(0)
+    if waiting:
+        return await _later(broker, list(waiting), answer, for_appends)
+    answered = answer()
+    return await answered if type(answered) is CoroutineType else answered
 
 
 async def _later(broker: Services, keys: list[Key], answer: Callable[[], Any], for_appends: bool) -> Any:

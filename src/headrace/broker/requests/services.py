@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    import asyncio
     import random
 
     from headrace.broker.coordinators.group_coordinator import GroupCoordinator
@@ -13,6 +12,7 @@ if TYPE_CHECKING:
     from headrace.broker.coordinators.transaction_coordinator import TransactionCoordinator
     from headrace.broker.coordinators.verifier import Verifier
     from headrace.broker.net.client_quotas import ClientQuotas
+    from headrace.broker.net.long_answers import LongAnswers
     from headrace.broker.net.server import Server
     from headrace.broker.partitions.replica_manager import ReplicaManager
     from headrace.broker.partitions.replica_moves import ReplicaMoves
@@ -47,6 +47,8 @@ class NodeServices(Protocol):
     authorizer: Authorizer
     audit: AuditLog
     quotas: ClientQuotas
+    long_answers: LongAnswers
+    """The turn of whoever makes an answer that takes many turns of the loop."""
     random: random.Random
     node_id: int
     cluster_id: str
@@ -88,5 +90,3 @@ class Services(NodeServices, Protocol):
     openings: Openings
     fetch_sessions: SessionCache
     bad_batches: BadBatches
-    long_answers: asyncio.Lock
-    """Held by whoever makes an answer that takes many turns of the loop."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.groups.consumer.group import NEW_EPOCH, NEW_TARGET, NOTHING, NOWHERE
@@ -17,8 +17,9 @@ CONSUMER_MEMBER = 1
 """Types of members, as described."""
 
 
-def describe(group: ConsumerGroup, topics: Topics, assignors: Sequence[str]) -> DescribedGroup:
-    """The group with its members in the order of their ids; topics that are no more have no name and are left out."""
+def describing(group: ConsumerGroup, topics: Topics, assignors: Sequence[str]) -> Generator[int, None, DescribedGroup]:
+    """The group with its members in the order of their ids; topics that are no more have no name and are left out. It
+    yields after each member."""
     epoch, target_epoch = group.epochs.committed(None) or NEW_EPOCH, group.target_epochs.committed(None) or NEW_TARGET
     described = DescribedGroup(
         group_id=group.id,
@@ -28,6 +29,7 @@ def describe(group: ConsumerGroup, topics: Topics, assignors: Sequence[str]) -> 
     )
     votes = dict.fromkeys(assignors, 0)
     for member_id, member in sorted(group.members.committed_items(), key=lambda item: item[0]):
+        yield 1
         if member.assignor in votes:
             votes[member.assignor] += 1
         current = group.currents.committed(member_id) or NOWHERE

@@ -118,14 +118,14 @@ class ProduceRequest(Message):
         self.topic_data = [] if topic_data is EMPTY else topic_data
 
     @classmethod
-    def decode(cls, data: Buffer, version: int, at: int = 0) -> Self:
+    def decode(cls, data: Buffer, version: int, at: int = 0, element_bytes: int = REQUEST_ELEMENT_BYTES) -> Self:
         """Reads the body that starts at `at` and ends with `data`; raises DecodeError."""
         if not 3 <= version <= 13:
             raise unknown_version("ProduceRequest", version)
         size = len(data)
         left = size - at
-        if left > REQUEST_ELEMENT_BYTES:
-            left = REQUEST_ELEMENT_BYTES
+        if left > element_bytes:
+            left = element_bytes
         view = data if type(data) is memoryview else memoryview(data)
         message = new(cls)
         try:

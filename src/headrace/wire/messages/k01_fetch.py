@@ -203,14 +203,14 @@ class FetchRequest(Message):
         self.rack_id = rack_id
 
     @classmethod
-    def decode(cls, data: Buffer, version: int, at: int = 0) -> Self:
+    def decode(cls, data: Buffer, version: int, at: int = 0, element_bytes: int = REQUEST_ELEMENT_BYTES) -> Self:
         """Reads the body that starts at `at` and ends with `data`; raises DecodeError."""
         if not 4 <= version <= 18:
             raise unknown_version("FetchRequest", version)
         size = len(data)
         left = size - at
-        if left > REQUEST_ELEMENT_BYTES:
-            left = REQUEST_ELEMENT_BYTES
+        if left > element_bytes:
+            left = element_bytes
         message = new(cls)
         try:
             if version >= 12:

@@ -13,6 +13,7 @@ from headrace.wire.primitives import (
     CLASSIC,
     MAX_ELEMENTS,
     OTHER_ELEMENT_BYTES,
+    REQUEST_ELEMENT_BYTES,
     Buffer,
     DecodeError,
     bad_count,
@@ -45,7 +46,7 @@ class SaslHandshakeRequest(Message):
         self.mechanism = mechanism
 
     @classmethod
-    def decode(cls, data: Buffer, version: int, at: int = 0) -> Self:
+    def decode(cls, data: Buffer, version: int, at: int = 0, element_bytes: int = REQUEST_ELEMENT_BYTES) -> Self:
         """Reads the body that starts at `at` and ends with `data`; raises DecodeError."""
         if not 0 <= version <= 1:
             raise unknown_version("SaslHandshakeRequest", version)

@@ -13,6 +13,7 @@ from headrace.wire.primitives import (
     COMPACT,
     MAX_ELEMENTS,
     OTHER_ELEMENT_BYTES,
+    REQUEST_ELEMENT_BYTES,
     Buffer,
     DecodeError,
     bad_count,
@@ -73,7 +74,7 @@ class ApiVersionsRequest(Message):
         self.node_id = node_id
 
     @classmethod
-    def decode(cls, data: Buffer, version: int, at: int = 0) -> Self:
+    def decode(cls, data: Buffer, version: int, at: int = 0, element_bytes: int = REQUEST_ELEMENT_BYTES) -> Self:
         """Reads the body that starts at `at` and ends with `data`; raises DecodeError."""
         if not 0 <= version <= 5:
             raise unknown_version("ApiVersionsRequest", version)

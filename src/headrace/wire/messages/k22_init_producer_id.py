@@ -12,6 +12,7 @@ from headrace.wire.message import Message
 from headrace.wire.primitives import (
     CLASSIC,
     COMPACT,
+    REQUEST_ELEMENT_BYTES,
     Buffer,
     DecodeError,
     classic_string,
@@ -69,7 +70,7 @@ class InitProducerIdRequest(Message):
         self.keep_prepared_txn = keep_prepared_txn
 
     @classmethod
-    def decode(cls, data: Buffer, version: int, at: int = 0) -> Self:
+    def decode(cls, data: Buffer, version: int, at: int = 0, element_bytes: int = REQUEST_ELEMENT_BYTES) -> Self:
         """Reads the body that starts at `at` and ends with `data`; raises DecodeError."""
         if not 0 <= version <= 6:
             raise unknown_version("InitProducerIdRequest", version)

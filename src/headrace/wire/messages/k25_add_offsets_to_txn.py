@@ -12,6 +12,7 @@ from headrace.wire.message import Message
 from headrace.wire.primitives import (
     CLASSIC,
     COMPACT,
+    REQUEST_ELEMENT_BYTES,
     Buffer,
     DecodeError,
     classic_string,
@@ -59,7 +60,7 @@ class AddOffsetsToTxnRequest(Message):
         self.group_id = group_id
 
     @classmethod
-    def decode(cls, data: Buffer, version: int, at: int = 0) -> Self:
+    def decode(cls, data: Buffer, version: int, at: int = 0, element_bytes: int = REQUEST_ELEMENT_BYTES) -> Self:
         """Reads the body that starts at `at` and ends with `data`; raises DecodeError."""
         if not 0 <= version <= 4:
             raise unknown_version("AddOffsetsToTxnRequest", version)

@@ -12,6 +12,7 @@ from headrace.wire.message import Message
 from headrace.wire.primitives import (
     CLASSIC,
     COMPACT,
+    REQUEST_ELEMENT_BYTES,
     Buffer,
     DecodeError,
     classic_string,
@@ -60,7 +61,7 @@ class EndTxnRequest(Message):
         self.committed = committed
 
     @classmethod
-    def decode(cls, data: Buffer, version: int, at: int = 0) -> Self:
+    def decode(cls, data: Buffer, version: int, at: int = 0, element_bytes: int = REQUEST_ELEMENT_BYTES) -> Self:
         """Reads the body that starts at `at` and ends with `data`; raises DecodeError."""
         if not 0 <= version <= 5:
             raise unknown_version("EndTxnRequest", version)

@@ -14,6 +14,7 @@ from headrace.wire.primitives import (
     COMPACT,
     MAX_ELEMENTS,
     OTHER_ELEMENT_BYTES,
+    REQUEST_ELEMENT_BYTES,
     Buffer,
     DecodeError,
     bad_count,
@@ -79,7 +80,7 @@ class DescribeAclsRequest(Message):
         self.permission_type = permission_type
 
     @classmethod
-    def decode(cls, data: Buffer, version: int, at: int = 0) -> Self:
+    def decode(cls, data: Buffer, version: int, at: int = 0, element_bytes: int = REQUEST_ELEMENT_BYTES) -> Self:
         """Reads the body that starts at `at` and ends with `data`; raises DecodeError."""
         if not 1 <= version <= 3:
             raise unknown_version("DescribeAclsRequest", version)

@@ -12,6 +12,7 @@ from headrace.wire.message import Message
 from headrace.wire.primitives import (
     CLASSIC,
     COMPACT,
+    REQUEST_ELEMENT_BYTES,
     Buffer,
     DecodeError,
     classic_bytes,
@@ -54,7 +55,7 @@ class RenewDelegationTokenRequest(Message):
         self.renew_period_ms = renew_period_ms
 
     @classmethod
-    def decode(cls, data: Buffer, version: int, at: int = 0) -> Self:
+    def decode(cls, data: Buffer, version: int, at: int = 0, element_bytes: int = REQUEST_ELEMENT_BYTES) -> Self:
         """Reads the body that starts at `at` and ends with `data`; raises DecodeError."""
         if not 1 <= version <= 2:
             raise unknown_version("RenewDelegationTokenRequest", version)

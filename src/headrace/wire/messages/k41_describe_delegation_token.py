@@ -78,14 +78,14 @@ class DescribeDelegationTokenRequest(Message):
         self.owners = [] if owners is EMPTY else owners
 
     @classmethod
-    def decode(cls, data: Buffer, version: int, at: int = 0) -> Self:
+    def decode(cls, data: Buffer, version: int, at: int = 0, element_bytes: int = REQUEST_ELEMENT_BYTES) -> Self:
         """Reads the body that starts at `at` and ends with `data`; raises DecodeError."""
         if not 1 <= version <= 3:
             raise unknown_version("DescribeDelegationTokenRequest", version)
         size = len(data)
         left = size - at
-        if left > REQUEST_ELEMENT_BYTES:
-            left = REQUEST_ELEMENT_BYTES
+        if left > element_bytes:
+            left = element_bytes
         message = new(cls)
         try:
             if version >= 2:

@@ -12,6 +12,7 @@ from headrace.wire.message import EMPTY, Message
 from headrace.wire.primitives import (
     COMPACT,
     OTHER_ELEMENT_BYTES,
+    REQUEST_ELEMENT_BYTES,
     Buffer,
     DecodeError,
     bad_count,
@@ -65,7 +66,7 @@ class DescribeClusterRequest(Message):
         self.include_fenced_brokers = include_fenced_brokers
 
     @classmethod
-    def decode(cls, data: Buffer, version: int, at: int = 0) -> Self:
+    def decode(cls, data: Buffer, version: int, at: int = 0, element_bytes: int = REQUEST_ELEMENT_BYTES) -> Self:
         """Reads the body that starts at `at` and ends with `data`; raises DecodeError."""
         if not 0 <= version <= 2:
             raise unknown_version("DescribeClusterRequest", version)

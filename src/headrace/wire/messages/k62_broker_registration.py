@@ -110,14 +110,14 @@ class BrokerRegistrationRequest(Message):
         self.previous_broker_epoch = previous_broker_epoch
 
     @classmethod
-    def decode(cls, data: Buffer, version: int, at: int = 0) -> Self:
+    def decode(cls, data: Buffer, version: int, at: int = 0, element_bytes: int = REQUEST_ELEMENT_BYTES) -> Self:
         """Reads the body that starts at `at` and ends with `data`; raises DecodeError."""
         if not 0 <= version <= 4:
             raise unknown_version("BrokerRegistrationRequest", version)
         size = len(data)
         left = size - at
-        if left > REQUEST_ELEMENT_BYTES:
-            left = REQUEST_ELEMENT_BYTES
+        if left > element_bytes:
+            left = element_bytes
         message = new(cls)
         try:
             message.broker_id, n = _read_iB(data, at)

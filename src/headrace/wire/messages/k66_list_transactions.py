@@ -61,14 +61,14 @@ class ListTransactionsRequest(Message):
         self.transactional_id_pattern = transactional_id_pattern
 
     @classmethod
-    def decode(cls, data: Buffer, version: int, at: int = 0) -> Self:
+    def decode(cls, data: Buffer, version: int, at: int = 0, element_bytes: int = REQUEST_ELEMENT_BYTES) -> Self:
         """Reads the body that starts at `at` and ends with `data`; raises DecodeError."""
         if not 0 <= version <= 2:
             raise unknown_version("ListTransactionsRequest", version)
         size = len(data)
         left = size - at
-        if left > REQUEST_ELEMENT_BYTES:
-            left = REQUEST_ELEMENT_BYTES
+        if left > element_bytes:
+            left = element_bytes
         message = new(cls)
         try:
             n = data[at]

@@ -10,6 +10,7 @@ from typing import ClassVar, Self
 
 from headrace.wire.message import Message
 from headrace.wire.primitives import (
+    REQUEST_ELEMENT_BYTES,
     Buffer,
     DecodeError,
     new,
@@ -43,7 +44,7 @@ class AllocateProducerIdsRequest(Message):
         self.broker_epoch = broker_epoch
 
     @classmethod
-    def decode(cls, data: Buffer, version: int, at: int = 0) -> Self:
+    def decode(cls, data: Buffer, version: int, at: int = 0, element_bytes: int = REQUEST_ELEMENT_BYTES) -> Self:
         """Reads the body that starts at `at` and ends with `data`; raises DecodeError."""
         if not 0 <= version <= 0:
             raise unknown_version("AllocateProducerIdsRequest", version)

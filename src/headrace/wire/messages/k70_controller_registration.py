@@ -93,14 +93,14 @@ class ControllerRegistrationRequest(Message):
         self.features = [] if features is EMPTY else features
 
     @classmethod
-    def decode(cls, data: Buffer, version: int, at: int = 0) -> Self:
+    def decode(cls, data: Buffer, version: int, at: int = 0, element_bytes: int = REQUEST_ELEMENT_BYTES) -> Self:
         """Reads the body that starts at `at` and ends with `data`; raises DecodeError."""
         if not 0 <= version <= 0:
             raise unknown_version("ControllerRegistrationRequest", version)
         size = len(data)
         left = size - at
-        if left > REQUEST_ELEMENT_BYTES:
-            left = REQUEST_ELEMENT_BYTES
+        if left > element_bytes:
+            left = element_bytes
         message = new(cls)
         try:
             message.controller_id, message.incarnation_id, message.zk_migration_ready, n = _read_iuoB(data, at)

@@ -12,6 +12,7 @@ from headrace.wire.message import EMPTY, Message
 from headrace.wire.primitives import (
     COMPACT,
     OTHER_ELEMENT_BYTES,
+    REQUEST_ELEMENT_BYTES,
     Buffer,
     DecodeError,
     bad_count,
@@ -55,7 +56,7 @@ class GetTelemetrySubscriptionsRequest(Message):
         self.client_instance_id = client_instance_id
 
     @classmethod
-    def decode(cls, data: Buffer, version: int, at: int = 0) -> Self:
+    def decode(cls, data: Buffer, version: int, at: int = 0, element_bytes: int = REQUEST_ELEMENT_BYTES) -> Self:
         """Reads the body that starts at `at` and ends with `data`; raises DecodeError."""
         if not 0 <= version <= 0:
             raise unknown_version("GetTelemetrySubscriptionsRequest", version)

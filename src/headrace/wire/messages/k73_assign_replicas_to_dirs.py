@@ -93,14 +93,14 @@ class AssignReplicasToDirsRequest(Message):
         self.directories = [] if directories is EMPTY else directories
 
     @classmethod
-    def decode(cls, data: Buffer, version: int, at: int = 0) -> Self:
+    def decode(cls, data: Buffer, version: int, at: int = 0, element_bytes: int = REQUEST_ELEMENT_BYTES) -> Self:
         """Reads the body that starts at `at` and ends with `data`; raises DecodeError."""
         if not 0 <= version <= 0:
             raise unknown_version("AssignReplicasToDirsRequest", version)
         size = len(data)
         left = size - at
-        if left > REQUEST_ELEMENT_BYTES:
-            left = REQUEST_ELEMENT_BYTES
+        if left > element_bytes:
+            left = element_bytes
         message = new(cls)
         try:
             message.broker_id, message.broker_epoch, n = _read_iqB(data, at)

@@ -11,6 +11,7 @@ from typing import ClassVar, Self
 from headrace.wire.message import Message
 from headrace.wire.primitives import (
     COMPACT,
+    REQUEST_ELEMENT_BYTES,
     Buffer,
     DecodeError,
     long_string,
@@ -50,7 +51,7 @@ class RemoveRaftVoterRequest(Message):
         self.voter_directory_id = voter_directory_id
 
     @classmethod
-    def decode(cls, data: Buffer, version: int, at: int = 0) -> Self:
+    def decode(cls, data: Buffer, version: int, at: int = 0, element_bytes: int = REQUEST_ELEMENT_BYTES) -> Self:
         """Reads the body that starts at `at` and ends with `data`; raises DecodeError."""
         if not 0 <= version <= 0:
             raise unknown_version("RemoveRaftVoterRequest", version)

@@ -61,7 +61,7 @@ def broker_of(image: ClusterImage, lost: LostLeaders | None = None) -> Any:
         cluster_id="c",
         node_id=1,
         config=SimpleNamespace(auto_create_topics_enable=False),
-        long_answers=asyncio.Lock(),
+        long_answers=SimpleNamespace(turn=asyncio.Lock()),
         request_errors=SimpleNamespace(look_at=lambda *_: None),
         replicas=SimpleNamespace(lost_leaders=lost or LostLeaders()),
     )

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace.broker.net.context import RequestContext
 from headrace.broker.partitions.replica import Replica
 from headrace.broker.requests.fetching import READ_COMMITTED
+from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_pieces, parts_of
 from headrace.broker.requests.readiness import once_ready
 from headrace.broker.requests.registry import handles
 from headrace.log.log import Log
@@ -59,20 +60,27 @@ Lookup = tuple[ListOffsetsPartitionResponse, Replica, int, Callable[[Log], Times
 @handles(ApiKey.LIST_OFFSETS)
 def handle(broker: Services, request: ListOffsetsRequest, context: RequestContext) -> Any:
     keys = ((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
-    return once_ready(broker, keys, lambda: _list(broker, request, context))
+    return once_ready(broker, keys, lambda: in_pieces(broker, context, _list(broker, request, context)))
 
 
 def _list(
     broker: Services, request: ListOffsetsRequest, context: RequestContext
-) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
-    times = Counter((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
+) -> Steps[ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]]:
+    times: Counter[tuple[str, int]] = Counter()
+    for topic in request.topics:
+        yield 1
+        for some in parts_of(topic.partitions, SMALL_PER_STEP):
+            times.update([(topic.name, each.partition_index) for each in some])
+            yield 1
     response = ListOffsetsResponse()
     lookups: list[Lookup] = []
     for topic in request.topics:
         answer = ListOffsetsTopicResponse(name=topic.name)
         response.topics.append(answer)
         allowed = context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+        yield 1
         for partition in topic.partitions:
+            yield 1
             found = ListOffsetsPartitionResponse(partition_index=partition.partition_index)
             answer.partitions.append(found)
             if not allowed:

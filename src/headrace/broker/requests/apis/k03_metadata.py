@@ -113,7 +113,7 @@ async def _answer_in_pieces(broker: Services, request: MetadataRequest, context:
             lost |= lost_leaders.among(some)
             await asyncio.sleep(0)
         await lost_leaders.known(lost)
-    async with broker.long_answers:
+    async with broker.long_answers.turn:
         image = broker.image
         answer = PiecewiseMetadata(_without_topics(broker, image, request, context), context.api_version)
         topics = _described_topics(broker, image, request, context)

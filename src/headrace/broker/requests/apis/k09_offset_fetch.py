@@ -7,9 +7,10 @@ Not done: nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.broker.net.context import RequestContext
+from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_pieces, parts_of
 from headrace.broker.requests.registry import handles
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.wire.apis import ApiKey
@@ -35,46 +36,83 @@ _TOPIC_IDS_FROM = 10
 
 
 @handles(ApiKey.OFFSET_FETCH)
-def handle(broker: Services, request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+def handle(broker: Services, request: OffsetFetchRequest, context: RequestContext) -> Any:
     """Reads committed offsets."""
-    version = context.api_version
-    if version >= _BATCHED_FROM:
-        return OffsetFetchResponse(
-            groups=[_fetch(broker, group, request.require_stable, context) for group in request.groups]
-        )
+    if context.api_version >= _BATCHED_FROM:
+        return in_pieces(broker, context, _batched(broker, request, context))
+    return in_pieces(broker, context, _of_one_group(broker, request, context))
+
+
+def _batched(broker: Services, request: OffsetFetchRequest, context: RequestContext) -> Steps[OffsetFetchResponse]:
+    groups: list[OffsetFetchResponseGroup] = []
+    known = _Asked()
+    for group in request.groups:
+        yield 1
+        found = yield from _fetch(broker, group, request.require_stable, context, known)
+        if found is not None:
+            groups.append(found)
+    return OffsetFetchResponse(groups=groups)
+
+
+def _of_one_group(broker: Services, request: OffsetFetchRequest, context: RequestContext) -> Steps[OffsetFetchResponse]:
     topics = None
     if request.topics is not None:
-        topics = [OffsetFetchRequestTopics(name=t.name, partition_indexes=t.partition_indexes) for t in request.topics]
+        topics = []
+        for each in request.topics:
+            topics.append(OffsetFetchRequestTopics(name=each.name, partition_indexes=each.partition_indexes))
+            yield 1
     asked = OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
-    found = _fetch(broker, asked, request.require_stable, context)
-    if found.error_code and version < _ERROR_OF_GROUP_FROM:
+    found = yield from _fetch(broker, asked, request.require_stable, context, _Asked())
+    assert found is not None, "one group is asked for once"
+    if found.error_code and context.api_version < _ERROR_OF_GROUP_FROM:
         # Version 1 has no error of its own: every partition carries it.
-        found.topics = [
-            OffsetFetchResponseTopics(
-                name=topic.name, partitions=[_error(index, found.error_code) for index in topic.partition_indexes]
-            )
-            for topic in topics or []
-        ]
-    return OffsetFetchResponse(
-        topics=[
-            OffsetFetchResponseTopic(
-                topic.name,
-                [
-                    OffsetFetchResponsePartition(
-                        p.partition_index, p.committed_offset, p.committed_leader_epoch, p.metadata, p.error_code
-                    )
-                    for p in topic.partitions
-                ],
-            )
-            for topic in found.topics
-        ],
-        error_code=found.error_code,
-    )
+        found.topics = []
+        for topic in topics or ():
+            answer = OffsetFetchResponseTopics(name=topic.name)
+            found.topics.append((yield from _with_errors(answer, topic.partition_indexes, found.error_code)))
+    response = OffsetFetchResponse(error_code=found.error_code)
+    for of_topic in found.topics:
+        told = OffsetFetchResponseTopic(name=of_topic.name)
+        response.topics.append(told)
+        yield 1
+        for some in parts_of(of_topic.partitions, SMALL_PER_STEP):
+            told.partitions += [
+                OffsetFetchResponsePartition(
+                    p.partition_index, p.committed_offset, p.committed_leader_epoch, p.metadata, p.error_code
+                )
+                for p in some
+            ]
+            yield 1
+    return response
+
+
+class _Asked:
+    """What a request has asked for so far: each offset is told once, however often it is asked for."""
+
+    def __init__(self) -> None:
+        self.groups: set[str] = set()
+        """Those of which all offsets were asked for."""
+        self.partitions: set[tuple[str, str, int]] = set()
+
+    def is_new(self, group_id: str, topic: OffsetFetchRequestTopics) -> Steps[bool]:
+        """Leaves in a topic the partitions that are new; whether any is, or none were asked for at all."""
+        indexes: list[int] = []
+        for some in parts_of(topic.partition_indexes, SMALL_PER_STEP):
+            for index in some:
+                key = (group_id, topic.name, index)
+                if key not in self.partitions:
+                    self.partitions.add(key)
+                    indexes.append(index)
+            yield 1
+        is_new = bool(indexes) or not topic.partition_indexes
+        topic.partition_indexes = indexes
+        return is_new
 
 
 def _fetch(
-    broker: Services, asked: OffsetFetchRequestGroup, require_stable: bool, context: RequestContext
-) -> OffsetFetchResponseGroup:
+    broker: Services, asked: OffsetFetchRequestGroup, require_stable: bool, context: RequestContext, known: _Asked
+) -> Steps[OffsetFetchResponseGroup | None]:
+    """None where all of it was asked for before."""
     group_id = asked.group_id
     if not context.authorize(Operation.DESCRIBE, ResourceType.GROUP, group_id):
         return OffsetFetchResponseGroup(group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
@@ -83,13 +121,22 @@ def _fetch(
         return OffsetFetchResponseGroup(group_id=group_id, error_code=shard)
     by_id = context.api_version >= _TOPIC_IDS_FROM
     if asked.topics is None:
-        found = shard.fetch(asked, require_stable)
-        found.topics = [t for t in found.topics if context.may(Operation.DESCRIBE, ResourceType.TOPIC, t.name)]
-        if by_id:
-            found.topics = _with_ids(broker, found.topics)
+        if group_id in known.groups:
+            return None
+        known.groups.add(group_id)
+        found = yield from shard.fetching(asked, require_stable)
+        topics = []
+        for topic in found.topics:
+            if context.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
+                topics.append(topic)
+            yield 1
+        found.topics = _with_ids(broker, topics) if by_id else topics
         return found
-    refused = _keep_known(broker, asked, by_id, context)
-    found = shard.fetch(asked, require_stable)
+    count = len(asked.topics)
+    refused = yield from _keep_known(broker, asked, by_id, context, known)
+    if count and not asked.topics and not refused:
+        return None
+    found = yield from shard.fetching(asked, require_stable)
     if not found.error_code:
         found.topics.extend(refused)
     return found
@@ -107,12 +154,14 @@ def _with_ids(broker: Services, topics: list[OffsetFetchResponseTopics]) -> list
 
 
 def _keep_known(
-    broker: Services, asked: OffsetFetchRequestGroup, by_id: bool, context: RequestContext
-) -> list[OffsetFetchResponseTopics]:
-    """Leaves in the request what may be read, with names for ids; returns the answers to the rest."""
+    broker: Services, asked: OffsetFetchRequestGroup, by_id: bool, context: RequestContext, asked_before: _Asked
+) -> Steps[list[OffsetFetchResponseTopics]]:
+    """Leaves in the request what may be read and is asked for the first time, with names for ids; returns the answers
+    to the rest."""
     kept: list[OffsetFetchRequestTopics] = []
     refused: list[OffsetFetchResponseTopics] = []
     for topic in asked.topics or ():
+        yield 1
         error = ErrorCode.NONE
         if by_id:
             known = broker.image.topics.by_id(topic.topic_id)
@@ -122,13 +171,21 @@ def _keep_known(
                 topic.name = known.name
         if error is ErrorCode.NONE and not context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
             error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        if error is ErrorCode.NONE:
+        if error is not ErrorCode.NONE:
+            answer = OffsetFetchResponseTopics(topic.name, topic.topic_id)
+            refused.append((yield from _with_errors(answer, topic.partition_indexes, error)))
+        elif (yield from asked_before.is_new(asked.group_id, topic)):
             kept.append(topic)
-        else:
-            answers = [_error(index, error) for index in topic.partition_indexes]
-            refused.append(OffsetFetchResponseTopics(topic.name, topic.topic_id, answers))
     asked.topics = kept
     return refused
+
+
+def _with_errors(answer: OffsetFetchResponseTopics, indexes: list[int], error: int) -> Steps[OffsetFetchResponseTopics]:
+    """The answer to partitions of a topic that all have one error."""
+    for some in parts_of(indexes, SMALL_PER_STEP):
+        answer.partitions += [_error(index, error) for index in some]
+        yield 1
+    return answer
 
 
 def _error(index: int, error: int) -> OffsetFetchResponsePartitions:

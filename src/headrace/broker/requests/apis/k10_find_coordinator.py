@@ -10,13 +10,14 @@ Not done: coordinators of share groups.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headrace.broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from headrace.broker.coordinators.transaction_coordinator import TRANSACTIONS_TOPIC
 from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.controller import ControllerError
+from headrace.broker.requests.pieces import Steps, in_pieces, in_turn
 from headrace.broker.requests.readiness import until_ready
 from headrace.broker.requests.registry import handles
 from headrace.broker.requests.topic_creation import create_automatically
@@ -56,7 +57,7 @@ def _coordinators(broker: Services, key_type: int) -> Any:
 
 
 @handles(ApiKey.FIND_COORDINATOR)
-async def handle(broker: Services, request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
+async def handle(broker: Services, request: FindCoordinatorRequest, context: RequestContext) -> Any:
     """Names the coordinator of each key."""
     batched = context.api_version >= _BATCHED_FROM
     keys = request.coordinator_keys if batched else [request.key]
@@ -64,12 +65,14 @@ async def handle(broker: Services, request: FindCoordinatorRequest, context: Req
     if kind is not None:
         await _made(broker, context, request.key_type, kind, keys)
         lost_leaders = broker.replicas.lost_leaders
-        if lost_leaders and (lost := lost_leaders.among(_leaders(broker, request.key_type, kind, keys))):
-            await lost_leaders.known(lost)
-    found = [_find(broker, context, request.key_type, key) for key in keys]
+        if lost_leaders:
+            leaders = await in_turn(broker, context, _leaders(broker, request.key_type, kind, keys))
+            if lost := lost_leaders.among(leaders):
+                await lost_leaders.known(lost)
     if batched:
-        return FindCoordinatorResponse(coordinators=found)
-    only = found[0]
+        answer = in_pieces(broker, context, _found(broker, context, request.key_type, keys))
+        return await answer if isinstance(answer, Coroutine) else answer
+    only = _find(broker, context, request.key_type, request.key)
     return FindCoordinatorResponse(
         error_code=only.error_code,
         error_message=only.error_message if only.error_code else "NONE",
@@ -83,7 +86,7 @@ async def _made(broker: Services, context: RequestContext, key_type: int, kind: 
     """Creates the topic, if there is none and somebody asks who may."""
     if broker.image.topics.by_name(kind.topic) is not None:
         return
-    if not any(context.authorize(Operation.DESCRIBE, kind.resource, key) for key in keys):
+    if not await in_turn(broker, context, _may_any(context, kind, keys)):
         return
     try:
         codes = await create_automatically(broker, [kind.topic])
@@ -94,18 +97,45 @@ async def _made(broker: Services, context: RequestContext, key_type: int, kind: 
             lines = _coordinators(broker, key_type).lines
             lines.warning(kind.topic, "topic of a coordinator cannot be created", topic=kind.topic, error=code.name)
     # Whoever is told of a new coordinator finds it at work.
+    indexes = await in_turn(broker, context, _indexes(broker, key_type, keys))
+    await until_ready(broker, {(kind.topic, index): None for index in indexes}, for_appends=True)
+
+
+def _may_any(context: RequestContext, kind: _Kind, keys: Iterable[str]) -> Steps[bool]:
+    for key in keys:
+        if context.authorize(Operation.DESCRIBE, kind.resource, key):
+            return True
+        yield 1
+    return False
+
+
+def _indexes(broker: Services, key_type: int, keys: Iterable[str]) -> Steps[set[int]]:
+    """Of the partitions that the keys are kept in."""
+    indexes: set[int] = set()
     partition_for = _coordinators(broker, key_type).partition_for
-    wanted = {(kind.topic, partition_for(key)): None for key in keys}
-    await until_ready(broker, wanted, for_appends=True)
+    for key in keys:
+        indexes.add(partition_for(key))
+        yield 1
+    return indexes
 
 
-def _leaders(broker: Services, key_type: int, kind: _Kind, keys: Iterable[str]) -> Iterator[int]:
+def _leaders(broker: Services, key_type: int, kind: _Kind, keys: Iterable[str]) -> Steps[set[int]]:
     """Of the partitions that the keys are kept in."""
     topic = broker.image.topics.by_name(kind.topic)
-    if topic is not None:
-        for index in map(_coordinators(broker, key_type).partition_for, keys):
-            if index < len(topic.partitions):
-                yield topic.partitions[index].leader
+    if topic is None:
+        return set()
+    indexes = yield from _indexes(broker, key_type, keys)
+    return {topic.partitions[index].leader for index in indexes if index < len(topic.partitions)}
+
+
+def _found(
+    broker: Services, context: RequestContext, key_type: int, keys: Iterable[str]
+) -> Steps[FindCoordinatorResponse]:
+    found: list[Coordinator] = []
+    for key in keys:
+        found.append(_find(broker, context, key_type, key))
+        yield 1
+    return FindCoordinatorResponse(coordinators=found)
 
 
 def _find(broker: Services, context: RequestContext, key_type: int, key: str) -> Coordinator:

@@ -7,10 +7,11 @@ Not done: groups of the other protocols, which are described by APIs of their ow
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.authorized_operations import authorized_operations
+from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_pieces
 from headrace.broker.requests.registry import handles
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.wire.apis import ApiKey
@@ -28,10 +29,19 @@ _NOT_FOUND_FROM = 6
 
 
 @handles(ApiKey.DESCRIBE_GROUPS)
-def handle(broker: Services, request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
-    """Describes each group in the order asked for."""
-    described = []
+def handle(broker: Services, request: DescribeGroupsRequest, context: RequestContext) -> Any:
+    """Describes each group in the order asked for, once."""
+    return in_pieces(broker, context, _described(broker, request, context))
+
+
+def _described(
+    broker: Services, request: DescribeGroupsRequest, context: RequestContext
+) -> Steps[DescribeGroupsResponse]:
+    described: dict[str, DescribedGroup] = {}
     for group_id in request.groups:
+        yield 1
+        if group_id in described:
+            continue
         group = _describe(broker, context, group_id)
         if context.api_version < _NOT_FOUND_FROM:
             group.error_message = None
@@ -39,8 +49,9 @@ def handle(broker: Services, request: DescribeGroupsRequest, context: RequestCon
                 group.error_code = ErrorCode.NONE
         if request.include_authorized_operations and not group.error_code:
             group.authorized_operations = authorized_operations(context, ResourceType.GROUP, group_id)
-        described.append(group)
-    return DescribeGroupsResponse(groups=described)
+        described[group_id] = group
+        yield len(group.members) // SMALL_PER_STEP
+    return DescribeGroupsResponse(groups=list(described.values()))
 
 
 def _describe(broker: Services, context: RequestContext, group_id: str) -> DescribedGroup:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.broker.net.context import RequestContext
 from headrace.broker.partitions.replica import Replica
+from headrace.broker.requests.pieces import Steps, in_pieces
 from headrace.broker.requests.readiness import once_ready
 from headrace.broker.requests.registry import handles
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
@@ -32,12 +33,12 @@ if TYPE_CHECKING:
 @handles(ApiKey.OFFSET_FOR_LEADER_EPOCH)
 def handle(broker: Services, request: OffsetForLeaderEpochRequest, context: RequestContext) -> Any:
     keys = ((topic.topic, each.partition) for topic in request.topics for each in topic.partitions)
-    return once_ready(broker, keys, lambda: _answer(broker, request, context))
+    return once_ready(broker, keys, lambda: in_pieces(broker, context, _answer(broker, request, context)))
 
 
 def _answer(
     broker: Services, request: OffsetForLeaderEpochRequest, context: RequestContext
-) -> OffsetForLeaderEpochResponse:
+) -> Steps[OffsetForLeaderEpochResponse]:
     response = OffsetForLeaderEpochResponse()
     # The brokers of a cluster ask this too, who may by their right to act for it.
     is_broker = context.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
@@ -45,7 +46,9 @@ def _answer(
         answer = OffsetForLeaderTopicResult(topic=topic.topic)
         response.topics.append(answer)
         allowed = is_broker or context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, topic.topic)
+        yield 1
         for partition in topic.partitions:
+            yield 1
             if allowed:
                 answer.partitions.append(_find(broker, topic.topic, partition))
             else:

@@ -7,12 +7,13 @@ Not done: nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.broker.net.answers import CloseConnectionError
 from headrace.broker.net.context import RequestContext
+from headrace.broker.requests.pieces import Steps, in_pieces
 from headrace.broker.requests.registry import handles
-from headrace.metadata.acls import UNKNOWN, AclFilter
+from headrace.metadata.acls import UNKNOWN, AclBinding, AclFilter
 from headrace.security.acls import AclAuthorizer
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from headrace.wire.apis import ApiKey
@@ -29,8 +30,12 @@ if TYPE_CHECKING:
 
 
 @handles(ApiKey.DESCRIBE_ACLS)
-def handle(_: NodeServices, request: DescribeAclsRequest, context: RequestContext) -> DescribeAclsResponse:
+def handle(node: NodeServices, request: DescribeAclsRequest, context: RequestContext) -> Any:
     """What this node goes by."""
+    return in_pieces(node, context, _described(request, context))
+
+
+def _described(request: DescribeAclsRequest, context: RequestContext) -> Steps[DescribeAclsResponse]:
     wanted = AclFilter(
         request.resource_type_filter,
         request.resource_name_filter,
@@ -48,7 +53,12 @@ def handle(_: NodeServices, request: DescribeAclsRequest, context: RequestContex
     if not isinstance(authorizer, AclAuthorizer):
         return _refused(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured on the broker")
     resources: dict[tuple[int, str, int], DescribeAclsResource] = {}
-    for acl in sorted(authorizer.acls(wanted)):
+    found: list[AclBinding] = []
+    for acl in authorizer.acls(wanted):
+        found.append(acl)
+        yield 1
+    for acl in sorted(found):
+        yield 1
         pattern = acl.resource_type, acl.name, acl.pattern_type
         resource = resources.get(pattern)
         if resource is None:

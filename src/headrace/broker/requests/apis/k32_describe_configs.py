@@ -8,10 +8,11 @@ Not done: resources of client metrics beyond what is stored.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.alter_access import config_access
+from headrace.broker.requests.pieces import Steps, in_pieces, parts_of
 from headrace.broker.requests.registry import handles
 from headrace.broker.telemetry import loggers
 from headrace.config import Type
@@ -48,11 +49,33 @@ _PLAIN_SOURCES = {
 """ConfigSource of the resources whose settings are just names and values."""
 
 
+_DESCRIBED_STEPS: Final = 5
+"""What it takes to describe a resource of which there are settings, in steps."""
+
+_KEYS_PER_STEP: Final = 1000
+
+
 @handles(ApiKey.DESCRIBE_CONFIGS)
-def handle(node: NodeServices, request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
-    """Describes each resource, in the request's order."""
+def handle(node: NodeServices, request: DescribeConfigsRequest, context: RequestContext) -> Any:
+    """Describes each resource, in the request's order, once."""
+    return in_pieces(node, context, _described(node, request, context))
+
+
+def _described(
+    node: NodeServices, request: DescribeConfigsRequest, context: RequestContext
+) -> Steps[DescribeConfigsResponse]:
     response = DescribeConfigsResponse()
+    seen: set[tuple[int, str]] = set()
     for resource in request.resources:
+        wanted: set[str] = set()
+        for keys in parts_of(resource.configuration_keys or (), _KEYS_PER_STEP):
+            wanted.update(keys)
+            yield 1
+        yield 1
+        key = resource.resource_type, resource.resource_name
+        if not wanted and key in seen:
+            continue
+        seen.add(key)
         # an empty sentence, not null, where there is no error: so Kafka answers
         result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
         response.results.append(result)
@@ -61,11 +84,11 @@ def handle(node: NodeServices, request: DescribeConfigsRequest, context: Request
         if isinstance(found, ApiError):
             result.error_code, result.error_message = found
             continue
-        wanted = set(resource.configuration_keys or ())
         result.configs = [_entry(line, request) for line in found if not wanted or line.name in wanted]
         if resource.resource_type in _PLAIN_SOURCES:
             for config in result.configs:
                 config.config_source = _PLAIN_SOURCES[resource.resource_type]
+        yield _DESCRIBED_STEPS
     return response
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.net.context import RequestContext
+from headrace.broker.requests.pieces import Steps, in_pieces
 from headrace.broker.requests.readiness import once_ready
 from headrace.broker.requests.registry import handles
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
@@ -31,21 +32,23 @@ MAX_FILE_NAME = 255
 def handle(broker: Services, request: AlterReplicaLogDirsRequest, context: RequestContext) -> Any:
     """Begins moves once the logs are open."""
     keys = ((asked.name, index) for home in request.dirs for asked in home.topics for index in asked.partitions)
-    return once_ready(broker, keys, lambda: _begin(broker, request, context))
+    return once_ready(broker, keys, lambda: in_pieces(broker, context, _begin(broker, request, context)))
 
 
 def _begin(
     broker: Services, request: AlterReplicaLogDirsRequest, context: RequestContext
-) -> AlterReplicaLogDirsResponse:
+) -> Steps[AlterReplicaLogDirsResponse]:
     """Begins moves; each partition has a result of its own, and a move goes on after the answer."""
     denied = not context.authorize(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     topics: dict[str, AlterReplicaLogDirTopicResult] = {}
     for home in request.dirs:
         for asked in home.topics:
+            yield 1
             result = topics.get(asked.name)
             if result is None:
                 result = topics[asked.name] = AlterReplicaLogDirTopicResult(topic_name=asked.name)
             for index in asked.partitions:
+                yield 1
                 error = (
                     ErrorCode.CLUSTER_AUTHORIZATION_FAILED if denied else _move(broker, home.path, asked.name, index)
                 )

@@ -8,9 +8,10 @@ Not done: nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.broker.net.context import RequestContext
+from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_pieces, parts_of
 from headrace.broker.requests.registry import handles
 from headrace.log.log import Log
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
@@ -29,17 +30,31 @@ if TYPE_CHECKING:
 
 
 @handles(ApiKey.DESCRIBE_LOG_DIRS)
-def handle(broker: Services, request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
+def handle(broker: Services, request: DescribeLogDirsRequest, context: RequestContext) -> Any:
     """One result for each directory; of the partitions asked for, or all (null)."""
+    return in_pieces(broker, context, _directories(broker, request, context))
+
+
+def _directories(
+    broker: Services, request: DescribeLogDirsRequest, context: RequestContext
+) -> Steps[DescribeLogDirsResponse]:
     if not context.authorize(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     wanted: set[tuple[str, int]] | None = None
     if request.topics is not None:
-        wanted = {(topic.topic, partition) for topic in request.topics for partition in topic.partitions}
-    return DescribeLogDirsResponse(results=[_directory(broker, path, wanted) for path in broker.logs.directories])
+        wanted = set()
+        for topic in request.topics:
+            yield 1
+            for some in parts_of(topic.partitions, SMALL_PER_STEP):
+                wanted.update([(topic.topic, partition) for partition in some])
+                yield 1
+    results: list[DescribeLogDirsResult] = []
+    for path in list(broker.logs.directories):
+        results.append((yield from _directory(broker, path, wanted)))
+    return DescribeLogDirsResponse(results=results)
 
 
-def _directory(broker: Services, path: str, wanted: set[tuple[str, int]] | None) -> DescribeLogDirsResult:
+def _directory(broker: Services, path: str, wanted: set[tuple[str, int]] | None) -> Steps[DescribeLogDirsResult]:
     home, disk = broker.logs.directories[path], broker.node.disk
     cordoned = broker.config.cordoned_log_dirs
     result = DescribeLogDirsResult(log_dir=path, is_cordoned=path in cordoned or "*" in cordoned)
@@ -51,14 +66,15 @@ def _directory(broker: Services, path: str, wanted: set[tuple[str, int]] | None)
     if home.failure is not None:
         result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         return result
-    logs = broker.logs.logs_in(path)
-    result.topics = _topics(broker, (log for log in logs if wanted is None or log.topic_partition in wanted))
+    logs = [log for log in broker.logs.logs_in(path) if wanted is None or log.topic_partition in wanted]
+    result.topics = yield from _topics(broker, logs)
     return result
 
 
-def _topics(broker: Services, logs: Iterable[Log]) -> list[DescribeLogDirsTopic]:
+def _topics(broker: Services, logs: Iterable[Log]) -> Steps[list[DescribeLogDirsTopic]]:
     by_name: dict[str, DescribeLogDirsTopic] = {}
     for log in sorted(logs, key=lambda log: (log.topic_partition, log.is_future)):
+        yield 1
         name, index = log.topic_partition
         topic = by_name.get(name)
         if topic is None:

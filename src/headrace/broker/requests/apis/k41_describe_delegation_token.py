@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.net.context import RequestContext
+from headrace.broker.requests.pieces import Steps, in_pieces
 from headrace.broker.requests.registry import handles
 from headrace.broker.requests.token_access import may_ask, token_rules
 from headrace.metadata.delegation_tokens import hmac_of
@@ -31,27 +32,33 @@ _REQUESTER_VERSION = 3
 
 
 @handles(ApiKey.DESCRIBE_DELEGATION_TOKEN)
-def handle(
-    broker: NodeServices, request: DescribeDelegationTokenRequest, context: RequestContext
-) -> DescribeDelegationTokenResponse:
+def handle(broker: NodeServices, request: DescribeDelegationTokenRequest, context: RequestContext) -> Any:
     """Those of the principals that are named, also where they asked for it or may renew it, or of all (None)."""
+    return in_pieces(broker, context, _found(broker, request, context))
+
+
+def _found(
+    broker: NodeServices, request: DescribeDelegationTokenRequest, context: RequestContext
+) -> Steps[DescribeDelegationTokenResponse]:
     if not may_ask(context):
         return DescribeDelegationTokenResponse(error_code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
     secret_key = token_rules(broker.config).secret_key
     if not secret_key:
         return DescribeDelegationTokenResponse(error_code=ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
-    owners = None
+    owners: set[str] | None = None
     if request.owners is not None:
-        owners = {f"{each.principal_type}:{each.principal_name}" for each in request.owners}
+        owners = set()
+        for each in request.owners:
+            owners.add(f"{each.principal_type}:{each.principal_name}")
+            yield 1
     tokens = broker.image.kept.delegation_tokens
-    return DescribeDelegationTokenResponse(
-        tokens=[
-            _described(tokens[token_id], secret_key, context.api_version)
-            for token_id in sorted(tokens)
-            if (owners is None or not owners.isdisjoint(_whose(tokens[token_id])))
-            and _may_see(tokens[token_id], context)
-        ]
-    )
+    response = DescribeDelegationTokenResponse()
+    for token_id in sorted(tokens):
+        yield 1
+        token = tokens[token_id]
+        if (owners is None or not owners.isdisjoint(_whose(token))) and _may_see(token, context):
+            response.tokens.append(_described(token, secret_key, context.api_version))
+    return response
 
 
 def _whose(token: Any) -> tuple[str, ...]:

@@ -5,11 +5,14 @@ Not done: nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from headrace.broker.net.context import RequestContext
+from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_pieces, parts_of
 from headrace.broker.requests.registry import handles
 from headrace.controller.reassignments import list_reassignments
+from headrace.metadata.image import Partition
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode, message_of
@@ -25,29 +28,41 @@ if TYPE_CHECKING:
 
 
 @handles(ApiKey.LIST_PARTITION_REASSIGNMENTS)
-def handle(
-    broker: Services, request: ListPartitionReassignmentsRequest, context: RequestContext
-) -> ListPartitionReassignmentsResponse:
+def handle(broker: Services, request: ListPartitionReassignmentsRequest, context: RequestContext) -> Any:
     """The moves under way, of the partitions named or of all."""
+    return in_pieces(broker, context, _listed(broker, request, context))
+
+
+def _listed(
+    broker: Services, request: ListPartitionReassignmentsRequest, context: RequestContext
+) -> Steps[ListPartitionReassignmentsResponse]:
     if not context.authorize(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return ListPartitionReassignmentsResponse(error_code=denied, error_message=message_of(denied))
-    wanted = None if request.topics is None else [(topic.name, topic.partition_indexes) for topic in request.topics]
-    return ListPartitionReassignmentsResponse(
-        error_message=None,
-        topics=[
-            OngoingTopicReassignment(
-                name=name,
-                partitions=[
-                    OngoingPartitionReassignment(
-                        partition_index=partition.index,
-                        replicas=list(partition.replicas),
-                        adding_replicas=list(partition.adding),
-                        removing_replicas=list(partition.removing),
-                    )
-                    for partition in partitions
-                ],
-            )
-            for name, partitions in list_reassignments(broker.image, wanted)
-        ],
+    image = broker.image
+    asked: Iterable[tuple[str, Sequence[int]]] = (
+        ((topic.name, range(len(topic.partitions))) for topic in image.topics)
+        if request.topics is None
+        else ((topic.name, topic.partition_indexes) for topic in request.topics)
+    )
+    found: dict[tuple[str, int], OngoingPartitionReassignment] = {}
+    for name, indexes in asked:
+        yield 1
+        for some in parts_of(indexes, SMALL_PER_STEP):
+            yield 1
+            for _, partitions in list_reassignments(image, [(name, some)]):
+                found.update(((name, each.index), _ongoing(each)) for each in partitions)
+    topics: dict[str, OngoingTopicReassignment] = {}
+    for (name, _), ongoing in found.items():
+        yield 1
+        topics.setdefault(name, OngoingTopicReassignment(name=name)).partitions.append(ongoing)
+    return ListPartitionReassignmentsResponse(error_message=None, topics=list(topics.values()))
+
+
+def _ongoing(partition: Partition) -> OngoingPartitionReassignment:
+    return OngoingPartitionReassignment(
+        partition_index=partition.index,
+        replicas=list(partition.replicas),
+        adding_replicas=list(partition.adding),
+        removing_replicas=list(partition.removing),
     )

@@ -9,9 +9,10 @@ Not done: nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.net.context import RequestContext
+from headrace.broker.requests.pieces import Steps, in_pieces
 from headrace.broker.requests.registry import handles
 from headrace.controller.context import ApiError
 from headrace.metadata.client_quotas import ENTITY_TYPES, IP, Entity, names_of
@@ -37,10 +38,14 @@ _MATCH_NAMES: Final = {EXACT: "EXACT", DEFAULT: "DEFAULT", ANY: "SPECIFIED"}
 
 
 @handles(ApiKey.DESCRIBE_CLIENT_QUOTAS)
-def handle(
-    broker: Services, request: DescribeClientQuotasRequest, context: RequestContext
-) -> DescribeClientQuotasResponse:
+def handle(broker: Services, request: DescribeClientQuotasRequest, context: RequestContext) -> Any:
     """All quotas of the entities that match, sorted."""
+    return in_pieces(broker, context, _described(broker, request, context))
+
+
+def _described(
+    broker: Services, request: DescribeClientQuotasRequest, context: RequestContext
+) -> Steps[DescribeClientQuotasResponse]:
     if not context.authorize(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME):
         denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return _refused(ApiError(denied, message_of(denied)))
@@ -49,18 +54,15 @@ def handle(
         return _refused(refusal)
     found: dict[Entity, list[ValueData]] = {}
     for (entity, key), record in sorted(broker.image.kept.quotas.items()):
+        yield 1
         if _matches(names_of(entity), request.components, request.strict):
             found.setdefault(entity, []).append(ValueData(key=key, value=record.value))
-    return DescribeClientQuotasResponse(
-        error_message="",
-        entries=[
-            EntryData(
-                entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in names_of(entity).items()],
-                values=values,
-            )
-            for entity, values in found.items()
-        ],
-    )
+    entries: list[EntryData] = []
+    for entity, values in found.items():
+        yield 1
+        names = [EntityData(entity_type=kind, entity_name=name) for kind, name in names_of(entity).items()]
+        entries.append(EntryData(entity=names, values=values))
+    return DescribeClientQuotasResponse(error_message="", entries=entries)
 
 
 def _refused(error: ApiError) -> DescribeClientQuotasResponse:

@@ -7,9 +7,10 @@ Not done: nothing.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.broker.net.context import RequestContext
+from headrace.broker.requests.pieces import Steps, in_pieces
 from headrace.broker.requests.registry import handles
 from headrace.metadata.image import ClusterImage
 from headrace.metadata.scram_credentials import BY_CODE
@@ -28,29 +29,38 @@ if TYPE_CHECKING:
 
 
 @handles(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS)
-def handle(
-    broker: Services, request: DescribeUserScramCredentialsRequest, context: RequestContext
-) -> DescribeUserScramCredentialsResponse:
+def handle(broker: Services, request: DescribeUserScramCredentialsRequest, context: RequestContext) -> Any:
     """The users that are named, or all of them; each once."""
+    return in_pieces(broker, context, _described(broker, request, context))
+
+
+def _described(
+    broker: Services, request: DescribeUserScramCredentialsRequest, context: RequestContext
+) -> Steps[DescribeUserScramCredentialsResponse]:
     if not context.authorize(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         text = message_of(denied)
-        return DescribeUserScramCredentialsResponse(
-            error_code=denied,
-            error_message=text,
-            results=[DescribeUserScramCredentialsResult(user.name, denied, text) for user in request.users or ()],
-        )
+        refused = DescribeUserScramCredentialsResponse(error_code=denied, error_message=text)
+        for user in request.users or ():
+            refused.results.append(DescribeUserScramCredentialsResult(user.name, denied, text))
+            yield 1
+        return refused
     image = broker.image
+    times: Counter[str] = Counter()
     if request.users:
-        times = Counter(user.name for user in request.users)
+        for user in request.users:
+            times[user.name] += 1
+            yield 1
     else:
-        times = Counter(dict.fromkeys(sorted({name for name, _ in image.kept.scram}), 1))
-    return DescribeUserScramCredentialsResponse(
-        error_message=None, results=[_described(image, name, count) for name, count in times.items()]
-    )
+        times.update(sorted({name for name, _ in image.kept.scram}))
+    response = DescribeUserScramCredentialsResponse(error_message=None)
+    for name, count in times.items():
+        response.results.append(_result(image, name, count))
+        yield 1
+    return response
 
 
-def _described(image: ClusterImage, name: str, count: int) -> DescribeUserScramCredentialsResult:
+def _result(image: ClusterImage, name: str, count: int) -> DescribeUserScramCredentialsResult:
     if count > 1:
         return DescribeUserScramCredentialsResult(
             user=name,

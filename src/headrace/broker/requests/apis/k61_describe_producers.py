@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.net.context import RequestContext
+from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_pieces
 from headrace.broker.requests.readiness import once_ready
 from headrace.broker.requests.registry import handles
 from headrace.controller.names import illegal_name
@@ -28,31 +29,33 @@ if TYPE_CHECKING:
 
 @handles(ApiKey.DESCRIBE_PRODUCERS)
 def handle(broker: Services, request: DescribeProducersRequest, context: RequestContext) -> Any:
-    """Answers once the logs are open."""
+    """Answers once the logs are open, about each partition once."""
     keys = ((topic.name, index) for topic in request.topics for index in topic.partition_indexes)
-    return once_ready(broker, keys, lambda: _describe(broker, request, context))
+    return once_ready(broker, keys, lambda: in_pieces(broker, context, _describe(broker, request, context)))
 
 
 def _describe(
     broker: Services, request: DescribeProducersRequest, context: RequestContext
-) -> DescribeProducersResponse:
+) -> Steps[DescribeProducersResponse]:
     """The active producers of each partition asked for."""
     response = DescribeProducersResponse()
+    seen: set[tuple[str, int]] = set()
     for topic in request.topics:
         refused = None
         if illegal_name(topic.name) is not None:
             refused = ErrorCode.INVALID_TOPIC_EXCEPTION
         elif not context.authorize(Operation.READ, ResourceType.TOPIC, topic.name):
             refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        response.topics.append(
-            TopicResponse(
-                name=topic.name,
-                partitions=[
-                    _refused(index, refused) if refused else _partition(broker, topic.name, index)
-                    for index in topic.partition_indexes
-                ],
-            )
-        )
+        answer = TopicResponse(name=topic.name)
+        response.topics.append(answer)
+        yield 1
+        for index in topic.partition_indexes:
+            yield 1
+            if (topic.name, index) not in seen:
+                seen.add((topic.name, index))
+                found = _refused(index, refused) if refused else _partition(broker, topic.name, index)
+                answer.partitions.append(found)
+                yield len(found.active_producers) // SMALL_PER_STEP
     return response
 
 

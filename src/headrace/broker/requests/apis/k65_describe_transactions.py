@@ -7,9 +7,10 @@ Not done: nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.broker.net.context import RequestContext
+from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_pieces
 from headrace.broker.requests.registry import handles
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.wire.apis import ApiKey
@@ -26,15 +27,23 @@ if TYPE_CHECKING:
 
 
 @handles(ApiKey.DESCRIBE_TRANSACTIONS)
-def handle(
-    broker: Services, request: DescribeTransactionsRequest, context: RequestContext
-) -> DescribeTransactionsResponse:
+def handle(broker: Services, request: DescribeTransactionsRequest, context: RequestContext) -> Any:
     """Describes each id once."""
-    asked = dict.fromkeys(request.transactional_ids)
-    return DescribeTransactionsResponse(transaction_states=[_state(broker, context, each) for each in asked])
+    return in_pieces(broker, context, _states(broker, request, context))
 
 
-def _state(broker: Services, context: RequestContext, transactional_id: str) -> TransactionState:
+def _states(
+    broker: Services, request: DescribeTransactionsRequest, context: RequestContext
+) -> Steps[DescribeTransactionsResponse]:
+    states: dict[str, TransactionState] = {}
+    for each in request.transactional_ids:
+        yield 1
+        if each not in states:
+            states[each] = yield from _state(broker, context, each)
+    return DescribeTransactionsResponse(transaction_states=list(states.values()))
+
+
+def _state(broker: Services, context: RequestContext, transactional_id: str) -> Steps[TransactionState]:
     if not context.authorize(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id):
         return _refused(transactional_id, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if not transactional_id:
@@ -46,7 +55,9 @@ def _state(broker: Services, context: RequestContext, transactional_id: str) -> 
     if told.error:
         return _refused(transactional_id, told.error)
     topics: dict[str, list[int]] = {}
-    for topic, index in told.partitions:
+    for number, (topic, index) in enumerate(told.partitions):
+        if number % SMALL_PER_STEP == 0:
+            yield 1
         if topic in topics or context.may(Operation.DESCRIBE, ResourceType.TOPIC, topic):
             topics.setdefault(topic, []).append(index)
     return TransactionState(

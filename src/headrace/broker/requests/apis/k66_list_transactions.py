@@ -11,6 +11,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.net.context import RequestContext
+from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_pieces, in_turn, parts_of
 from headrace.broker.requests.registry import handles
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.transactions.asks import Filters
@@ -35,7 +36,9 @@ def handle(
 ) -> Answer | Coroutine[Any, Any, Answer]:
     """Lists what every partition that is loaded holds; while one is loading there is no complete answer."""
     pattern = request.transactional_id_pattern
-    return _list_matching(broker, request, context, pattern) if pattern else _list(broker, request, context)
+    if pattern:
+        return _list_matching(broker, request, context, pattern)
+    return in_pieces(broker, context, _list(broker, request, context))
 
 
 async def _list_matching(
@@ -45,26 +48,36 @@ async def _list_matching(
     patterns = broker.groups.matching
     if await patterns.what_is_wrong(context.principal, pattern):
         return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
-    response = _list(broker, request, context)
+    response = await in_turn(broker, context, _list(broker, request, context))
     ids = [each.transactional_id for each in response.transaction_states]
     matched = set(await patterns.matching(context.principal, pattern, ids))
     response.transaction_states = [each for each in response.transaction_states if each.transactional_id in matched]
     return response
 
 
-def _list(broker: Services, request: ListTransactionsRequest, context: RequestContext) -> Answer:
-    unknown = [name for name in request.state_filters if name not in _STATES]
+def _list(broker: Services, request: ListTransactionsRequest, context: RequestContext) -> Steps[Answer]:
+    unknown: list[str] = []
+    states: set[str] = set()
+    for name in request.state_filters:
+        states.add(name)
+        if name not in _STATES:
+            unknown.append(name)
+        yield 1
+    producer_ids: set[int] = set()
+    for some in parts_of(request.producer_id_filters, SMALL_PER_STEP):
+        producer_ids.update(some)
+        yield 1
     shards = broker.transactions.read_all()
     if isinstance(shards, ErrorCode):
         return ListTransactionsResponse(error_code=shards)
-    filters = Filters(frozenset(request.state_filters), frozenset(request.producer_id_filters), request.duration_filter)
+    filters = Filters(frozenset(states), frozenset(producer_ids), request.duration_filter)
     now_ms = broker.transactions.now_ms()
-    found = [each for shard in shards for each in shard.list_transactions(filters, now_ms)]
-    return ListTransactionsResponse(
-        unknown_state_filters=unknown,
-        transaction_states=[
-            k66.TransactionState(each.transactional_id, each.producer_id, each.state)
-            for each in found
-            if context.may(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, each.transactional_id)
-        ],
-    )
+    response = ListTransactionsResponse(unknown_state_filters=unknown)
+    for shard in shards:
+        yield 1
+        for each in shard.list_transactions(filters, now_ms):
+            if context.may(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, each.transactional_id):
+                told = k66.TransactionState(each.transactional_id, each.producer_id, each.state)
+                response.transaction_states.append(told)
+            yield 1
+    return response

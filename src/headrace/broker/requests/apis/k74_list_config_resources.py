@@ -6,9 +6,10 @@ Not done: nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.broker.net.context import RequestContext
+from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_pieces, parts_of
 from headrace.broker.requests.registry import handles
 from headrace.metadata.image import ClusterImage
 from headrace.metadata.image import ResourceType as Config
@@ -28,22 +29,25 @@ _LISTED = (Config.TOPIC, Config.BROKER, Config.BROKER_LOGGER, Config.CLIENT_METR
 
 
 @handles(ApiKey.LIST_CONFIG_RESOURCES)
-def handle(
-    broker: Services, request: ListConfigResourcesRequest, context: RequestContext
-) -> ListConfigResourcesResponse:
+def handle(broker: Services, request: ListConfigResourcesRequest, context: RequestContext) -> Any:
     """The names of resources by type; no types means all of them, and version 0 knows client metrics alone."""
+    return in_pieces(broker, context, _listed(broker, request, context))
+
+
+def _listed(
+    broker: Services, request: ListConfigResourcesRequest, context: RequestContext
+) -> Steps[ListConfigResourcesResponse]:
     if not context.authorize(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME):
         return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     types = [int(Config.CLIENT_METRICS)] if context.api_version == 0 else request.resource_types or list(_LISTED)
     if any(each not in _LISTED for each in types):
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
-    return ListConfigResourcesResponse(
-        config_resources=[
-            ConfigResource(resource_name=name, resource_type=each)
-            for each in dict.fromkeys(types)
-            for name in _names(broker.image, each)
-        ]
-    )
+    response = ListConfigResourcesResponse()
+    for each in dict.fromkeys(types):
+        for names in parts_of(_names(broker.image, each), SMALL_PER_STEP):
+            response.config_resources += [ConfigResource(resource_name=name, resource_type=each) for name in names]
+            yield 1
+    return response
 
 
 def _names(image: ClusterImage, resource_type: int) -> list[str]:

@@ -5,10 +5,13 @@ Not done: nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from bisect import bisect_left
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.authorized_operations import authorized_operations
+from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_pieces
 from headrace.broker.requests.registry import handles
 from headrace.metadata.image import INTERNAL_TOPICS, ClusterImage, Partition, Topic
 from headrace.security.authorizer import Operation, ResourceType
@@ -25,26 +28,54 @@ from headrace.wire.messages.k75_describe_topic_partitions import (
 if TYPE_CHECKING:
     from headrace.broker.requests.services import Services
 
+_SORTED_AT_ONCE: Final = 2000
+"""Names that are sorted without a pause."""
+
 
 @handles(ApiKey.DESCRIBE_TOPIC_PARTITIONS)
-def handle(
-    broker: Services, request: DescribeTopicPartitionsRequest, context: RequestContext
-) -> DescribeTopicPartitionsResponse:
+def handle(broker: Services, request: DescribeTopicPartitionsRequest, context: RequestContext) -> Any:
     """Topics in order of their names, from the cursor on, until the limit of partitions is reached."""
     image = broker.image
+    if max(len(request.topics), len(image.topics.topics_by_name)) > _SORTED_AT_ONCE:
+        return _sorted_first(broker, image, request, context)
+    return in_pieces(broker, context, _described(broker, image, request, context, _names(image, request)))
+
+
+async def _sorted_first(
+    broker: Services, image: ClusterImage, request: DescribeTopicPartitionsRequest, context: RequestContext
+) -> Any:
+    """Many names are sorted on a worker."""
+    names = await broker.node.workers.run(lambda: _names(image, request))
+    answer = in_pieces(broker, context, _described(broker, image, request, context, names))
+    return await answer if isinstance(answer, Coroutine) else answer
+
+
+def _names(image: ClusterImage, request: DescribeTopicPartitionsRequest) -> list[str]:
+    """Of the topics that are asked for, in order."""
+    if request.topics:
+        return sorted({topic.name for topic in request.topics})
+    return sorted(image.topics.topics_by_name)
+
+
+def _described(
+    broker: Services,
+    image: ClusterImage,
+    request: DescribeTopicPartitionsRequest,
+    context: RequestContext,
+    names: list[str],
+) -> Steps[DescribeTopicPartitionsResponse]:
     cursor = request.cursor
     wants_all = not request.topics
-    names = {topic.name for topic in image.topics} if wants_all else {topic.name for topic in request.topics}
     start_name = cursor.topic_name if cursor is not None else ""
     response = DescribeTopicPartitionsResponse()
     if cursor is not None and cursor.partition_index < 0:
-        response.topics = [
-            DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=name)
-            for name in sorted(names)
-        ]
+        for name in names:
+            response.topics.append(DescribeTopicPartitionsResponseTopic(ErrorCode.INVALID_REQUEST, name))
+            yield 1
         return response
     room = max(1, min(request.response_partition_limit, broker.config.max_request_partition_size_limit))
-    for name in sorted(name for name in names if name >= start_name):
+    for name in names[bisect_left(names, start_name) :]:
+        yield 1
         first = cursor.partition_index if cursor is not None and name == start_name else 0
         topic = image.topics.by_name(name)
         asked = context.may if wants_all else context.authorize
@@ -61,7 +92,8 @@ def handle(
             response.next_cursor = Cursor(topic_name=name, partition_index=first)
             break
         end = min(len(topic.partitions), first + room)
-        response.topics.append(_described(image, topic, first, end, context))
+        response.topics.append(_topic(image, topic, first, end, context))
+        yield max(0, end - first) // SMALL_PER_STEP
         room -= max(0, end - first)
         if end < len(topic.partitions):
             response.next_cursor = Cursor(topic_name=name, partition_index=end)
@@ -73,7 +105,7 @@ def _refused(error: ErrorCode, name: str) -> DescribeTopicPartitionsResponseTopi
     return DescribeTopicPartitionsResponseTopic(error_code=error, name=name, is_internal=name in INTERNAL_TOPICS)
 
 
-def _described(
+def _topic(
     image: ClusterImage, topic: Topic, first: int, end: int, context: RequestContext
 ) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(

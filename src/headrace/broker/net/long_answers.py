@@ -1,0 +1,171 @@
+"""Requests of many elements, and their answers: decoded and encoded on a worker, one at a time, inside the budgets.
+
+A frame of a megabyte may hold a million elements. What it takes to decode, to answer and to encode them is seconds, and
+the event loop serves others meanwhile: a worker decodes what is more than FEW_ELEMENT_BYTES, its handler answers in
+pieces (see `requests/pieces.py`), and a worker encodes the answer. One at a time, in order of arrival: many of them
+take the turns, and the memory, of one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.broker.net.answers import CloseConnectionError, Pending
+from headrace.broker.telemetry.request_errors import codes_of
+from headrace.env.node import settle
+from headrace.wire.message import Message
+from headrace.wire.primitives import REQUEST_ELEMENT_BYTES, Part
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from headrace.broker.net.budget import Budget
+    from headrace.broker.net.connection import Connection
+    from headrace.broker.net.context import RequestContext
+    from headrace.broker.net.large_frame import LargeFrame
+    from headrace.broker.net.ports import Api
+    from headrace.broker.net.reply import Reply
+    from headrace.broker.telemetry.request_errors import RequestErrors
+    from headrace.env import Node
+
+FEW_ELEMENT_BYTES: Final = 32 * 1024
+"""What the elements of a request may take at least, for the event loop to decode it: that takes it 8 ms at most."""
+DECODED_PER_BYTE: Final = 32
+"""Bytes of objects that are made of one byte of elements, where these are as small as they can be."""
+FETCH: Final = 1
+
+
+class EncodedAnswer:
+    """The body of a response that is encoded already; see `frame.PartedBody`."""
+
+    __slots__ = ("_parts", "_version")
+
+    def __init__(self, parts: list[Part], version: int) -> None:
+        self._parts = parts
+        self._version = version
+
+    def encode_parts(self, version: int, head: bytearray | None = None) -> list[Part]:
+        """The whole body behind a head."""
+        assert version == self._version, "it was made for one version"
+        return [*([] if head is None else [head]), *self._parts]
+
+
+class LongAnswers:
+    """Of one node."""
+
+    def __init__(self, node: Node, requests: Budget, responses: Budget, errors: RequestErrors) -> None:
+        """The budgets are those of requests and of responses in memory."""
+        self._node = node
+        self._requests = requests
+        self._responses = responses
+        self._errors = errors
+        self.turn = asyncio.Lock()
+        """Held by the one whose turn it is; of each connection at most one request waits for it."""
+
+    def request(
+        self,
+        connection: Connection,
+        reply: Reply,
+        frame: memoryview,
+        at: int,
+        served: Api,
+        context: RequestContext,
+        held: LargeFrame | None,
+    ) -> Coroutine[Any, Any, Any]:
+        """What the handler of a request returns that is decoded on a worker first. Its body begins at `at`; `held` owns
+        the memory that the frame lies in, None: that is for the next requests."""
+        data = bytes(frame) if held is None else frame
+        return self._request(connection, reply, data, at, served, context, held)
+
+    async def _request(
+        self,
+        connection: Connection,
+        reply: Reply,
+        data: memoryview | bytes,
+        at: int,
+        served: Api,
+        context: RequestContext,
+        held: LargeFrame | None,
+    ) -> Any:
+        try:
+            await self._take(DECODED_PER_BYTE * min(len(data), REQUEST_ELEMENT_BYTES), connection, reply)
+            async with self.turn:
+                request = await self._node.workers.run(partial(served.decode, data, reply.version, at))
+            still_open(connection)
+            served.count.value += 1
+            result = served.handle(request, context)
+            if type(result) is CoroutineType:
+                result = await result
+            if isinstance(result, Pending):
+                result = await self.value_of(result, reply)
+            return await self.encoded(reply.key, reply.version, result)
+        finally:
+            self._requests.settle(connection)
+            if held is not None:
+                held.release()
+
+    async def _take(self, size: int, connection: Connection, reply: Reply) -> None:
+        """Returns when there is memory for what is decoded, which the reply holds from now on. It may be the one that
+        goes beyond the limit."""
+        budget = self._requests
+        while not budget.take(size) and not budget.overdraw(size, connection):
+            woken = self._node.future()
+            budget.wait(partial(settle, woken))
+            await woken
+        if connection.closed:
+            budget.give(size)
+        else:
+            reply.held += size
+        still_open(connection)
+
+    async def value_of(self, pending: Pending[Any], reply: Reply | None = None) -> Any:
+        """The value of a pending answer, once there is one; None where the connection of the reply is gone."""
+        resolved = self._node.future()
+        pending.when_resolved(lambda: settle(resolved, pending.value))
+        if reply is not None and (abandon := pending.abandon) is not None:
+            reply.abandon = partial(_abandon, abandon, resolved)
+        return await resolved
+
+    async def encoded(self, key: int, version: int, response: Any) -> Any:
+        """A response as its body; what is no response that is yet to be encoded is returned as it is."""
+        if not isinstance(response, Message):
+            return response
+        async with self.turn:
+            return await self.encoded_in_turn(key, version, response)
+
+    async def encoded_in_turn(self, key: int, version: int, response: Any) -> EncodedAnswer:
+        """The same for whoever has the turn: once what others have not taken yet leaves room for it."""
+        await self.room()
+        parts, codes = await self._node.workers.run(partial(_encode, version, response))
+        if key > FETCH:  # Produce and Fetch have counted what they refused
+            for code in codes:
+                self._errors.count(key, code)
+        return EncodedAnswer(parts, version)
+
+    async def room(self) -> None:
+        """Returns when the responses in memory leave room for one more."""
+        while self._responses.exhausted:
+            woken = self._node.future()
+            self._responses.wait(partial(settle, woken))
+            await woken
+
+
+def still_open(connection: object) -> None:
+    """Raises CloseConnectionError where nobody waits for the answer any more."""
+    if getattr(connection, "closed", False):
+        raise CloseConnectionError("")
+
+
+def _abandon(abandon: Callable[[], None], resolved: asyncio.Future[Any]) -> None:
+    abandon()
+    settle(resolved, None)
+
+
+def _encode(version: int, response: Any) -> tuple[list[Part], list[int]]:
+    """For a worker."""
+    if hasattr(response, "encode_parts"):
+        return response.encode_parts(version), codes_of(response)
+    return [response.encode(version)], codes_of(response)

@@ -1,0 +1,159 @@
+"""The largest requests of every API, made from its messages: however many elements one has, it takes the event loop in
+small turns, as an unauthorized user, as one with few rights, and as super user.
+
+Calls of functions are counted, which are the same on every machine. What a frame may hold before a worker decodes it is
+made small, so that a few thousand elements are many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path as File
+from typing import Any
+
+import broker.requests.large
+import pytest
+from broker.raw import Raw, create_topic
+from broker.requests.large import THERE, Path, fit, large, paths_of
+from broker.turns import Turns, turns_of
+
+from headrace.broker.net import connection
+from headrace.broker.requests.apis import SERVED
+from headrace.security.authorizer import ASKED_EACH_TIME, OpenAuthorizer, Operation, ResourceType
+from headrace.testing.running import TestBroker
+from headrace.wire.apis import APIS, ApiKey
+from headrace.wire.messages import request_class
+from headrace.wire.messages.k10_find_coordinator import FindCoordinatorRequest
+
+MANY = 4000
+FEW_BYTES = 1024
+CALLS_MAX = 12_000
+"""In one turn of the loop; what takes all elements at once makes several for each."""
+
+
+class Some(OpenAuthorizer):
+    """Allows what a function allows."""
+
+    generation = ASKED_EACH_TIME
+
+    def __init__(self, allows: Callable[[ResourceType], bool]) -> None:
+        self.allows = allows
+
+    def authorize(self, principal: str, host: str, operation: Operation, resource: ResourceType, name: str) -> bool:
+        return self.allows(resource)
+
+    def authorize_any(self, principal: str, host: str, operation: Operation, resource: ResourceType) -> bool:
+        return self.allows(resource)
+
+
+WHO = {
+    "nobody": Some(lambda _: False),
+    "few rights": Some(lambda resource: resource is not ResourceType.CLUSTER),
+    "super user": OpenAuthorizer(),
+}
+NOT_IN_PIECES = {
+    ApiKey.PRODUCE,
+    ApiKey.FETCH,
+    ApiKey.METADATA,
+    ApiKey.OFFSET_COMMIT,
+    ApiKey.LEAVE_GROUP,
+    ApiKey.DELETE_TOPICS,
+    ApiKey.DELETE_RECORDS,
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.WRITE_TXN_MARKERS,
+    ApiKey.TXN_OFFSET_COMMIT,
+    ApiKey.CREATE_ACLS,
+    ApiKey.DELETE_ACLS,
+    ApiKey.ALTER_CONFIGS,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    ApiKey.CREATE_PARTITIONS,
+    ApiKey.CREATE_DELEGATION_TOKEN,
+    ApiKey.DELETE_GROUPS,
+    ApiKey.ELECT_LEADERS,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    ApiKey.OFFSET_DELETE,
+    ApiKey.ALTER_CLIENT_QUOTAS,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+    ApiKey.DESCRIBE_QUORUM,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT,
+    ApiKey.ADD_RAFT_VOTER,
+    ApiKey.HEADRACE_GROUP_END_TXN,
+}
+"""Still answered in one turn."""
+LOGINS = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
+
+
+def cases() -> Iterator[tuple[int, Path]]:
+    for key in sorted(SERVED):
+        if "broker" in APIS[key].listeners and key not in LOGINS and key not in NOT_IN_PIECES:
+            yield from ((key, path) for path in paths_of(request_class(key)))
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TestBroker, Turns]]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(connection, "FEW_ELEMENT_BYTES", FEW_BYTES)
+        node = TestBroker(File(tmp_path_factory.mktemp("data")), {})
+        node.start()
+        broker.requests.large.ID = create_topic(node.port, THERE, 2)
+        with Raw(node.port) as raw:
+            for key_type in (0, 1):
+                raw.ask(FindCoordinatorRequest("", key_type, ["any"]), 4)
+        with turns_of(node, counts_calls=True) as turns:
+            yield node, turns
+        node.stop()
+
+
+def request(key: int, path: Path, count: int, *, alike: bool) -> Any:
+    """A request that reaches what its API does: nothing of it stands for a member of a group, or for a transaction."""
+    message = large(request_class(key), path, count, alike=alike)
+    for field, value in {
+        "acks": 1,
+        "max_wait_ms": 0,
+        "rack_id": "",
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "group_instance_id": None,
+        "replica_state": None,
+    }.items():
+        if hasattr(message, field):
+            setattr(message, field, value)
+    if key == ApiKey.PRODUCE:
+        message.transactional_id = None
+    if key in (ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS):
+        _make_acls(message)
+    return message
+
+
+def _make_acls(message: Any) -> None:
+    for acl in getattr(message, "creations", None) or message.filters:
+        for field in type(acl).__slots__:
+            if isinstance(getattr(acl, field), int):
+                setattr(acl, field, 3)
+
+
+@pytest.mark.parametrize(
+    ("key", "path"), [pytest.param(*case, id=f"{APIS[case[0]].name}-{'.'.join(case[1])}") for case in cases()]
+)
+def test_turns_are_small(running: tuple[TestBroker, Turns], key: int, path: Path) -> None:
+    node, turns = running
+    versions = range(APIS[key].max_version, APIS[key].min_version - 1, -1)
+    version = next((each for each in versions if fit(request(key, path, 1, alike=True), each, path)), None)
+    if version is None:
+        pytest.skip("no version says that")
+    ways = [("nobody", False), ("few rights", True), ("super user", False), ("super user", True)]
+    for who, alike in ways:
+        message = request(key, path, MANY, alike=alike)
+        fit(message, version, path)
+        node.call(lambda inside, who=who: setattr(inside, "authorizer", WHO[who]))  # type: ignore[misc]
+        with Raw(node.port, timeout_s=60) as raw:
+            turns.reset()
+            try:
+                raw.ask(message, version)
+            except ConnectionError:
+                pass  # Kafka closes the connection too
+        assert turns.most_calls <= CALLS_MAX, (who, "alike" if alike else "distinct")
+    inside = node.inside
+    node.call(lambda inside: setattr(inside, "authorizer", OpenAuthorizer()))
+    assert node.call(lambda inside: inside.server.requests_budget.used) == 0
+    assert inside.node.defects.first is None
