@@ -13,7 +13,7 @@ other offsets, and whoever it answers would miss records without a word.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from headrace.wire.errors import ErrorCode
 
@@ -24,6 +24,11 @@ MAX_EPOCH: Final = 2**31 - 1
 EVICTION_MS: Final = 120_000
 """A session that was not used for this long gives way to a new one (Kafka's
 min.incremental.fetch.session.eviction.ms)."""
+
+PARTITIONS_MAX: Final = 500_000
+"""Partitions of all clients' sessions together: a client that would have more goes on with full fetches."""
+ERRORS_MAX: Final = 1_000
+"""Partitions of one session that are answered with an error, and so named in each answer."""
 
 Key = tuple[bytes, str, int]
 """A partition in a session: topic id (zeros where the version names topics), topic name, index."""
@@ -163,6 +168,16 @@ class Session:
         self.epoch = 1 if self.epoch == MAX_EPOCH else self.epoch + 1
 
 
+class Wanted(NamedTuple):
+    """What a new session would hold."""
+
+    partitions: int
+    readable: int
+    """Of them, those that the client may read."""
+    errors: int
+    """Of them, those that are answered with an error."""
+
+
 class SessionCache:
     """All sessions of a broker, at most `slots` of them."""
 
@@ -178,6 +193,11 @@ class SessionCache:
     def partitions(self) -> int:
         """Partitions in all sessions together."""
         return sum(len(session.partitions) for session in self.sessions.values())
+
+    @property
+    def partitions_of_clients(self) -> int:
+        """The same, without those of followers: these are replicas that exist."""
+        return sum(len(session.partitions) for session in self.sessions.values() if not session.is_followers)
 
     def find(
         self, session_id: int, epoch: int, uses_topic_ids: bool, now_ms: int, principal: str
@@ -198,20 +218,22 @@ class SessionCache:
     def open(
         self,
         session_id: int,
-        readable: int,
+        wanted: Wanted,
         uses_topic_ids: bool,
         now_ms: int,
         principal: str,
         *,
         of_follower: bool = False,
     ) -> Session | None:
-        """A new session under a fresh id, or None when every slot is taken by a session with a better right to it.
-        `readable`: of its partitions, those that the client may read. Without any it gets none: whoever may read
-        nothing would take the place of others."""
-        if self.slots <= 0 or readable == 0:
+        """A new session under a fresh id, or None when every slot is taken by a session with a better right to it, or
+        its partitions are too many. Without any that the client may read it gets none: whoever may read nothing would
+        take the place of others."""
+        if self.slots <= 0 or wanted.readable == 0 or wanted.errors > ERRORS_MAX:
+            return None
+        if not of_follower and not self._has_room(wanted.partitions, now_ms):
             return None
         if len(self.sessions) >= self.slots:
-            gives_way = self._gives_way(readable, now_ms, of_follower=of_follower)
+            gives_way = self._gives_way(wanted.readable, now_ms, of_follower=of_follower)
             if gives_way is None:
                 return None
             self.close(gives_way.id)
@@ -219,6 +241,22 @@ class SessionCache:
         session = Session(session_id, now_ms, uses_topic_ids, principal, is_followers=of_follower)
         self.sessions[session_id] = session
         return session
+
+    def _has_room(self, partitions: int, now_ms: int) -> bool:
+        """Whether clients' sessions may have so many partitions more. Those that were not used for long give way."""
+        left = PARTITIONS_MAX - self.partitions_of_clients - partitions
+        for session in list(self.sessions.values()) if left < 0 else ():
+            if left >= 0 or now_ms - session.used_ms <= EVICTION_MS:
+                break
+            if not session.is_followers:
+                left += len(session.partitions)
+                self.close(session.id)
+                self.evictions += 1
+        return left >= 0
+
+    def may_grow(self, session: Session) -> bool:
+        """Whether a session that has more partitions than before may have them."""
+        return session.is_followers or self.partitions_of_clients <= PARTITIONS_MAX
 
     def _gives_way(self, readable: int, now_ms: int, *, of_follower: bool) -> Session | None:
         """The session whose place a new one takes."""

@@ -21,6 +21,7 @@ from headrace.wire.messages.k01_fetch import (
 
 if TYPE_CHECKING:
     from headrace.broker.partitions.replica import FetchWaiter
+    from headrace.broker.requests.resting import Resting
     from headrace.broker.requests.services import Services
     from headrace.broker.telemetry.metrics import Registry
     from headrace.env import Timer
@@ -79,6 +80,7 @@ class Fetch:
         "_reads_followers",
         "_refuse",
         "_respond",
+        "_resting",
         "_timer",
         "_unmoved",
         "_version",
@@ -100,11 +102,14 @@ class Fetch:
         refuse: Callable[[str], ErrorCode],
         reads_followers: bool = False,
         nearest: Nearest | None = None,
+        resting: Resting | None = None,
     ) -> None:
         """`refuse(topic)` says why a client may not read a topic, NONE where it may. `reads_followers`: it knows that a
-        follower may serve it. `nearest` says which follower it should read from; None leaves it here."""
+        follower may serve it. `nearest` says which follower it should read from; None leaves it here. `resting` is what
+        is kept of its session, whose answer need not have what rests: it knows the partitions then."""
         self._broker = broker
-        self._partitions = list(partitions)
+        self._partitions = list(partitions) if resting is None else []
+        self._resting = resting
         self._version = version
         self._max_bytes = min(max_bytes, broker.config.fetch_max_bytes)
         self._min_bytes = min(min_bytes, self._max_bytes)
@@ -147,13 +152,21 @@ class Fetch:
         return answers
 
     def _to_read(self) -> list[SessionPartition]:
-        """The partitions that a reading looks at."""
+        """The partitions that a reading looks at: without those that rest."""
+        resting = self._resting
+        if resting is not None:
+            resting.look_at_log_starts()
+            if self._timer is None:  # once: while it waits it hears of what moves
+                resting.lay_down(self._broker.replicas.by_name)
+            self._partitions = list(resting.awake)
         return self._partitions
 
     @property
     def is_satisfied(self) -> bool:
         """Whether the last reading is worth an answer now."""
-        return self.has_news or self.bytes_read >= self._min_bytes or not self._partitions
+        if self.has_news or self.bytes_read >= self._min_bytes:
+            return True
+        return not self._partitions and self._resting is None  # all may rest, and one of them move
 
     def _of_unknown_id(self) -> ErrorCode:
         """What is said of a topic id that no topic has."""
@@ -334,7 +347,9 @@ class Fetch:
             if replica is not None:
                 self._waiters(replica)[self] = None
                 self._watched.append(replica)
-        if not self.bytes_read and len(self._watched) == len(answers):
+        if self._resting is not None:
+            self._resting.waiting[self] = None  # those awake are few: they are read again
+        elif not self.bytes_read and len(self._watched) == len(answers):
             self._unmoved = answers
         self._broker.fetches.waiting += 1
         self._timer = self._broker.requests_owner.later(self._max_wait_ms / 1000, self._time_is_up)
@@ -345,6 +360,12 @@ class Fetch:
         self._unmoved = None
         if self._look_handle is None and (self._missing <= 0 or not byte_count):
             self._look_handle = self._broker.requests_owner.soon(self._look)
+
+    def woke(self, replica: Replica, byte_count: int) -> None:
+        """A partition that rested when this fetch looked at it moved."""
+        self._waiters(replica)[self] = None
+        self._watched.append(replica)
+        self.moved(replica, byte_count)
 
     def _look(self) -> None:
         self._look_handle = None
@@ -396,6 +417,8 @@ class Fetch:
     def cancel(self) -> None:
         """Nobody waits any more."""
         self._respond = None
+        if self._resting is not None:
+            self._resting.waiting.pop(self, None)
         if self._timer is None:
             return
         for replica in self._watched:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class FollowerFetch(Fetch):
     """One Fetch request of a follower at work. See `Fetch`."""
 
-    __slots__ = ("_broker_epoch", "_counts_for_rate", "_follower", "_is_counted", "_resting")
+    __slots__ = ("_broker_epoch", "_counts_for_rate", "_follower", "_follower_rests", "_is_counted")
 
     def __init__(
         self,
@@ -46,18 +46,19 @@ class FollowerFetch(Fetch):
         topic."""
         super().__init__(
             broker,
-            partitions if resting is None else (),
+            partitions,
             version=version,
             min_bytes=min_bytes,
             max_bytes=max_bytes,
             isolation_level=0,
             refuse=refuse,
+            resting=resting,
         )
         self._follower = follower
         self._broker_epoch = broker_epoch
         self._is_counted = False
         self._counts_for_rate = 0
-        self._resting = resting
+        self._follower_rests = resting
 
     def read(self) -> list[Answer]:
         """See Fetch.read. The first time it counts as what the follower has; what it asked for is old after that.
@@ -82,15 +83,9 @@ class FollowerFetch(Fetch):
         """See Fetch. Whoever may not follow learns nothing of ids, not even that there is none."""
         return self._refuse("") or ErrorCode.UNKNOWN_TOPIC_ID
 
-    def woke(self, replica: Replica, byte_count: int) -> None:
-        """A partition that rested when this fetch looked at it moved."""
-        self._waiters(replica)[self] = None
-        self._watched.append(replica)
-        self.moved(replica, byte_count)
-
     def _to_read(self) -> list[SessionPartition]:
         """Without those that rest. The first time these count as fetched."""
-        resting = self._resting
+        resting = self._follower_rests
         if resting is None:
             return self._partitions
         if self._is_counted:
@@ -102,25 +97,6 @@ class FollowerFetch(Fetch):
             resting.lay_down(replicas.by_name)
         self._partitions = list(resting.awake)
         return self._partitions
-
-    @property
-    def is_satisfied(self) -> bool:
-        """See Fetch.is_satisfied. All may rest, and one of them move."""
-        if self._resting is None:
-            return super().is_satisfied
-        return self.has_news or self.bytes_read >= self._min_bytes
-
-    def _wait(self, answers: list[Answer]) -> None:
-        super()._wait(answers)
-        if self._resting is not None:
-            self._resting.waiting[self] = None
-            self._unmoved = None  # these are few, and a log of those at rest may begin elsewhere by then
-
-    def cancel(self) -> None:
-        """See Fetch.cancel."""
-        if self._resting is not None:
-            self._resting.waiting.pop(self, None)
-        super().cancel()
 
     def _read_replica(self, replica: Replica, partition: SessionPartition, left: int, min_one: bool) -> PartitionData:
         log, state, offset = replica.log, replica.state, partition.fetch_offset

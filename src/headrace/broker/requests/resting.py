@@ -1,23 +1,27 @@
-"""The partitions of a follower's session that rest: they cost nothing until they move.
+"""The partitions of a session that rest: they cost nothing until they move.
 
-A follower has one session with each leader, of thousands of partitions, and fetches twice a second. A partition rests
-while the follower has all there is, everything is committed, and it was told so: its fetch would do no more than to
-note the time, which is noted once for all of them. A partition that rests is watched like one that a fetch waits for,
-from one fetch to the next. It wakes with an append, another epoch or in-sync set, another start of its log, when the
-request names it, and when the follower begins another life. The next fetch looks at it, and has it rest again.
+A follower has one session with each leader, of thousands of partitions, and fetches twice a second; a consumer may have
+as many. A partition rests while the reader has all there is, and was told so: its fetch would do no more than to note
+the time of a follower's, which is noted once for all of them. A partition that rests is watched like one that a fetch
+waits for, from one fetch to the next. It wakes with an append, another epoch or in-sync set, another start of its log,
+when the request names it, and when the follower begins another life. The next fetch looks at it, and has it rest again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from headrace.replicas.partition import Rest
+from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from headrace.broker.partitions.replica import Key, Replica
+    from headrace.broker.partitions.replica import FetchWaiter, Key, Replica
     from headrace.log.resources import Resources
     from headrace.replicas.sessions import SessionPartition
+
+CONSUMERS_REST_FROM: Final = 64
+"""Partitions of a consumer's session from which on they may rest; of fewer it costs less to look at each."""
 
 
 class WaitingFetch(Protocol):
@@ -28,21 +32,16 @@ class WaitingFetch(Protocol):
         ...
 
 
-class RestingPartitions:
-    """See the module. What is kept of a session of `follower`, under the broker epoch of its registration."""
+class Resting:
+    """See the module. What is kept of a session, whoever reads."""
 
-    def __init__(
-        self, resources: Resources, partitions: Iterable[SessionPartition], follower: int, broker_epoch: int
-    ) -> None:
+    def __init__(self, resources: Resources, partitions: Iterable[SessionPartition]) -> None:
         """`partitions` are those of the session, `resources` those of its logs."""
-        self.follower = follower
-        self.broker_epoch = broker_epoch
         self.awake = dict.fromkeys(partitions)
         """Those that do not rest, in the order in which they take their turn."""
         self.waiting: dict[WaitingFetch, None] = {}
         self._resources = resources
         self._starts = resources.starts
-        self._rest = Rest()
         self._at_rest: dict[Replica, SessionPartition] = {}
         self._lies_at: dict[SessionPartition, Replica] = {}
 
@@ -50,19 +49,20 @@ class RestingPartitions:
         """How many rest."""
         return len(self._at_rest)
 
+    def _waiters(self, replica: Replica) -> dict[FetchWaiter, None]:
+        """Where those are told who wait for a replica to move."""
+        raise NotImplementedError
+
+    def _may_rest(self, replica: Replica, partition: SessionPartition) -> bool:
+        raise NotImplementedError
+
+    def _woke(self, replica: Replica) -> None:
+        """A replica rests no longer."""
+
     # --- a fetch
 
-    def fetched(self, now_ms: int, *, has_begun_anew: bool) -> None:
-        """The follower asks again for what rests, which counts; not where it `has_begun_anew`: it is an earlier life's
-        request then, and each partition says so."""
-        if has_begun_anew:
-            for replica in list(self._at_rest):
-                self._wake(replica)
-        self._rest.fetched_at_ms = now_ms
-        self.look_at_log_starts()
-
     def look_at_log_starts(self) -> None:
-        """Wakes those whose logs begin elsewhere than the follower was told; looks at all where any log does."""
+        """Wakes those whose logs begin elsewhere than the reader was told; looks at all where any log does."""
         if self._starts is self._resources.starts:
             return
         self._starts = self._resources.starts
@@ -78,22 +78,7 @@ class RestingPartitions:
                 del self.awake[partition]
                 self._at_rest[replica] = partition
                 self._lies_at[partition] = replica
-                replica.follower_waiters[self] = None
-
-    def _may_rest(self, replica: Replica, partition: SessionPartition) -> bool:
-        state, log, offset = replica.state, replica.log, partition.fetch_offset
-        if (
-            replica.error
-            or offset != log.end_offset
-            or partition.current_leader_epoch != state.leader_epoch
-            or partition.told_high_watermark != state.high_watermark
-            or partition.told_log_start_offset != log.log_start_offset
-        ):
-            return False
-        epoch = partition.last_fetched_epoch
-        if epoch not in (-1, log.epochs.latest) and log.end_offset_for_epoch(epoch) != (epoch, offset):
-            return False
-        return state.rests(self.follower, self.broker_epoch, offset, partition.follower_log_start, self._rest)
+                self._waiters(replica)[self] = None
 
     # --- waking
 
@@ -103,11 +88,16 @@ class RestingPartitions:
         for fetch in list(self.waiting):
             fetch.woke(replica, byte_count)
 
+    def wake_all(self) -> None:
+        """None rests."""
+        for replica in list(self._at_rest):
+            self._wake(replica)
+
     def _wake(self, replica: Replica) -> None:
         partition = self._at_rest.pop(replica)
         del self._lies_at[partition]
-        del replica.follower_waiters[self]
-        replica.state.wakes(self.follower, self._rest)
+        del self._waiters(replica)[self]
+        self._woke(replica)
         self.awake[partition] = None
 
     # --- the session
@@ -132,6 +122,91 @@ class RestingPartitions:
 
     def end(self) -> None:
         """See `Kept`."""
-        for replica in list(self._at_rest):
-            self._wake(replica)
+        self.wake_all()
         self.awake.clear()
+
+
+class RestingPartitions(Resting):
+    """Of a session of `follower`, under the broker epoch of its registration."""
+
+    def __init__(
+        self, resources: Resources, partitions: Iterable[SessionPartition], follower: int, broker_epoch: int
+    ) -> None:
+        super().__init__(resources, partitions)
+        self.follower = follower
+        self.broker_epoch = broker_epoch
+        self._rest = Rest()
+
+    def fetched(self, now_ms: int, *, has_begun_anew: bool) -> None:
+        """The follower asks again for what rests, which counts; not where it `has_begun_anew`: it is an earlier life's
+        request then, and each partition says so."""
+        if has_begun_anew:
+            self.wake_all()
+        self._rest.fetched_at_ms = now_ms
+        self.look_at_log_starts()
+
+    def _waiters(self, replica: Replica) -> dict[FetchWaiter, None]:
+        return replica.follower_waiters
+
+    def _may_rest(self, replica: Replica, partition: SessionPartition) -> bool:
+        state, log, offset = replica.state, replica.log, partition.fetch_offset
+        if (
+            replica.error
+            or offset != log.end_offset
+            or partition.current_leader_epoch != state.leader_epoch
+            or partition.told_high_watermark != state.high_watermark
+            or partition.told_log_start_offset != log.log_start_offset
+        ):
+            return False
+        epoch = partition.last_fetched_epoch
+        if epoch not in (-1, log.epochs.latest) and log.end_offset_for_epoch(epoch) != (epoch, offset):
+            return False
+        return state.rests(self.follower, self.broker_epoch, offset, partition.follower_log_start, self._rest)
+
+    def _woke(self, replica: Replica) -> None:
+        replica.state.wakes(self.follower, self._rest)
+
+
+class ConsumerReads(NamedTuple):
+    """How a consumer reads its session: partitions rest for as long as it reads in the same way."""
+
+    committed_only: bool
+    generation: int
+    """Of the authorizer that said that the topics may be read."""
+    host: str
+
+
+class RestingForConsumer(Resting):
+    """Of a session of a consumer."""
+
+    def __init__(
+        self,
+        resources: Resources,
+        partitions: Iterable[SessionPartition],
+        reads: ConsumerReads,
+        refuse: Callable[[str], ErrorCode],
+    ) -> None:
+        """`refuse` says why a topic may not be read."""
+        super().__init__(resources, partitions)
+        self.reads = reads
+        self._refuse = refuse
+
+    def _waiters(self, replica: Replica) -> dict[FetchWaiter, None]:
+        return replica.fetch_waiters
+
+    def _may_rest(self, replica: Replica, partition: SessionPartition) -> bool:
+        state, log, offset = replica.state, replica.log, partition.fetch_offset
+        if (
+            replica.error
+            or offset != (state.last_stable_offset if self.reads.committed_only else state.high_watermark)
+            or partition.current_leader_epoch not in (-1, state.leader_epoch)
+            or partition.told_high_watermark != state.high_watermark
+            or partition.told_log_start_offset != log.log_start_offset
+        ):
+            return False
+        epoch = partition.last_fetched_epoch
+        if epoch not in (-1, log.epochs.latest):
+            found, end_offset = log.end_offset_for_epoch(epoch)
+            if found != epoch or end_offset < offset:
+                return False
+        return self._refuse(partition.topic) is ErrorCode.NONE

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from headrace.broker.net.output import SMALL_SLICE_BYTES
 from headrace.broker.requests.fetching import FOLLOWERS_SERVE_FROM, READ_COMMITTED
 from headrace.broker.requests.nearest_replicas import nearest_of
+from headrace.broker.requests.resting import ConsumerReads, RestingForConsumer
 from headrace.log.cursor import OTHERWISE, Cursor
 from headrace.replicas.sessions import FINAL_EPOCH, Key, Session, SessionPartition
 from headrace.security.authorizer import OPEN_GENERATION, Operation, ResourceType
@@ -25,6 +26,8 @@ from headrace.wire.primitives import Buffer, Part
 from headrace.wire.uuids import ZERO
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from headrace.broker.net.connection import Connection
     from headrace.broker.net.context import RequestContext
     from headrace.broker.partitions.replica import Replica
@@ -161,7 +164,9 @@ class ShortFetch:
                 asked = None if session_id else self._asked_again(view, topics_at, topics_end)
             else:
                 session = self._session(session_id, epoch, connection.principal)
-                asked = None if session is None else self._asked_in(session, view, topics_at, topics_end)
+                asked = None
+                if session is not None and (session.kept is None or self._goes_on(session, connection, isolation)):
+                    asked = self._asked_in(session, view, topics_at, topics_end)
         except (struct.error, IndexError):
             return False  # not what it should be: the decoder says so
         if not asked:
@@ -224,6 +229,13 @@ class ShortFetch:
         cache = self._services.fetch_sessions
         found = cache.find(session_id, epoch, self._layout.has_topic_ids, self._services.node.clock.now_ms(), principal)
         return found if isinstance(found, Session) else None
+
+    def _goes_on(self, session: Session, connection: Connection, isolation: int) -> bool:
+        """Whether those partitions of a session that rest may rest on."""
+        kept = session.kept
+        return isinstance(kept, RestingForConsumer) and kept.reads == ConsumerReads(
+            isolation == READ_COMMITTED, self._services.authorizer.generation, connection.stream.peer_host
+        )
 
     def _asked_again(self, view: memoryview, at: int, end: int) -> list[Reader] | None:
         """`_asked`, which looks at nothing but the offset where a request for one partition is like the one before."""
@@ -317,7 +329,7 @@ class ShortFetch:
         Nothing but the offset is looked at where its only partition is asked for as it was the last time.
         """
         alike = self._alike_in_session
-        if alike is not None and (offset := alike.offset(view, at, end)) >= 0:
+        if alike is not None and session.kept is None and (offset := alike.offset(view, at, end)) >= 0:
             reader = alike.wanted[0]
             told = session.only
             if told is not None and told is reader.told:
@@ -340,7 +352,7 @@ class ShortFetch:
         named = self._named(view, at, end)
         if named is None:
             return None
-        partitions, has_ids = session.partitions, self._layout.has_topic_ids
+        partitions, has_ids, kept = session.partitions, self._layout.has_topic_ids, session.kept
         for topic, index, offset, max_bytes, epoch in named:
             key = (topic, "", index) if has_ids else (ZERO, topic.decode(errors="replace"), index)
             partition = partitions.get(key)
@@ -350,22 +362,29 @@ class ShortFetch:
             partition.max_bytes = max_bytes
             partition.current_leader_epoch = epoch
             partition.last_fetched_epoch = -1
+            if kept is not None:
+                kept.named(partition)
+        looked_at: Iterable[SessionPartition] = partitions.values()
+        if isinstance(kept, RestingForConsumer):
+            kept.look_at_log_starts()
+            looked_at = list(kept.awake)
         wanted: list[Reader] = []
-        for key, partition in partitions.items():
+        for partition in looked_at:
             reader = partition.reader
             if not isinstance(reader, Reader):
-                reader = self._session_reader(key, partition)
+                reader = self._session_reader(partition)
                 if reader is None:
                     return None
             wanted.append(reader)
         return wanted
 
-    def _session_reader(self, key: Key, partition: SessionPartition) -> Reader | None:
-        topic_id, name, index = key
+    def _session_reader(self, partition: SessionPartition) -> Reader | None:
+        has_ids, index = self._layout.has_topic_ids, partition.index
+        topic_id, name = (partition.topic_id, "") if has_ids else (ZERO, partition.topic)
         replica = self._find(topic_id if self._layout.has_topic_ids else name.encode(), index)
         if replica is None:
             return None
-        partition.reader = reader = Reader(replica, key, partition)
+        partition.reader = reader = Reader(replica, (topic_id, name, index), partition)
         return reader
 
     # --- what there is
@@ -522,10 +541,18 @@ def short_fetch_of(
     return ShortFetch(broker, request, context)
 
 
+def reads_of(context: RequestContext, isolation: int) -> ConsumerReads:
+    """How a request reads."""
+    return ConsumerReads(isolation == READ_COMMITTED, context.authorizer.generation, context.client_host)
+
+
 class _NearestShortFetch(ShortFetch):
     """That of a consumer which may have to read elsewhere: see `nearest_replicas`."""
 
     __slots__ = ("_nearest",)
+
+    def _goes_on(self, session: Session, connection: Connection, isolation: int) -> bool:
+        return False  # what rests may be nearer elsewhere by now
 
     def __init__(self, broker: Services, request: FetchRequest, context: RequestContext, nearest: Nearest) -> None:
         super().__init__(broker, request, context)

@@ -8,6 +8,9 @@ A consumer that names its rack is sent to a follower there, where `replica.selec
 serves consumers as far as it knows records to be committed (KIP-392).
 A client over its quota gets an empty answer, keeps its session, and is not read from for a while; one that has used
 nothing lately gets what it asked for first.
+A session of a consumer with many partitions looks at those alone of which something is to be said: `resting`. None
+holds more than 1,000 partitions that are answered with an error, nor all of them more than 500,000 in all; a client
+then goes on with full fetches.
 Not done: tiered data.
 v7 sessions. v9 the leader epoch that the client knows. v11 racks. v12 flexible, diverging epochs. v13 topic ids. v15
 replica state as a tag. v16 node endpoints. v17 directory ids, v18 high watermarks, both of followers only.
@@ -29,10 +32,25 @@ from headrace.broker.requests.nearest_replicas import nearest_of
 from headrace.broker.requests.quorum_requests import is_node
 from headrace.broker.requests.readiness import once_ready
 from headrace.broker.requests.registry import handles
-from headrace.broker.requests.resting import RestingPartitions
-from headrace.broker.requests.short_fetch import ShortFetch, short_fetch_of
-from headrace.replicas.sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Key, Session, SessionPartition
-from headrace.security.authorizer import OpenAuthorizer, Operation, ResourceType
+from headrace.broker.requests.resting import (
+    CONSUMERS_REST_FROM,
+    ConsumerReads,
+    Resting,
+    RestingForConsumer,
+    RestingPartitions,
+)
+from headrace.broker.requests.short_fetch import ShortFetch, reads_of, short_fetch_of
+from headrace.replicas.sessions import (
+    ERRORS_MAX,
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    NO_SESSION,
+    Key,
+    Session,
+    SessionPartition,
+    Wanted,
+)
+from headrace.security.authorizer import OPEN_GENERATION, OpenAuthorizer, Operation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k01_fetch import FetchableTopicResponse, FetchRequest, FetchResponse, NodeEndpoint
@@ -59,7 +77,10 @@ def handle(broker: Services, request: FetchRequest, context: RequestContext) -> 
         broker.request_errors.count(ApiKey.FETCH, opened)
         return FetchResponse(error_code=opened)
     partitions, answer, session = opened
-    keys = ((partition.topic, partition.index) for partition in partitions)
+    kept = None if session is None else session.kept
+    # Those that rest are ready: they have been read.
+    looked_at = kept.awake if isinstance(kept, Resting) else partitions
+    keys = ((partition.topic, partition.index) for partition in looked_at)
     return once_ready(broker, keys, lambda: _fetch(broker, request, context, partitions, answer, session))
 
 
@@ -75,11 +96,16 @@ def _fetch(
     follower, broker_epoch = _follower(request, context.api_version)
     meter = context.meter if follower < 0 else None
     refuse = _refusal_of_followers(context) if follower >= 0 else _refusal(broker, context)
-    resting = None
-    if session is not None:
-        resting = _resting(broker, session, follower, broker_epoch) if follower >= 0 and refuse is _allowed else None
-        if session.kept is not resting:
-            session.keep(resting)
+    nearest = nearest_of(broker, request.rack_id, context.listener) if follower < 0 else None
+    resting: RestingPartitions | None = None
+    resting_for_consumer: RestingForConsumer | None = None
+    if session is not None and follower >= 0:
+        resting = _resting(broker, session, follower, broker_epoch) if refuse is _allowed else None
+        _keep(session, resting)
+    elif session is not None:
+        reads = reads_of(context, request.isolation_level)
+        resting_for_consumer = _resting_for_consumer(broker, session, reads, refuse) if nearest is None else None
+        _keep(session, resting_for_consumer)
     fetch = (
         Fetch(
             broker,
@@ -90,7 +116,8 @@ def _fetch(
             isolation_level=request.isolation_level,
             refuse=refuse,
             reads_followers=context.api_version >= FOLLOWERS_SERVE_FROM,
-            nearest=nearest_of(broker, request.rack_id, context.listener),
+            nearest=nearest,
+            resting=resting_for_consumer,
         )
         if follower < 0
         else FollowerFetch(
@@ -150,6 +177,23 @@ def _resting(broker: Services, session: Session, follower: int, broker_epoch: in
     return RestingPartitions(broker.logs.resources, session.partitions.values(), follower, broker_epoch)
 
 
+def _keep(session: Session, kept: Resting | None) -> None:
+    if session.kept is not kept:
+        session.keep(kept)
+
+
+def _resting_for_consumer(
+    broker: Services, session: Session, reads: ConsumerReads, refuse: Callable[[str], ErrorCode]
+) -> RestingForConsumer | None:
+    """What is kept of a consumer's session, if anything."""
+    kept = session.kept
+    if isinstance(kept, RestingForConsumer) and kept.reads == reads:
+        return kept
+    if len(session.partitions) < CONSUMERS_REST_FROM or reads.generation < OPEN_GENERATION:
+        return None
+    return RestingForConsumer(broker.logs.resources, session.partitions.values(), reads, refuse)
+
+
 def _allowed(_topic: str) -> ErrorCode:
     return ErrorCode.NONE
 
@@ -206,7 +250,9 @@ def _session(broker: Services, request: FetchRequest, context: RequestContext, n
     found = cache.find(request.session_id, request.session_epoch, uses_topic_ids, now_ms, context.principal)
     if isinstance(found, ErrorCode):
         return found
+    had = len(found.partitions)
     _update(broker, found, request, uses_topic_ids)
+    grew = len(found.partitions) > had
     if not found.partitions:
         # As in Kafka: a session that has nothing left to read ends, and makes room for others.
         cache.close(found.id)
@@ -215,6 +261,11 @@ def _session(broker: Services, request: FetchRequest, context: RequestContext, n
 
     def answer_changes(answers: list[Answer]) -> FetchResponse:
         changed = [answer for answer in answers if _must_tell(answer)]
+        errors = _errors(changed, of_follower=found.is_followers)
+        if errors > ERRORS_MAX or (grew and not cache.may_grow(found)):
+            # As in Kafka where a session gives way: the client goes on with a full fetch.
+            cache.close(found.id)
+            return _response(broker, changed, NO_SESSION, context)
         for partition, data in changed:
             partition.told(
                 error=data.error_code, high_watermark=data.high_watermark, log_start_offset=data.log_start_offset
@@ -291,14 +342,27 @@ def _open_session(
     broker: Services, request: FetchRequest, context: RequestContext, answers: list[Answer]
 ) -> Session | None:
     version = context.api_version
+    of_follower = _follower(request, version)[0] >= 0
     return broker.fetch_sessions.open(
         _new_session_id(broker),
-        sum(data.error_code not in NOT_THERE for _, data in answers),
+        Wanted(
+            len(answers),
+            sum(data.error_code not in NOT_THERE for _, data in answers),
+            _errors(answers, of_follower=of_follower),
+        ),
         version >= _TOPIC_IDS_FROM,
         broker.node.clock.now_ms(),
         context.principal,
-        of_follower=_follower(request, version)[0] >= 0,
+        of_follower=of_follower,
     )
+
+
+def _errors(answers: list[Answer], *, of_follower: bool) -> int:
+    """How many partitions of a session would be named in each of its answers. A follower's may have another leader for
+    a moment, all of them."""
+    if of_follower:
+        return sum(data.error_code in NOT_THERE for _, data in answers)
+    return sum(data.error_code != ErrorCode.NONE for _, data in answers)
 
 
 def _must_tell(answer: Answer) -> bool:
