@@ -128,6 +128,7 @@ class Coordinator(Scripted):
         self.holding = False
         self.refusal: ErrorCode | None = None
         self.questions: list[Any] = []
+        self.principal = "User:u"
         ids = itertools.count(1)
         self._new_id: Callable[[], str] = lambda: str(next(ids))
         self.clients: dict[str, Client] = {}
@@ -257,6 +258,10 @@ class Coordinator(Scripted):
         self.settings = GroupSettings(**given)
         self.reload()
 
+    def do_principal(self, words: Words) -> None:
+        """principal NAME: who all clients are from here on."""
+        self.principal = words.plain[0]
+
     def do_join(self, words: Words) -> None:
         group_id, client = words.plain[0], self.client(words.plain[1])
         topics = words.named.get("topics", "t").split(",")
@@ -272,7 +277,7 @@ class Coordinator(Scripted):
             protocols=[JoinGroupRequestProtocol(name, metadata) for name in names if name],
         )
         waiter = Waiter(client, "joins")
-        asker = Asker(client.name, "/127.0.0.1", int(words.named.get("version", 9)))
+        asker = Asker(client.name, "/127.0.0.1", int(words.named.get("version", 9)), self.principal)
         self.run(self.shard.join(request, asker, waiter, self.now_ms), waiter)
 
     def do_sync(self, words: Words) -> None:

@@ -7,7 +7,7 @@ which only `GroupShard.apply` writes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,6 +19,11 @@ from headrace.wire.errors import ErrorCode
 
 CONSUMER_PROTOCOL: Final = "consumer"
 """The protocol type of consumers: the only one whose metadata the coordinator looks into."""
+
+
+def size_of(protocols: Mapping[str, bytes]) -> int:
+    """Bytes of protocols and their metadata."""
+    return sum(len(name) + len(metadata) for name, metadata in protocols.items())
 
 
 @dataclass(slots=True, eq=False)
@@ -40,8 +45,15 @@ class Member:
     """Set while its JoinGroup is unanswered; `Group.joined_count` counts these."""
     sync_waiter: Waiter | None = None
     """Set while its SyncGroup is unanswered."""
+    principal: str = ""
+    """Who joined as this member here; empty where another coordinator stored it."""
     is_new: bool = False
     """True until its first JoinGroup is answered: it may expire while it waits, or nobody would notice its death."""
+
+    @property
+    def size(self) -> int:
+        """What it keeps in memory of what clients sent, in bytes."""
+        return size_of(self.protocols) + len(self.assignment)
 
     def vote(self, candidates: set[str]) -> str:
         """The first of its protocols that every member supports."""

@@ -11,7 +11,7 @@ from typing import Final
 
 from headrace.groups.consumer import classic_members
 from headrace.groups.consumer.group import ConsumerGroup
-from headrace.groups.group import Group, Member, session_key
+from headrace.groups.group import Group, Member, session_key, size_of
 from headrace.groups.outcome import NEW_MEMBER_JOIN_TIMEOUT_MS, PENDING_MEMBERS_MAX, ShardState
 from headrace.groups.rebalance import (
     answer_join,
@@ -46,6 +46,7 @@ class Asker:
     client_host: str
     """As Kafka shows it: "/127.0.0.1"."""
     api_version: int
+    principal: str = ""
 
 
 def join(shard: ShardState, request: JoinGroupRequest, asker: Asker, waiter: Waiter, now_ms: int) -> Outcome:
@@ -56,11 +57,22 @@ def join(shard: ShardState, request: JoinGroupRequest, asker: Asker, waiter: Wai
     error = _check(shard, request)
     if error is not ErrorCode.NONE:
         return _refuse(request.member_id, error).at_once(waiter)
+    protocols = {each.name: each.metadata for each in request.protocols}
+    if not shard.has_room_for(asker.principal, _growth(shard, request, protocols), now_ms):
+        return _refuse(request.member_id, ErrorCode.COORDINATOR_NOT_AVAILABLE).at_once(waiter)
     modern = shard.modern.latest.get(request.group_id)
     if isinstance(modern, ConsumerGroup) and modern.has_members:
+        shard.member_bytes.add(asker.principal, size_of(protocols))
         return classic_members.join(shard, modern, request, asker, now_ms)
     out = _decide(shard, request, asker, waiter, now_ms)
     return out if out.records else out.at_once(waiter)
+
+
+def _growth(shard: ShardState, request: JoinGroupRequest, protocols: dict[str, bytes]) -> int:
+    """How much more than now a member would keep in memory; nothing where it brings no more than it has."""
+    group = shard.groups.get(request.group_id)
+    known = None if group is None else group.members.get(request.member_id)
+    return size_of(protocols) if known is None else max(0, size_of(protocols) - size_of(known.protocols))
 
 
 def _check(shard: ShardState, request: JoinGroupRequest) -> ErrorCode:
@@ -159,6 +171,10 @@ class _Joining:
             if len(group.pending_joins) >= PENDING_MEMBERS_MAX:
                 self.out.reply = join_error("", ErrorCode.GROUP_MAX_SIZE_REACHED)
                 return
+            if not self.shard.has_room_for(self.asker.principal, len(member_id), self.now_ms):
+                self.out.reply = join_error("", ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                return
+            self.shard.member_bytes.add(self.asker.principal, len(member_id))
             group.pending_joins.add(member_id)
             deadline_ms = self.now_ms + self.request.session_timeout_ms
             self.shard.timers.schedule(session_key(group.id, member_id), deadline_ms)
@@ -204,8 +220,10 @@ class _Joining:
             rebalance_timeout_ms=request.rebalance_timeout_ms,
             protocols=self.protocols,
             session_key=session_key(group.id, member_id),
+            principal=self.asker.principal,
             is_new=True,
         )
+        self.shard.member_bytes.add(member.principal, member.size)
         if group.state is GroupState.PREPARING_REBALANCE and group.previous_state is GroupState.EMPTY:
             group.member_joined_lately = True
         group.add(member, request.protocol_type, self.waiter)
@@ -215,6 +233,7 @@ class _Joining:
 
     def _update(self, member: Member) -> None:
         request = self.request
+        self.shard.member_bytes.add(member.principal, max(0, size_of(self.protocols) - size_of(member.protocols)))
         self.group.update(member, self.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
         self.group.await_join(member, self.waiter)
 

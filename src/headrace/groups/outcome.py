@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from headrace.groups.consumer.group import ConsumerGroup
 from headrace.groups.consumer.settings import ConsumerSettings
@@ -44,6 +44,13 @@ NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
 
 PENDING_MEMBERS_MAX: Final = 10_000
 """Member ids that a group has given out and that were not used yet; beyond it: GROUP_MAX_SIZE_REACHED."""
+
+
+MEMBER_BYTES_MAX: Final = 256 * 1024 * 1024
+"""What a broker keeps of the members of all its groups: protocols with their metadata, topics, ids, assignments. To add
+to it is answered COORDINATOR_NOT_AVAILABLE."""
+PRINCIPAL_MEMBER_BYTES_MAX: Final = MEMBER_BYTES_MAX // 2
+"""The same, of the members of one principal."""
 
 
 class ModernGroup:
@@ -100,14 +107,23 @@ def modern_type(kind: int) -> str:
     return "share" if kind in SHARE_KEYS else "streams"
 
 
+class Tallies(NamedTuple):
+    """What principals hold in all shards of a broker."""
+
+    regexes: Tally
+    """Regular expressions."""
+    member_bytes: Tally
+
+
 class ShardState:
     """Everything that one shard of groups knows; the functions of this package decide upon it.
 
     The tables hold what is in the log, and `GroupShard.apply` alone writes them; `groups` and `timers` live in memory.
     """
 
-    __slots__ = ("classic", "group_count", "groups", "modern", "new_id", "offsets", "open_transactions",
-                 "regex_owners", "regexes_held", "settings", "settings_of", "timeline", "timers", "topics")  # fmt: skip
+    __slots__ = ("classic", "group_count", "groups", "member_bytes", "member_owners", "modern", "new_id", "offsets",
+                 "open_transactions", "regex_owners", "regexes_held", "settings", "settings_of", "timeline", "timers",
+                 "topics")  # fmt: skip
 
     def __init__(
         self,
@@ -115,10 +131,14 @@ class ShardState:
         new_id: Callable[[], str],
         group_count: Callable[[], int],
         settings_of: Callable[[str], ConsumerSettings] | None = None,
-        regexes_held: Tally | None = None,
+        tallies: Tallies | None = None,
     ) -> None:
         self.settings = settings
-        self.regexes_held = regexes_held or Tally(self.count_regexes)
+        tallies = tallies or Tallies(Tally(self.count_regexes), Tally(self.count_member_bytes))
+        self.member_bytes = tallies.member_bytes
+        self.member_owners: dict[tuple[str, str], str] = {}
+        """(group id, member id) -> the principal of a consumer group's member, as far as it came here."""
+        self.regexes_held = tallies.regexes
         """Regular expressions that principals brought into groups, in all shards of the broker."""
         self.regex_owners: dict[tuple[str, str], str] = {}
         """(group id, regular expression) -> the principal that brought it, as far as it came to this coordinator."""
@@ -141,6 +161,29 @@ class ShardState:
         self.groups: dict[str, Group] = {}
         """Classic groups as they live: those of `classic`, and those whose first record is on its way."""
         self.timers = Timers()
+
+    def has_room_for(self, principal: str, amount: int, now_ms: int) -> bool:
+        """Whether members of a principal may keep so many bytes more."""
+        return self.member_bytes.has_room(principal, amount, PRINCIPAL_MEMBER_BYTES_MAX, MEMBER_BYTES_MAX, now_ms)
+
+    def count_member_bytes(self) -> Counter[str]:
+        """How many bytes the members of each principal keep in this shard."""
+        held: Counter[str] = Counter()
+        for group in self.groups.values():
+            held[""] += sum(map(len, group.pending_joins))
+            for member in group.members.values():
+                held[member.principal] += member.size
+        owners: dict[tuple[str, str], str] = {}
+        for group_id, modern in self.modern.latest.items():
+            if isinstance(modern, ConsumerGroup):
+                for member_id, said in modern.members.latest.items():
+                    key = group_id, member_id
+                    owner = self.member_owners.get(key, "")
+                    held[owner] += said.size
+                    if owner:
+                        owners[key] = owner
+        self.member_owners = owners
+        return held
 
     def count_regexes(self) -> Counter[str]:
         """How many regular expressions each principal has brought into the groups of this shard."""

@@ -19,11 +19,10 @@ from headrace.groups.consumer.settings import ConsumerSettings
 from headrace.groups.consumer.topics import Topics
 from headrace.groups.group import CONSUMER_PROTOCOL, Group, restored, session_key
 from headrace.groups.join import Asker, join
-from headrace.groups.outcome import NEVER_JOINED, GroupSettings, ModernGroup, ShardState, modern_type
+from headrace.groups.outcome import NEVER_JOINED, GroupSettings, ModernGroup, ShardState, Tallies, modern_type
 from headrace.groups.records import GroupRecord, ModernRecord, OffsetRecord, Record, StoredGroup, decode, encode
 from headrace.groups.states import GroupState
 from headrace.groups.sync import sync
-from headrace.groups.tally import Tally
 from headrace.machine.outcome import Outcome, Waiter
 from headrace.machine.timers import TimerKey
 from headrace.wire.errors import ErrorCode
@@ -57,9 +56,9 @@ class GroupShard:
         new_id: Callable[[], str],
         group_count: Callable[[], int] | None = None,
         settings_of: Callable[[str], ConsumerSettings] | None = None,
-        regexes_held: Tally | None = None,
+        tallies: Tallies | None = None,
     ) -> None:
-        self.state = ShardState(settings, new_id, group_count or (lambda: self.group_count), settings_of, regexes_held)
+        self.state = ShardState(settings, new_id, group_count or (lambda: self.group_count), settings_of, tallies)
         self.timeline = self.state.timeline
 
     @property
@@ -79,7 +78,7 @@ class GroupShard:
         modern = self._with_classic_members(request.group_id)
         if modern is not None:
             return classic_members.sync(self.state, modern, request, now_ms)
-        return sync(self.state, request, waiter)
+        return sync(self.state, request, waiter, now_ms)
 
     def heartbeat(
         self, group_id: str, member_id: str, instance_id: str | None, generation: int, now_ms: int

@@ -19,12 +19,12 @@ from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k14_sync_group import SyncGroupRequest, SyncGroupResponse
 
 
-def sync(shard: ShardState, request: SyncGroupRequest, waiter: Waiter) -> Outcome:
+def sync(shard: ShardState, request: SyncGroupRequest, waiter: Waiter, now_ms: int) -> Outcome:
     """Decides a SyncGroup. It is answered now, or when the assignment is stored; in the end `waiter` hears of it."""
-    return _decide(shard, request, waiter).at_once(waiter)
+    return _decide(shard, request, waiter, now_ms).at_once(waiter)
 
 
-def _decide(shard: ShardState, request: SyncGroupRequest, waiter: Waiter) -> Outcome:
+def _decide(shard: ShardState, request: SyncGroupRequest, waiter: Waiter, now_ms: int) -> Outcome:
     if not request.group_id:
         return _refuse(ErrorCode.INVALID_GROUP_ID)
     group = shard.groups.get(request.group_id)
@@ -36,6 +36,11 @@ def _decide(shard: ShardState, request: SyncGroupRequest, waiter: Waiter) -> Out
     if group.state is GroupState.PREPARING_REBALANCE:
         return _refuse(ErrorCode.REBALANCE_IN_PROGRESS)
     member = group.members[request.member_id]
+    if group.leader == member.id and group.state is not GroupState.STABLE:
+        size = sum(len(each.assignment) for each in request.assignments)
+        if not shard.has_room_for(member.principal, size, now_ms):
+            return _refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        shard.member_bytes.add(member.principal, size)
     group.pending_syncs.discard(member.id)
     if group.state is GroupState.STABLE:
         if not group.pending_syncs:

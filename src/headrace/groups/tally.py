@@ -17,22 +17,36 @@ RECOUNT_INTERVAL_MS: Final = 1_000
 class Tally:
     """What principals hold of one thing, in all shards of a broker."""
 
-    __slots__ = ("_counted_ms", "_held", "_recount")
+    __slots__ = ("_counted_ms", "_held", "_recount", "_total")
 
     def __init__(self, recount: Callable[[], Mapping[str, int]]) -> None:
         self._recount = recount
         self._held: Counter[str] = Counter()
+        self._total = 0
         self._counted_ms = -RECOUNT_INTERVAL_MS
 
-    def add(self, principal: str) -> None:
-        """The principal has one more."""
-        self._held[principal] += 1
+    def add(self, principal: str, amount: int = 1) -> None:
+        """The principal has so much more."""
+        self._held[principal] += amount
+        self._total += amount
 
     def reaches(self, principal: str, limit: int, now_ms: int) -> bool:
         """Whether the principal holds as much as that, as of the last count at most a second ago."""
-        if self._held[principal] < limit:
+        return self._held[principal] >= limit and (not self._count(now_ms) or self._held[principal] >= limit)
+
+    def has_room(self, principal: str, amount: int, share: int, total: int, now_ms: int) -> bool:
+        """Whether the principal may have so much more: of its `share`, and of what there is for all."""
+        fits = self._fits(principal, amount, share, total)
+        return fits or (self._count(now_ms) and self._fits(principal, amount, share, total))
+
+    def _fits(self, principal: str, amount: int, share: int, total: int) -> bool:
+        return self._held[principal] + amount <= share and self._total + amount <= total
+
+    def _count(self, now_ms: int) -> bool:
+        """Counts again, unless that was done a moment ago."""
+        if self._counted_ms <= now_ms < self._counted_ms + RECOUNT_INTERVAL_MS:
             return False
-        if not self._counted_ms <= now_ms < self._counted_ms + RECOUNT_INTERVAL_MS:
-            self._counted_ms = now_ms
-            self._held = Counter(self._recount())
-        return self._held[principal] >= limit
+        self._counted_ms = now_ms
+        self._held = Counter(self._recount())
+        self._total = self._held.total()
+        return True

@@ -44,7 +44,6 @@ class ConsumerGroups(Coordinator):
         """What all clients call themselves; empty: by their own names."""
         self.secret: set[str] = set()
         """Topics that clients may not Describe."""
-        self.principal = "User:u"
         self.finds_later = False
         super().__init__()
 
@@ -106,10 +105,6 @@ class ConsumerGroups(Coordinator):
         """find later|now: when what a regular expression means comes back."""
         self.finds_later = words.plain[0] == "later"
         self.answer_questions()
-
-    def do_principal(self, words: Words) -> None:
-        """principal NAME: who all clients are from here on."""
-        self.principal = words.plain[0]
 
     # --- commands ----------------------------------------------------------------------------------------------------
 

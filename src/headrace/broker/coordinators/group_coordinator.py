@@ -24,9 +24,8 @@ if TYPE_CHECKING:
     from headrace.groups.consumer.regexes import LookUp
     from headrace.groups.consumer.settings import ConsumerSettings
     from headrace.groups.consumer.topics import Topics
-    from headrace.groups.outcome import GroupSettings
+    from headrace.groups.outcome import GroupSettings, ShardState, Tallies
     from headrace.groups.shard import GroupShard
-    from headrace.groups.tally import Tally
     from headrace.metadata.delta import ImageDelta
     from headrace.metadata.image import ClusterImage
 
@@ -53,7 +52,7 @@ class GroupCoordinator(Coordinator["GroupShard"]):
         """What the shards know of the cluster; None while there is no shard."""
         self.matching = Matching(node)
         """Where what clients send is matched."""
-        self._regexes_held: Tally | None = None
+        self._tallies: Tallies | None = None
         self._plain: tuple[BrokerConfig, ConsumerSettings] | None = None
         """What groups without settings of their own obey, and by which settings of the broker."""
         super().__init__(
@@ -88,18 +87,23 @@ class GroupCoordinator(Coordinator["GroupShard"]):
     def _make_shard(self, _index: int) -> GroupShard:
         # Imported when there is one: a broker that serves no groups does without the machine.
         from headrace.groups.consumer.cluster_topics import topics_of
+        from headrace.groups.outcome import Tallies
         from headrace.groups.shard import GroupShard
         from headrace.groups.tally import Tally
 
         assert self._metadata is not None
-        self._regexes_held = self._regexes_held or Tally(self._count_regexes)
+        if self._tallies is None:
+            self._tallies = Tallies(
+                Tally(lambda: self._count(lambda state: state.count_regexes())),
+                Tally(lambda: self._count(lambda state: state.count_member_bytes())),
+            )
         new_uuid = self._node.entropy.uuid
         shard = GroupShard(
             settings_of(self._config()),
             lambda: str(uuid.UUID(bytes=new_uuid())),
             self.group_count,
             self._consumer_settings,
-            self._regexes_held,
+            self._tallies,
         )
         if self._topics is None:
             self._topics = topics_of(self._metadata.image)
@@ -141,10 +145,11 @@ class GroupCoordinator(Coordinator["GroupShard"]):
 
     # --- regular expressions -----------------------------------------------------------------------------------------
 
-    def _count_regexes(self) -> Counter[str]:
+    def _count(self, count: Callable[[ShardState], Counter[str]]) -> Counter[str]:
+        """What each principal holds in all shards."""
         held: Counter[str] = Counter()
         for runtime in self.runtime.shards.values():
-            held += runtime.shard.state.count_regexes()
+            held.update(count(runtime.shard.state))
         return held
 
     def _answer(self, runtime: ShardRuntime[GroupShard], question: LookUp) -> None:

@@ -60,6 +60,11 @@ class RequestContext:
         self.meter: Meter | None = None
         """Of a client with quotas."""
 
+    @property
+    def holder(self) -> str:
+        """Whom a share is counted for: the principal, or the address of a client that has not logged in."""
+        return self.client_host if self.principal == ANONYMOUS else self.principal
+
     def exempt(self) -> None:
         """It is a node of the cluster that asks: no quota counts."""
         if self.meter is not None:

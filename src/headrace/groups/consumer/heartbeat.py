@@ -154,6 +154,12 @@ class _Heartbeat(Step):
             refused = self._take_in_regex(said.regex)
             if refused is not None:
                 return refused
+        size = said.size
+        if size > self.member.size and not self.shard.has_room_for(self.sender.principal, size, self.now_ms):
+            return refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE, "There is no room for what the member says of itself.")
+        if size != self.member.size:
+            self.shard.member_owners[self.group.id, self.member_id] = self.sender.principal
+            self.shard.member_bytes.add(self.sender.principal, max(0, size - self.member.size))
         self.take_in(said)
         names_changed = said.topics != self.member.topics
         regex_changed = self.change_regex(said)

@@ -98,6 +98,17 @@ class Member:
     classic: ClassicMemberMetadata | None = None
     """Set of a member that speaks the classic protocol."""
 
+    @property
+    def size(self) -> int:
+        """What it keeps in memory of what clients sent, in bytes."""
+        protocols = () if self.classic is None else self.classic.supported_protocols
+        return (
+            len(self.client_id)
+            + len(self.regex)
+            + sum(map(len, self.topics))
+            + sum(len(each.name) + len(each.metadata) for each in protocols)
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class TargetEpoch:

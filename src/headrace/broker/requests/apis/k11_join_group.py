@@ -55,7 +55,7 @@ def handle(broker: Services, request: JoinGroupRequest, context: RequestContext)
         return waiter
     if context.api_version < _OWN_REBALANCE_TIMEOUT_FROM:
         request.rebalance_timeout_ms = request.session_timeout_ms
-    asker = Asker(context.client_id or "", f"/{context.client_host}", context.api_version)
+    asker = Asker(context.client_id or "", f"/{context.client_host}", context.api_version, context.holder)
     broker.groups.write(
         request.group_id, lambda shard, now_ms: shard.join(request, asker, waiter, now_ms), waiter, refuse
     )

@@ -80,7 +80,7 @@ def _heartbeat(
         waiter.resolve(refuse(ErrorCode.INVALID_GROUP_ID))
     else:
         host = f"/{context.client_host}"
-        sender = Sender(context.client_id or "", host, version, may_mean, context.principal, regex_fault)
+        sender = Sender(context.client_id or "", host, version, may_mean, context.holder, regex_fault)
         broker.groups.write(
             request.group_id, lambda shard, now_ms: shard.consumer_heartbeat(request, sender, now_ms), waiter, refuse
         )
