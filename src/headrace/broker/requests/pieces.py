@@ -10,8 +10,8 @@ meanwhile, and where it ends so does the work.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Generator, Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from headrace.broker.net.answers import Pending
@@ -81,16 +81,82 @@ async def rest_of(context: RequestContext, steps: Steps[R]) -> R:
                 return result
 
 
-def each(things: Iterable[T], per_step: int = 1) -> Generator[int, None, list[T]]:
-    """The things as a list, `per_step` of them a step."""
-    waiting = iter(things)
-    found: list[T] = []
-    while some := list(islice(waiting, per_step)):
-        found += some
-        yield 1
-    return found
-
-
 def parts_of(things: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     """The things in order, `size` of them at a time."""
     return (things[at : at + size] for at in range(0, len(things), size))
+
+
+async def in_parts(
+    broker: NodeServices,
+    context: RequestContext,
+    parts: Iterable[Any],
+    handle: Callable[[Any, Any, RequestContext], Any],
+    join: Callable[[Any, Any], None],
+) -> Any:
+    """The answer to a request that is split into smaller ones, which take effect one after the other: `handle` answers
+    each, now or later, and `join` adds an answer to the one before."""
+    answers, whole = broker.long_answers, None
+    for part in parts:
+        async with answers.turn:
+            await asyncio.sleep(0)
+            still_open(context.connection)
+            said = handle(broker, part, context)
+        if isinstance(said, Pending):
+            said = await answers.value_of(said)
+        elif isinstance(said, Coroutine):
+            said = await said
+        if whole is None:
+            whole = said
+        else:
+            join(whole, said)
+    return await answers.encoded(context.api_key, context.api_version, whole)
+
+
+PART_THINGS: Final = 100
+"""Things of one part: each costs some 10 to 50 us, and what belongs to the part a round to the log."""
+
+
+def are_many(topics: Sequence[Any], things: str) -> bool:
+    """Whether a request has more topics, and things in the lists of that name, than one part may have."""
+    count = len(topics)
+    return count > PART_THINGS or count + sum([len(getattr(topic, things)) for topic in topics]) > PART_THINGS
+
+
+def topics_in_parts(topics: Sequence[Any], things: str) -> Iterator[list[Any]]:
+    """Topics of a request, whose partitions or the like are in the list `things`: PART_THINGS of these at a time, so
+    that a topic of many comes several times."""
+    some: list[Any] = []
+    room = PART_THINGS
+    for topic in topics:
+        for few in parts_of(getattr(topic, things), PART_THINGS) if getattr(topic, things) else ([],):
+            part = copy(topic)
+            setattr(part, things, few)
+            some.append(part)
+            room -= 1 + len(few)
+            if room <= 0:
+                yield some
+                some, room = [], PART_THINGS
+    if some:
+        yield some
+
+
+def requests_in_parts(request: Any, topics: str, things: str) -> Iterator[Any]:
+    """A request for topics as several for fewer."""
+    for some in topics_in_parts(getattr(request, topics), things):
+        part = copy(request)
+        setattr(part, topics, some)
+        yield part
+
+
+def join_topics(topics: list[Any], more: list[Any], things: str) -> None:
+    """Adds topics of an answer to those before: to the last of these what belongs to it."""
+    for topic in more:
+        last = topics[-1] if topics else None
+        if last is not None and _whose(last) == _whose(topic):
+            getattr(last, things).extend(getattr(topic, things))
+        else:
+            topics.append(topic)
+
+
+def _whose(topic: Any) -> tuple[Any, Any]:
+    return topic.name, getattr(topic, "topic_id", None)

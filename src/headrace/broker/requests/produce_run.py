@@ -12,6 +12,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
+from headrace.broker.net.long_answers import FEW_ELEMENT_BYTES
 from headrace.log.appender import ANY_BATCH_BIT
 from headrace.security.authorizer import OPEN_GENERATION, Operation, ResourceType
 from headrace.wire.apis import APIS, ApiKey
@@ -119,7 +120,7 @@ class ProduceRun:
                 at += 1
                 if frame[at]:
                     return False  # a transaction: it is not decoded twice
-            request = _decode(frame, version, at)
+            request = _decode(frame, version, at, FEW_ELEMENT_BYTES)
         except (DecodeError, IndexError):
             return False
         acks = request.acks

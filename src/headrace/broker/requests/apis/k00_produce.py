@@ -25,6 +25,7 @@ from headrace.broker.net.connection import Connection
 from headrace.broker.net.context import RequestContext
 from headrace.broker.partitions.replica import Replica
 from headrace.broker.requests.leader_hints import endpoints_of
+from headrace.broker.requests.pieces import are_many, in_parts, join_topics, requests_in_parts
 from headrace.broker.requests.readiness import once_ready
 from headrace.broker.requests.registry import handles
 from headrace.broker.requests.verification import (
@@ -211,16 +212,36 @@ _Plan = list[tuple[str, bytes, list[_Part]]]
 
 @handles(ApiKey.PRODUCE)
 def handle(broker: Services, request: ProduceRequest, context: RequestContext) -> Any:
+    if not are_many(request.topic_data, "partition_data"):
+        return _once_ready(broker, request, context)
+    _keep_records(request)
+    parts = requests_in_parts(request, "topic_data", "partition_data")
+    return in_parts(broker, context, parts, _once_ready, _join)
+
+
+def _join(whole: ProduceResponse | None, part: ProduceResponse | None) -> None:
+    if whole is not None and part is not None:
+        join_topics(whole.responses, part.responses, "partition_responses")
+        known = {each.node_id for each in whole.node_endpoints}
+        whole.node_endpoints += [each for each in part.node_endpoints if each.node_id not in known]
+
+
+def _keep_records(request: ProduceRequest) -> None:
+    """The buffer that they lie in is for the next requests."""
+    for data in request.topic_data:
+        for each in data.partition_data:
+            if each.records is not None:
+                each.records = bytes(each.records)  # type: ignore[arg-type]
+
+
+def _once_ready(broker: Services, request: ProduceRequest, context: RequestContext) -> Any:
     keys = ((_name(broker, data, context), each.index) for data in request.topic_data for each in data.partition_data)
-
-    def keep_records() -> None:
-        for data in request.topic_data:
-            for each in data.partition_data:
-                if each.records is not None:
-                    each.records = bytes(each.records)  # type: ignore[arg-type]
-
     return once_ready(
-        broker, keys, lambda: _produce(broker, request, context), for_appends=True, before_waiting=keep_records
+        broker,
+        keys,
+        lambda: _produce(broker, request, context),
+        for_appends=True,
+        before_waiting=lambda: _keep_records(request),
     )
 
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Iterator
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.net.context import RequestContext
+from headrace.broker.net.long_answers import still_open
 from headrace.broker.requests.authorized_operations import NOT_REQUESTED, authorized_operations, cluster_operations
+from headrace.broker.requests.pieces import parts_of
 from headrace.broker.requests.registry import handles
 from headrace.broker.requests.topic_creation import start_creating
 from headrace.controller.names import illegal_name
@@ -39,8 +40,12 @@ if TYPE_CHECKING:
 
 PIECE_PARTITIONS: Final = 1000
 """An answer of more partitions is made in pieces of so many, and of whole topics: others have their turn in between."""
-PIECE_LEADERS: Final = 10_000
-"""So many are looked at without a pause."""
+TOPIC_PARTITIONS: Final = 5
+"""A topic takes as long as so many partitions, whether it exists or not."""
+CREATED_MAX: Final = 1000
+"""Topics that are created because of one request."""
+PIECE_TOPICS: Final = 1000
+"""Of so many topics the leaders are looked at without a pause."""
 
 
 @handles(ApiKey.METADATA)
@@ -94,7 +99,9 @@ def _leaders(image: ClusterImage, request: MetadataRequest, context: RequestCont
 
 
 def _is_long(image: ClusterImage, request: MetadataRequest, context: RequestContext) -> bool:
-    partitions = 0
+    partitions = 0 if request.topics is None else TOPIC_PARTITIONS * len(request.topics)
+    if partitions > PIECE_PARTITIONS:
+        return True
     for topic in _topics(image, request, context):
         partitions += len(topic.partitions)
         if partitions > PIECE_PARTITIONS:
@@ -107,28 +114,37 @@ async def _answer_in_pieces(broker: Services, request: MetadataRequest, context:
     many in one turn of the loop would be as long as the whole of one."""
     lost_leaders = broker.replicas.lost_leaders
     if lost_leaders:
-        leaders = _leaders(broker.image, request, context)
         lost: frozenset[int] = frozenset()
-        while some := list(islice(leaders, PIECE_LEADERS)):
-            lost |= lost_leaders.among(some)
+        for some in _in_pieces(broker.image, request, context):
+            lost |= lost_leaders.among(_leaders(broker.image, some, context))
             await asyncio.sleep(0)
         await lost_leaders.known(lost)
     async with broker.long_answers.turn:
         image = broker.image
+        await broker.long_answers.room()
         answer = PiecewiseMetadata(_without_topics(broker, image, request, context), context.api_version)
         topics = _described_topics(broker, image, request, context)
         while piece := list(_of_a_piece(topics)):
+            still_open(context.connection)
             answer.add(piece)
             broker.request_errors.look_at(ApiKey.METADATA, MetadataResponse(topics=piece))
             await asyncio.sleep(0)
         return answer
 
 
+def _in_pieces(image: ClusterImage, request: MetadataRequest, context: RequestContext) -> Iterator[MetadataRequest]:
+    """Requests for a few of the topics each."""
+    if _is_of_all(request, context):
+        names = [MetadataRequestTopic(name=name) for name in image.topics.topics_by_name]
+    else:
+        names = request.topics or []
+    return (MetadataRequest(topics=list(some)) for some in parts_of(names, PIECE_TOPICS))
+
+
 def _of_a_piece(topics: Iterator[MetadataResponseTopic]) -> Iterator[MetadataResponseTopic]:
     partitions = 0
     while partitions < PIECE_PARTITIONS and (topic := next(topics, None)) is not None:
-        # A topic that does not exist takes its time too.
-        partitions += max(1, len(topic.partitions))
+        partitions += TOPIC_PARTITIONS + len(topic.partitions)
         yield topic
 
 
@@ -194,7 +210,7 @@ def _wanted_topics(
                 missing.append(asked.name)
             yield _absent(error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, asked.name, request, context)
     if missing:
-        start_creating(broker, missing)
+        start_creating(broker, missing[:CREATED_MAX])  # the others when they are asked for again
 
 
 def _missing(broker: Services, name: str, request: MetadataRequest, context: RequestContext) -> ErrorCode | None:

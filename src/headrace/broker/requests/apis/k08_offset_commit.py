@@ -8,10 +8,11 @@ Not done: nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.broker.net.answers import Pending
 from headrace.broker.net.context import RequestContext
+from headrace.broker.requests.pieces import are_many, in_parts, join_topics, requests_in_parts
 from headrace.broker.requests.registry import handles
 from headrace.groups.offsets import commit_error
 from headrace.security.authorizer import Operation, ResourceType
@@ -34,10 +35,21 @@ _NO_RETENTION_FROM = 5
 
 
 @handles(ApiKey.OFFSET_COMMIT)
-def handle(
+def handle(broker: Services, request: OffsetCommitRequest, context: RequestContext) -> Any:
+    """Commits what can be committed; a commit of very many partitions in several steps."""
+    if not are_many(request.topics, "partitions"):
+        return _commit(broker, request, context)
+    parts = requests_in_parts(request, "topics", "partitions")
+    return in_parts(broker, context, parts, _commit, _join)
+
+
+def _join(whole: OffsetCommitResponse, part: OffsetCommitResponse) -> None:
+    join_topics(whole.topics, part.topics, "partitions")
+
+
+def _commit(
     broker: Services, request: OffsetCommitRequest, context: RequestContext
 ) -> OffsetCommitResponse | Pending[OffsetCommitResponse]:
-    """Commits what can be committed."""
     if not context.authorize(Operation.READ, ResourceType.GROUP, request.group_id):
         return commit_error(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     refused = _keep_known(broker, request, context)

@@ -6,10 +6,11 @@ Not done: nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.broker.net.answers import Pending
 from headrace.broker.net.context import RequestContext
+from headrace.broker.requests.pieces import PART_THINGS, in_parts, parts_of
 from headrace.broker.requests.registry import handles
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.wire.apis import ApiKey
@@ -23,10 +24,25 @@ _BATCHED_FROM = 3
 
 
 @handles(ApiKey.LEAVE_GROUP)
-def handle(
+def handle(broker: Services, request: LeaveGroupRequest, context: RequestContext) -> Any:
+    """Takes the members out, very many in several steps; the others rebalance."""
+    if len(request.members) <= PART_THINGS:
+        return _leave(broker, request, context)
+    parts = (
+        LeaveGroupRequest(request.group_id, request.member_id, list(some))
+        for some in parts_of(request.members, PART_THINGS)
+    )
+    return in_parts(broker, context, parts, _leave, _join)
+
+
+def _join(whole: LeaveGroupResponse, part: LeaveGroupResponse) -> None:
+    whole.error_code = whole.error_code or part.error_code
+    whole.members += part.members
+
+
+def _leave(
     broker: Services, request: LeaveGroupRequest, context: RequestContext
 ) -> LeaveGroupResponse | Pending[LeaveGroupResponse]:
-    """Takes the members out; the others rebalance."""
     group_id = request.group_id
     if not context.authorize(Operation.READ, ResourceType.GROUP, group_id):
         return _refuse(ErrorCode.GROUP_AUTHORIZATION_FAILED)

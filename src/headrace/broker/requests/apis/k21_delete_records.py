@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace.broker.net.answers import Pending
 from headrace.broker.net.context import RequestContext
 from headrace.broker.partitions.replica import Replica
+from headrace.broker.requests.pieces import are_many, in_parts, join_topics, requests_in_parts
 from headrace.broker.requests.readiness import once_ready
 from headrace.broker.requests.registry import handles
 from headrace.metadata.image import INTERNAL_TOPICS
@@ -35,6 +36,17 @@ HIGH_WATERMARK: Final = -1
 
 @handles(ApiKey.DELETE_RECORDS)
 def handle(broker: Services, request: DeleteRecordsRequest, context: RequestContext) -> Any:
+    if not are_many(request.topics, "partitions"):
+        return _delete(broker, request, context)
+    parts = requests_in_parts(request, "topics", "partitions")
+    return in_parts(broker, context, parts, _delete, _join)
+
+
+def _join(whole: DeleteRecordsResponse, part: DeleteRecordsResponse) -> None:
+    join_topics(whole.topics, part.topics, "partitions")
+
+
+def _delete(broker: Services, request: DeleteRecordsRequest, context: RequestContext) -> Any:
     keys = ((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
     return once_ready(broker, keys, lambda: _Deletion(broker, request.timeout_ms).of(request, context))
 

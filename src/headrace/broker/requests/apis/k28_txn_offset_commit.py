@@ -18,6 +18,7 @@ from headrace.broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from headrace.broker.net.answers import Pending
 from headrace.broker.net.context import RequestContext
 from headrace.broker.partitions.replica import Replica
+from headrace.broker.requests.pieces import are_many, in_parts, join_topics, requests_in_parts
 from headrace.broker.requests.registry import handles
 from headrace.broker.requests.verification import OFFSETS_ADDED_FROM, offsets_error
 from headrace.groups.offsets import txn_commit_error
@@ -49,10 +50,21 @@ Answer = TxnOffsetCommitResponse | Pending[TxnOffsetCommitResponse]
 
 
 @handles(ApiKey.TXN_OFFSET_COMMIT)
-def handle(
+def handle(broker: Services, request: TxnOffsetCommitRequest, context: RequestContext) -> Any:
+    """Commits what can be committed, in the producer's transaction; very many partitions in several steps."""
+    if not are_many(request.topics, "partitions"):
+        return _checked(broker, request, context)
+    parts = requests_in_parts(request, "topics", "partitions")
+    return in_parts(broker, context, parts, _checked, _join)
+
+
+def _join(whole: TxnOffsetCommitResponse, part: TxnOffsetCommitResponse) -> None:
+    join_topics(whole.topics, part.topics, "partitions")
+
+
+def _checked(
     broker: Services, request: TxnOffsetCommitRequest, context: RequestContext
 ) -> Answer | Coroutine[Any, Any, Answer]:
-    """Commits what can be committed, in the producer's transaction."""
     if not context.authorize(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
         return txn_commit_error(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if not context.authorize(Operation.READ, ResourceType.GROUP, request.group_id):

@@ -5,10 +5,11 @@ Not done: groups of the other protocols.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.broker.net.answers import Pending
 from headrace.broker.net.context import RequestContext
+from headrace.broker.requests.pieces import PART_THINGS, Steps, in_parts, in_turn, parts_of
 from headrace.broker.requests.registry import handles
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.wire.apis import ApiKey
@@ -24,8 +25,34 @@ if TYPE_CHECKING:
 
 
 @handles(ApiKey.DELETE_GROUPS)
-def handle(broker: Services, request: DeleteGroupsRequest, context: RequestContext) -> Pending[DeleteGroupsResponse]:
+def handle(broker: Services, request: DeleteGroupsRequest, context: RequestContext) -> Any:
     """Deletes each group that can be; the answer leaves when the last partition's tombstones are committed."""
+    if len(request.groups_names) <= PART_THINGS:
+        return _delete_some(broker, request, context)
+    return _delete_many(broker, request, context)
+
+
+async def _delete_many(broker: Services, request: DeleteGroupsRequest, context: RequestContext) -> Any:
+    names = await in_turn(broker, context, _distinct(request.groups_names))
+    parts = (DeleteGroupsRequest(list(some)) for some in parts_of(names, PART_THINGS))
+    return await in_parts(broker, context, parts, _delete_some, _join)
+
+
+def _distinct(names: list[str]) -> Steps[list[str]]:
+    found: dict[str, None] = {}
+    for some in parts_of(names, PART_THINGS):
+        found.update(dict.fromkeys(some))
+        yield 1
+    return list(found)
+
+
+def _join(whole: DeleteGroupsResponse, part: DeleteGroupsResponse) -> None:
+    whole.results += part.results
+
+
+def _delete_some(
+    broker: Services, request: DeleteGroupsRequest, context: RequestContext
+) -> Pending[DeleteGroupsResponse]:
     results = {group_id: DeletableGroupResult(group_id=group_id) for group_id in request.groups_names}
     by_partition: dict[int, list[str]] = {}
     for group_id, result in results.items():

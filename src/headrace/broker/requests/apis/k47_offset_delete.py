@@ -5,10 +5,11 @@ Not done: nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.broker.net.answers import Pending
 from headrace.broker.net.context import RequestContext
+from headrace.broker.requests.pieces import are_many, in_parts, join_topics, requests_in_parts
 from headrace.broker.requests.registry import handles
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.wire.apis import ApiKey
@@ -26,10 +27,22 @@ if TYPE_CHECKING:
 
 
 @handles(ApiKey.OFFSET_DELETE)
-def handle(
+def handle(broker: Services, request: OffsetDeleteRequest, context: RequestContext) -> Any:
+    """Deletes what can be deleted; offsets of very many partitions in several steps."""
+    if not are_many(request.topics, "partitions"):
+        return _delete(broker, request, context)
+    parts = requests_in_parts(request, "topics", "partitions")
+    return in_parts(broker, context, parts, _delete, _join)
+
+
+def _join(whole: OffsetDeleteResponse, part: OffsetDeleteResponse) -> None:
+    whole.error_code = whole.error_code or part.error_code
+    join_topics(whole.topics, part.topics, "partitions")
+
+
+def _delete(
     broker: Services, request: OffsetDeleteRequest, context: RequestContext
 ) -> OffsetDeleteResponse | Pending[OffsetDeleteResponse]:
-    """Deletes what can be deleted."""
     if not context.authorize(Operation.DELETE, ResourceType.GROUP, request.group_id):
         return _refuse(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     answer = _Answer(_keep_known(broker, request, context))
