@@ -104,7 +104,7 @@ soak: install
 # sim SEEDS=1-10000 for more, KIND=--cluster for one of them. python -m headrace.sim --cluster --seed 7 --story tells what
 # happens in a seed that fails, with as few of its faults as still break something.
 sim: install
-	@for kind in $(or $(KIND),"" --cluster --apart --dynamic --raised --transactions --grouped --guarded --encrypted --quorum); do \
+	@for kind in $(or $(KIND),"" --moving --cluster --apart --dynamic --raised --transactions --grouped --guarded --encrypted --quorum); do \
 		$(RUN) -m headrace.sim $$kind --seeds $(or $(SEEDS),1-500) || exit 1; \
 	done
 

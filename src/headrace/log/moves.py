@@ -163,6 +163,8 @@ def finish_move(manager: LogManager, key: TopicPartition) -> Moved | None:
             return None
         assert future.end_offset == current.end_offset, "the copy is complete"
         old_home, new_home = manager.directory_of(current), manager.directory_of(future)
+        for epoch, offset in current.epochs.entries()[-1:]:
+            future.epochs.assign(epoch, offset)  # no record may have it yet; who appends need not wait for it again
         future.flush()
         future.delete_records_before(current.log_start_offset)
         future.rename_folder(f"{new_home.path}/{directory_name(*key)}")

@@ -26,11 +26,12 @@ from headrace.sim.cluster_run import (
     run_transactions_seed,
 )
 from headrace.sim.quorum_run import run_quorum_seed
-from headrace.sim.run import Result, run_seed
+from headrace.sim.run import Result, run_moving_seed, run_seed
 from headrace.sim.sabotage import (
     PLANTED,
     PLANTED_IN_CLUSTERS,
     PLANTED_IN_GROUPS,
+    PLANTED_IN_MOVES,
     PLANTED_IN_QUORUMS,
     PLANTED_IN_RAISES,
     PLANTED_IN_RIGHTS,
@@ -41,6 +42,7 @@ from headrace.sim.story import Run, shortest_story
 
 EVERY_PLANT: Final = (
     *PLANTED,
+    *PLANTED_IN_MOVES,
     *PLANTED_IN_QUORUMS,
     *PLANTED_IN_CLUSTERS,
     *PLANTED_IN_RAISES,
@@ -64,6 +66,7 @@ def _run_of(given: argparse.Namespace) -> Run:
         (given.encrypted, (), run_encrypted_seed),
         (given.grouped, PLANTED_IN_GROUPS, run_grouped_seed),
         (given.transactions, PLANTED_IN_TRANSACTIONS, run_transactions_seed),
+        (given.moving, PLANTED_IN_MOVES, run_moving_seed),
         (given.cluster, PLANTED_IN_CLUSTERS, run_cluster_seed),
     )
     for is_asked_for, plants, run in kinds:
@@ -85,6 +88,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--sabotage", metavar="NAME", help="plant a fault, stop at the first find; 'list' names them")
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--light", action="store_true", help="a little load and no faults: the pace of the simulator")
+    kind.add_argument(
+        "--moving", action="store_true", help="one broker whose replicas move between its disks, under its workers"
+    )
     kind.add_argument("--cluster", action="store_true", help="three brokers, each of them a controller too")
     kind.add_argument("--apart", action="store_true", help="brokers of a cluster beside three controllers")
     kind.add_argument("--dynamic", action="store_true", help="a cluster whose voters come and go")

@@ -187,6 +187,8 @@ class SimDisk:
         self.room_bytes = room_bytes
         self.fail: Callable[[str, str], OSError | None] | None = None
         """Asked before each operation with (operation, path): an error to raise, or None."""
+        self.between: Callable[[], None] | None = None
+        """Called before each operation: others may have a turn."""
         self.powered = True
         """Whether the machine that uses it runs; else whatever is still called there has no effect."""
         self.operations = 0
@@ -200,15 +202,17 @@ class SimDisk:
     @contextmanager
     def looked_at(self) -> Iterator[None]:
         """Whoever reads inside the block is no process of this machine: nothing counts, and nothing fails."""
-        kept = self.operations, self.fail, self.powered
-        self.fail, self.powered = None, True
+        kept = self.operations, self.fail, self.powered, self.between
+        self.fail, self.powered, self.between = None, True, None
         try:
             yield
         finally:
-            self.operations, self.fail, self.powered = kept
+            self.operations, self.fail, self.powered, self.between = kept
 
     def take(self, path: str, operation: str, grows: int) -> None:
         """Counts an operation; raises what is injected, or ENOSPC."""
+        if self.between is not None:
+            self.between()
         if not self.powered:
             raise PowerCut
         self.operations += 1

@@ -11,6 +11,7 @@ from headrace.config import BrokerConfig
 from headrace.log.manager import CheckpointError, LogDirFailed, LogDirLocked
 from headrace.sim.disk import PowerCut, SimDisk
 from headrace.sim.node import SimNode
+from headrace.sim.steps import Steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -49,9 +50,13 @@ class Machine(Generic[S]):
         directories: Sequence[str],
         settings: Mapping[str, str],
         make: Callable[[BrokerConfig, SimNode], S],
+        *,
+        interrupts: bool = False,
     ) -> None:
-        """`directories` are the log directories that `settings` name; `make` gives what runs, not started."""
+        """`directories` are the log directories that `settings` name; `make` gives what runs, not started;
+        `interrupts`: the work of its workers is interrupted."""
         self._make = make
+        self._interrupts = interrupts
         self.world = world
         self.host = host
         self.directories = list(directories)
@@ -111,6 +116,9 @@ class Machine(Generic[S]):
         node = SimNode(self.world, self.host, self.disk, random.Random(self._rng.getrandbits(64)))
         node.clock.set_by_ms = self.wall_set_by_ms
         node.disk_delay_s = self.disk_delay_s
+        if self._interrupts:
+            node.steps = Steps(node, random.Random(self._rng.getrandbits(64)))
+            self.disk.between = node.steps.at_operation
         self.node = node
         self.world.add(node)
         return node

@@ -9,7 +9,6 @@ from asyncio import Future, Handle, Task, current_task, wait
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import copy_context
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.env.posix import RESERVED_IDS
@@ -19,6 +18,7 @@ from headrace.sim.loop import PROCESS
 from headrace.sim.network import NodeNetwork, SimStream
 
 if TYPE_CHECKING:
+    from headrace.sim.steps import Steps
     from headrace.sim.world import World
 
 T = TypeVar("T")
@@ -238,15 +238,24 @@ class SimWorkers:
             return
         clock = self._node.clock
         clock.slept_s = 0.0
+        steps = self._node.steps
+        if steps is not None and steps.interrupts():
+            steps.begin(work, lambda result, error: self._worked(done, result, error))
+            return
         result: Any = None
         error: BaseException | None = None
         try:
             result = work()
-        except PowerCut:
-            return
         except BaseException as raised:
             error = raised
-        delay = self._node.disk_delay() + clock.slept_s
+        self._worked(done, result, error)
+
+    def _worked(
+        self, done: Callable[[Any, BaseException | None], None], result: Any, error: BaseException | None
+    ) -> None:
+        if isinstance(error, PowerCut):
+            return
+        delay = self._node.disk_delay() + self._node.clock.slept_s
         self._node.world.loop.call_later(delay, self._done, done, result, error)
 
     def _done(
@@ -307,6 +316,8 @@ class SimNode:
         self.context = copy_context()
         """That of everything that this process does."""
         self.context.run(PROCESS.set, self)
+        self.steps: Steps | None = None
+        """What interrupts the work of workers, where that is done."""
         self._rng = rng
         self._owners: list[SimOwner] = []
 
@@ -338,7 +349,11 @@ class SimNode:
 
     def lock(self) -> SimLock:
         """See Environment.lock."""
-        return SimLock(partial(current_task, self.world.loop))
+        return SimLock(self._who, None if self.steps is None else self.steps.wait_for)
+
+    def _who(self) -> object:
+        step = None if self.steps is None else self.steps.current
+        return current_task(self.world.loop) if step is None else step
 
     def logger(self, name: str) -> SimLogSink:
         """See Node.logger."""
@@ -377,6 +392,8 @@ class SimNode:
         self.workers.kill()
         self.syncs.kill()
         self.errands.kill()
+        if self.steps is not None:
+            self.steps.end()
 
     @property
     def running(self) -> list[str]:

@@ -24,6 +24,7 @@ from headrace.sim.loop import LivelockError, StandstillError
 from headrace.sim.machine import Machine
 from headrace.sim.workloads.crowd import Crowd
 from headrace.sim.workloads.grouping import Member, is_settled
+from headrace.sim.workloads.moving import Mover
 from headrace.sim.workloads.topics import TopicMaker, make_topic
 from headrace.sim.world import Objection, World
 
@@ -165,14 +166,23 @@ async def _watch(world: World, main: Task[None], look: Callable[[], None], every
 class Run:
     """See the module."""
 
-    def __init__(self, seed: int, say: Callable[[str], None] | None = None, options: Options | None = None) -> None:
-        """`options` in the place of those that the seed draws."""
+    def __init__(
+        self,
+        seed: int,
+        say: Callable[[str], None] | None = None,
+        options: Options | None = None,
+        *,
+        moving: bool = False,
+    ) -> None:
+        """`options` in the place of those that the seed draws. `moving`: replicas move between the log directories, and
+        the work of workers is interrupted."""
+        self._moving = moving
         self.world = World(seed, say)
         self.options = options or Options.draw(self.world.rng("options"))
         settings = dict(SETTINGS)
         if self.options.durable:
             settings["acks.flush"] = "before-reply"
-        self.machine = Machine(self.world, HOST, DIRECTORIES, settings, Broker)
+        self.machine = Machine(self.world, HOST, DIRECTORIES, settings, Broker, interrupts=moving)
         self.history = History(self.world)
         self.commits = Commits(self.world)
         self.bounds = Bounds(self.world)
@@ -205,6 +215,9 @@ class Run:
     def _look(self) -> None:
         if self.machine.broker is not None:
             self.bounds.look(self.machine.broker)
+            if self._moving and self.machine.disks_are_sound:
+                offline = sorted(self.machine.broker.replicas.offline)
+                self.world.demand(not offline, f"{offline} are offline on sound disks")
 
     # --- the phases
 
@@ -270,6 +283,10 @@ class Run:
         if options.topics_come_and_go:
             maker = TopicMaker(self._client("maker"))
             self._start(maker.client, maker.run())
+        if self._moving:
+            places = [*self._places, *[("__consumer_offsets", index) for index in range(2)]]
+            mover = Mover(self._client("mover"), places, DIRECTORIES)
+            self._start(mover.client, mover.run())
 
     def _join(self) -> None:
         member = Member(self._client("member"), self.commits, "group", self._group_places)
@@ -317,3 +334,8 @@ class Run:
 def run_seed(seed: int, say: Callable[[str], None] | None = None, *, light: bool = False) -> Result:
     """Runs one seed; `say` gets the trace, line by line. `light`: nothing is drawn, and nothing goes wrong."""
     return Run(seed, say, LIGHT if light else None).run()
+
+
+def run_moving_seed(seed: int, say: Callable[[str], None] | None = None) -> Result:
+    """Runs one seed in which replicas move between the log directories, and work of workers is interrupted."""
+    return Run(seed, say, moving=True).run()

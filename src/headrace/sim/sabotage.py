@@ -132,6 +132,30 @@ def _keep_the_generation(real: Callable[..., Any]) -> Callable[..., Any]:
     return follow
 
 
+def _rename_alone(real: Callable[[Log, str], None]) -> Callable[[Log, str], None]:
+    """Workers that have a log which moves away do not hear where it is."""
+
+    def rename(self: Log, directory: str) -> None:
+        if self.is_future:
+            real(self, directory)
+        else:
+            self.resources.disk.rename(self.directory, directory)
+
+    return rename
+
+
+@contextmanager
+def _hold_nothing(_: Log) -> Iterator[bool]:
+    """Nobody is in the way."""
+    yield True
+
+
+def _moving_plants() -> dict[str, list[Plant]]:
+    """The same, of what only moves between log directories can find."""
+    rename = _rename_alone(Log.rename_folder)
+    return {"moves-logs-under-workers": [(Log, "held_still", _hold_nothing), (Log, "rename_folder", rename)]}
+
+
 def _replacements() -> dict[str, Plant]:
     """By name: whose attribute, which, and what takes its place."""
     return {
@@ -180,6 +204,8 @@ PLANTED_IN_RAISES: Final = tuple(raise_plants())
 """The names of the faults of clusters that raise kraft.version."""
 PLANTED_IN_GROUPS: Final = tuple(group_plants())
 """The names of the faults of transactions that commit as groups."""
+PLANTED_IN_MOVES: Final = tuple(_moving_plants())
+"""The names of the faults of one broker whose replicas move between its log directories."""
 PLANTED_IN_RIGHTS: Final = tuple(_rights_replacements())
 """The names of the faults of clusters whose rights change."""
 PLANTED_IN_TRANSACTIONS: Final = tuple(transaction_plants())
@@ -190,7 +216,7 @@ PLANTED_IN_TRANSACTIONS: Final = tuple(transaction_plants())
 def planted(name: str) -> Iterator[None]:
     """The fault is there inside the block."""
     alone = _replacements() | _quorum_replacements() | _rights_replacements()
-    of_clusters = cluster_plants() | raise_plants() | transaction_plants() | group_plants()
+    of_clusters = cluster_plants() | raise_plants() | transaction_plants() | group_plants() | _moving_plants()
     plants = [alone[name]] if name in alone else of_clusters[name]
     real = [(owner, attribute, vars(owner)[attribute]) for owner, attribute, _ in plants]
     for owner, attribute, replacement in plants:

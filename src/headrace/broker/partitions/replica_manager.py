@@ -358,7 +358,7 @@ class ReplicaManager:
     def moved(self, replica: Replica, log: Log) -> None:
         """The log of a replica lies in another directory from now on."""
         assert self._assignments is not None, "logs are moved after the start"
-        if replica.lies_in(log):
+        if replica.lies_in(log) or replica in self._epoch_starts:
             self._epoch_starts.add(replica)
         self._assignments.note(log)
 

@@ -1,0 +1,158 @@
+"""Work of workers that is interrupted: others have their turn between two of its operations on the disk.
+
+Each piece of work has a thread, and of all threads one goes on at a time: it hands over where it is drawn, so a run is
+the same every time. Where the event loop of a node changes files, a worker may have a turn in the middle of that, and
+where a lock is held by a piece of work that waits, whoever wants it has that work go on until it gives it back.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.sim.disk import PowerCut
+from headrace.sim.loop import PROCESS
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+
+    from headrace.sim.lock import SimLock
+    from headrace.sim.node import SimNode
+
+INTERRUPTED: Final = 0.3
+"""The share of all work that has a thread."""
+PAUSES: Final = 0.3
+"""How often that work pauses before an operation on the disk..."""
+GIVES_WAY: Final = 0.5
+"""... and how often the event loop lets some of it have a turn before one of its own."""
+
+
+class Step:
+    """One piece of work, on its thread."""
+
+    def __init__(self, work: Callable[[], Any], ended: Callable[[Any, BaseException | None], None]) -> None:
+        self.is_over = False
+        self.is_dead = False
+        """Whether its process has ended: nothing more that it does has an effect."""
+        self.wants: SimLock | None = None
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.ended = ended
+        self._work = work
+        self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
+        self._thread = threading.Thread(target=copy_context().run, args=(self._run,), daemon=True)
+
+    def _run(self) -> None:
+        self._go.acquire()
+        try:
+            if not self.is_dead:
+                self.result = self._work()
+        except BaseException as error:
+            self.error = error
+        self.is_over = True
+        self._back.release()
+
+    def pause(self) -> None:
+        """On its thread: hands over, and returns when it is its turn again. Raises PowerCut in a dead process."""
+        self._back.release()
+        self._go.acquire()
+        if self.is_dead:
+            raise PowerCut
+
+    def go_on(self) -> None:
+        """On the thread of the loop: returns when it has paused, or is over."""
+        if not self._thread.ident:
+            self._thread.start()
+        self._go.release()
+        self._back.acquire()
+        if self.is_over:
+            self._thread.join()
+
+
+class Steps:
+    """The interrupted work of one process."""
+
+    def __init__(self, node: SimNode, rng: random.Random) -> None:
+        self.current: Step | None = None
+        """That whose thread goes on; None while the loop's does."""
+        self._node = node
+        self._rng = rng
+        self._waiting: list[Step] = []
+
+    def interrupts(self) -> bool:
+        """Whether the next piece of work is interrupted."""
+        return self._rng.random() < INTERRUPTED
+
+    def begin(self, work: Callable[[], Any], ended: Callable[[Any, BaseException | None], None]) -> None:
+        """Has a piece of work done, a part of it now; `ended` is called on the loop's thread."""
+        step = Step(work, ended)
+        self._waiting.append(step)
+        self._go_on_later(step)
+
+    def _go_on_later(self, step: Step) -> None:
+        self._node.world.loop.call_later(self._node.disk_delay(), self._on_time, step)
+
+    def _on_time(self, step: Step) -> None:
+        if not step.is_over and self._node.alive:
+            self._go_on(step)
+            if not step.is_over:
+                self._go_on_later(step)
+
+    def _go_on(self, step: Step) -> None:
+        assert self.current is None, "one goes on at a time"
+        self.current = step
+        try:
+            step.go_on()
+        finally:
+            self.current = None
+        if step.is_over:
+            self._waiting.remove(step)
+            if not step.is_dead:
+                step.ended(step.result, step.error)
+
+    def at_operation(self) -> None:
+        """Before each operation on the disk: others may have a turn. Raises PowerCut for a dead process."""
+        step = self.current
+        if step is not None:
+            if step.is_dead:
+                raise PowerCut
+            if self._rng.random() < PAUSES:
+                step.pause()
+        elif self._waiting and PROCESS.get() is self._node and self._rng.random() < GIVES_WAY:
+            self._go_on(self._rng.choice(self._waiting))
+
+    def wait_for(self, lock: SimLock) -> None:
+        """Lets whoever holds a lock go on for a while."""
+        step = self.current
+        if step is not None:
+            step.wants = lock
+            step.pause()
+            step.wants = None
+            return
+        holder = lock.holder
+        seen: list[object] = []
+        while isinstance(holder, Step) and holder.wants is not None and holder.wants.holder not in (None, holder):
+            assert holder not in seen, "work that waits for itself"
+            seen.append(holder)
+            holder = holder.wants.holder
+        assert isinstance(holder, Step), f"a lock that {holder} has not given back, which waits for another one"
+        self._go_on(holder)
+
+    def end(self) -> None:
+        """The process is dead: all that waits ends where it is."""
+        for step in self._waiting:
+            step.is_dead = True
+        if self.current is None:
+            self._unwind()
+        else:  # one of them has ended the process: the others follow it
+            self._node.world.loop.call_soon(self._unwind)
+
+    def _unwind(self) -> None:
+        for step in list(self._waiting):
+            while not step.is_over:
+                self._go_on(step)
+
+
+__all__ = ["Step", "Steps"]
