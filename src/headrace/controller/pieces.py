@@ -28,6 +28,8 @@ PIECE_PARTITIONS: Final = 20_000
 """Partitions that one piece looks at."""
 PIECE_TRIES: Final = 500
 """Things that one piece tries to do, each of which may come to nothing and has taken its time then."""
+PIECE_COUNTED: Final = 5000
+"""Things of which one piece counts how often each is named."""
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -87,7 +89,8 @@ class Alterations(Generic[T]):
         self._things = things
         self._alter = alter
         self._key_of = key_of
-        self._count = Counter(map(key_of, things))
+        self._count: Counter[Hashable] = Counter()
+        self._counted = 0
         self._twice = twice
         self._validate_only = validate_only
         self._answers: list[ApiError] = []
@@ -96,6 +99,12 @@ class Alterations(Generic[T]):
 
     def decide(self, image: ClusterImage) -> Decision[list[ApiError]]:
         """The next piece."""
+        if self._counted < len(self._things):
+            some = self._things[self._counted : self._counted + PIECE_COUNTED]
+            self._count.update(map(self._key_of, some))
+            self._counted += len(some)
+            if self._counted < len(self._things):
+                return Decision(self._answers, [], self.decide)
         records: list[Any] = []
         answers = self._answers
         end = min(len(answers) + PIECE_TRIES, len(self._things))

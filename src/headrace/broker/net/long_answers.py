@@ -41,9 +41,11 @@ FETCH: Final = 1
 class EncodedAnswer:
     """The body of a response that is encoded already; see `frame.PartedBody`."""
 
-    __slots__ = ("_parts", "_version")
+    __slots__ = ("_parts", "_version", "codes")
 
-    def __init__(self, parts: list[Part], version: int) -> None:
+    def __init__(self, parts: list[Part], version: int, codes: list[int]) -> None:
+        """`codes` are the error codes in it."""
+        self.codes = codes
         self._parts = parts
         self._version = version
 
@@ -92,8 +94,7 @@ class LongAnswers:
     ) -> Any:
         try:
             await self._take(DECODED_PER_BYTE * min(len(data), REQUEST_ELEMENT_BYTES), connection, reply)
-            async with self.turn:
-                request = await self._node.workers.run(partial(served.decode, data, reply.version, at))
+            request = await self.decoded(partial(served.decode, data, reply.version, at))
             still_open(connection)
             served.count.value += 1
             result = served.handle(request, context)
@@ -106,6 +107,11 @@ class LongAnswers:
             self._requests.settle(connection)
             if held is not None:
                 held.release()
+
+    async def decoded(self, decode: Callable[[], Any]) -> Any:
+        """What `decode` makes of a request of many elements. Raises DecodeError."""
+        async with self.turn:
+            return await self._node.workers.run(decode)
 
     async def _take(self, size: int, connection: Connection, reply: Reply) -> None:
         """Returns when there is memory for what is decoded, which the reply holds from now on. It may be the one that
@@ -143,7 +149,7 @@ class LongAnswers:
         if key > FETCH:  # Produce and Fetch have counted what they refused
             for code in codes:
                 self._errors.count(key, code)
-        return EncodedAnswer(parts, version)
+        return EncodedAnswer(parts, version, codes)
 
     async def room(self) -> None:
         """Returns when the responses in memory leave room for one more."""

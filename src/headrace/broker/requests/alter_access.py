@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.controller import Asker, ControllerError
 from headrace.broker.quorum.local_controller import AskerAccess
 from headrace.broker.requests.forwarding import forward
+from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_turn, parts_of
 from headrace.broker.settings.config_rules import rules_of
 from headrace.config.tls import names_store
 from headrace.controller.configs import Alteration, check_at_broker
@@ -20,6 +21,9 @@ from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from headrace.broker.requests.services import Services
+
+R = TypeVar("R")
+T = TypeVar("T")
 
 
 def config_access(context: RequestContext, operation: Operation, resource_type: int, name: str) -> ErrorCode:
@@ -43,15 +47,61 @@ async def alter(
     """
     if context.listener in broker.config.controller_listener_names:
         return await _decided(broker, alterations, context, validate_only)
-    times = Counter(map(resource_of, alterations))
-    refused: dict[int, ApiError] = {}
-    for n, each in enumerate(alterations):
-        why = _refusal(broker, each, context) if times[resource_of(each)] == 1 else None
-        if why is not None:
-            refused[n] = why
+    refused = await in_turn(broker, context, _refused(broker, alterations, context))
+    if not refused:
+        left: Sequence[int] = range(len(alterations))
+        return await _forwarded(broker, alterations, context, request_of, left, validate_only)
     left = [n for n in range(len(alterations)) if n not in refused]
     decided = iter(await _forwarded(broker, [alterations[n] for n in left], context, request_of, left, validate_only))
     return [refused[n] if n in refused else next(decided) for n in range(len(alterations))]
+
+
+def _refused(
+    broker: Services, alterations: Sequence[Alteration], context: RequestContext
+) -> Steps[dict[int, ApiError]]:
+    """Why this broker does not bring them to the controller, by their numbers."""
+    times = yield from times_named(alterations)
+    refused: dict[int, ApiError] = {}
+    for n, each in enumerate(alterations):
+        yield 1 + len(each.changes) // SMALL_PER_STEP
+        why = _refusal(broker, each, context) if times[resource_of(each)] == 1 else None
+        if why is not None:
+            refused[n] = why
+    return refused
+
+
+def times_named(alterations: Sequence[Alteration]) -> Steps[Counter[tuple[int, str]]]:
+    """How often a request names each resource."""
+    times: Counter[tuple[int, str]] = Counter()
+    for some in parts_of(alterations, SMALL_PER_STEP):
+        times.update(map(resource_of, some))
+        yield 1
+    return times
+
+
+def alterations_of(resources: Sequence[R], alteration_of: Callable[[R], Alteration]) -> Steps[list[Alteration]]:
+    """What is asked of each resource of a request."""
+    alterations: list[Alteration] = []
+    for resource in resources:
+        alterations.append(alteration_of(resource))
+        yield 1 + len(alterations[-1].changes) // SMALL_PER_STEP
+    return alterations
+
+
+def told(alterations: Sequence[Alteration], answers: Sequence[ApiError], response: Callable[..., T]) -> Steps[list[T]]:
+    """What is said of each resource."""
+    said: list[T] = []
+    for alteration, error in zip(alterations, answers, strict=True):
+        said.append(
+            response(
+                error_code=error.code,
+                error_message=error.message,
+                resource_type=alteration.resource_type,
+                resource_name=alteration.name,
+            )
+        )
+        yield 1
+    return said
 
 
 def resource_of(alteration: Alteration) -> tuple[int, str]:

@@ -10,6 +10,7 @@ import asyncio
 import ipaddress
 from collections.abc import Coroutine
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.net.answers import CloseConnectionError
@@ -67,8 +68,9 @@ async def forward(broker: NodeServices, request: Any, context: RequestContext) -
         return None
     key, version = context.api_key, context.api_version
     header = RequestHeader(key, version, context.correlation_id, context.client_id)
+    workers = broker.node.workers
     envelope = EnvelopeRequest(
-        request_data=encode_request(header, request)[SIZE_BYTES:],
+        request_data=await workers.run(lambda: encode_request(header, request)[SIZE_BYTES:]),
         request_principal=_encode_principal(context.principal, is_token_authenticated(context)),
         client_host_address=_packed(context.client_host),
     )
@@ -81,7 +83,7 @@ async def forward(broker: NodeServices, request: Any, context: RequestContext) -
         if said.error_code == ErrorCode.NONE:
             data = said.response_data or b""
             _, at = decode_response_header(data, key, version)
-            return response_class(key).decode(data, version, at)
+            return await workers.run(partial(response_class(key).decode, data, version, at))
         if said.error_code != ErrorCode.NOT_CONTROLLER:
             # As in Kafka: the client speaks a version that the controller does not, or this node may not forward.
             raise CloseConnectionError(f"the controller refuses what is forwarded: {ErrorCode(said.error_code).name}")

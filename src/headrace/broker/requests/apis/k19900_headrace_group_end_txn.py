@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.broker.net.answers import Pending
 from headrace.broker.net.context import RequestContext
+from headrace.broker.requests.pieces import Steps, in_pieces
 from headrace.broker.requests.registry import handles
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.transactions.asks import GroupEnd, GroupIdentity, GroupMember
@@ -28,23 +29,31 @@ if TYPE_CHECKING:
 
 
 @handles(ApiKey.HEADRACE_GROUP_END_TXN)
-def handle(
-    broker: Services, request: HeadraceGroupEndTxnRequest, context: RequestContext
-) -> HeadraceGroupEndTxnResponse | Pending[HeadraceGroupEndTxnResponse]:
+def handle(broker: Services, request: HeadraceGroupEndTxnRequest, context: RequestContext) -> Any:
     """Answers when the decision is committed."""
+    return in_pieces(broker, context, _end(broker, request, context))
+
+
+def _end(
+    broker: Services, request: HeadraceGroupEndTxnRequest, context: RequestContext
+) -> Steps[Pending[HeadraceGroupEndTxnResponse]]:
     main = GroupMember(request.transactional_id, request.producer_id, request.producer_epoch)
-    children = tuple(
-        GroupMember(each.transactional_id, each.producer_id, each.producer_epoch) for each in request.children
-    )
-    answer = _Answer(children)
+    children: list[GroupMember] = []
+    for each in request.children:
+        children.append(GroupMember(each.transactional_id, each.producer_id, each.producer_epoch))
+        yield 1
+    answer = _Answer(tuple(children))
     if not context.authorize(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, main.transactional_id):
         answer.resolve(GroupIdentity(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
         return answer
-    refused = tuple(_refusal_of(broker, context, main, each) for each in children)
+    refused: list[ErrorCode] = []
+    for child in children:
+        refused.append(_refusal_of(broker, context, main, child))
+        yield 1
     if any(refused):
-        answer.resolve(GroupIdentity(ErrorCode.OPERATION_NOT_ATTEMPTED, children=refused))
+        answer.resolve(GroupIdentity(ErrorCode.OPERATION_NOT_ATTEMPTED, children=tuple(refused)))
         return answer
-    ask = GroupEnd(main, children, request.committed)
+    ask = GroupEnd(main, tuple(children), request.committed)
     broker.transactions.write(
         main.transactional_id, lambda shard, now_ms: shard.end_group(ask, now_ms), answer, GroupIdentity
     )

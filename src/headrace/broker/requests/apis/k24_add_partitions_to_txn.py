@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headrace.broker.net.answers import Pending
 from headrace.broker.net.context import RequestContext
+from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_pieces, parts_of
 from headrace.broker.requests.quorum_requests import is_node
 from headrace.broker.requests.registry import handles
 from headrace.security.authorizer import Operation, ResourceType
@@ -65,13 +66,45 @@ class _Asked(NamedTuple):
 
 
 @handles(ApiKey.ADD_PARTITIONS_TO_TXN)
-def handle(broker: Services, request: AddPartitionsToTxnRequest, context: RequestContext) -> Answer:
+def handle(broker: Services, request: AddPartitionsToTxnRequest, context: RequestContext) -> Any:
     """Answers when each transaction has been decided upon, and what was decided is committed."""
     if context.api_version >= BROKERS_FROM:
         if not is_node(context):
             return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return _Adding(broker, context).of_brokers(request)
-    return _Adding(broker, context).of_client(request)
+    return in_pieces(broker, context, _of_client(broker, request, context))
+
+
+def _of_client(
+    broker: Services, request: AddPartitionsToTxnRequest, context: RequestContext
+) -> Steps[AddPartitionsToTxnResponse | Pending[AddPartitionsToTxnResponse]]:
+    """Looks at what is asked for, and refuses it as a whole where a part of it cannot be; else it is asked for."""
+    transactional_id, topics = request.v3_and_below_transactional_id, request.v3_and_below_topics
+    refused = ErrorCode.NONE
+    if not context.authorize(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+        refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    adding = _Adding(broker, context)
+    errors: dict[TopicPartition, ErrorCode] = {}
+    for topic in topics if not refused else ():
+        yield 1
+        for some in parts_of(topic.partitions, SMALL_PER_STEP):
+            yield 1
+            for index in some:
+                if error := adding.error_of((topic.name, index)):
+                    errors[topic.name, index] = error
+    if not refused and not errors:
+        return adding.of_client(request)
+    response = AddPartitionsToTxnResponse()
+    for topic in topics:
+        answer = AddPartitionsToTxnTopicResult(topic.name)
+        response.results_by_topic_v3_and_below.append(answer)
+        yield 1
+        for some in parts_of(topic.partitions, SMALL_PER_STEP):
+            yield 1
+            for index in some:
+                error = refused or errors.get((topic.name, index), ErrorCode.OPERATION_NOT_ATTEMPTED)
+                answer.results_by_partition.append(AddPartitionsToTxnPartitionResult(index, error))
+    return response
 
 
 class _Adding:
@@ -86,7 +119,7 @@ class _Adding:
         self._left = 1
 
     def of_client(self, request: AddPartitionsToTxnRequest) -> Pending[AddPartitionsToTxnResponse]:
-        """A request of a version that is about one transaction."""
+        """A request of a version that is about one transaction, and of which nothing is refused here."""
         asked = _Asked(
             request.v3_and_below_transactional_id,
             request.v3_and_below_producer_id,
@@ -98,10 +131,7 @@ class _Adding:
         def answered(results: list[AddPartitionsToTxnTopicResult]) -> None:
             self._response.results_by_topic_v3_and_below = results
 
-        if not self._context.authorize(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, asked.transactional_id):
-            answered(asked.results(lambda _: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
-        else:
-            self._add(asked, answered)
+        self._ask(asked, asked.partitions(), answered)
         self._one_less()
         return self._pending
 
@@ -123,10 +153,18 @@ class _Adding:
 
     def _add(self, asked: _Asked, answered: Callable[[list[AddPartitionsToTxnTopicResult]], None]) -> None:
         partitions = asked.partitions()
-        errors = {each: error for each in partitions if (error := self._error_of(each))}
+        errors = {each: error for each in partitions if (error := self.error_of(each))}
         if errors:
             answered(asked.results(lambda each: errors.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED)))
-            return
+        else:
+            self._ask(asked, partitions, answered)
+
+    def _ask(
+        self,
+        asked: _Asked,
+        partitions: list[TopicPartition],
+        answered: Callable[[list[AddPartitionsToTxnTopicResult]], None],
+    ) -> None:
         ask = Partitions(
             asked.transactional_id,
             asked.producer_id,
@@ -155,7 +193,7 @@ class _Adding:
 
         waiter.when_resolved(decided)
 
-    def _error_of(self, partition: TopicPartition) -> ErrorCode:
+    def error_of(self, partition: TopicPartition) -> ErrorCode:
         """Why a partition cannot be part of a transaction; NONE where it can."""
         topic, index = partition
         if self._from_client and not self._context.authorize(Operation.WRITE, ResourceType.TOPIC, topic):

@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headrace.broker.net.context import RequestContext
-from headrace.broker.requests.alter_access import alter
+from headrace.broker.requests.alter_access import alter, alterations_of, told
+from headrace.broker.requests.pieces import in_turn
 from headrace.broker.requests.registry import handles
 from headrace.controller.configs import Alteration, AlterOperation
 from headrace.wire.apis import ApiKey
 from headrace.wire.messages.k33_alter_configs import (
     AlterConfigsRequest,
+    AlterConfigsResource,
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
@@ -28,28 +30,16 @@ if TYPE_CHECKING:
 @handles(ApiKey.ALTER_CONFIGS)
 async def handle(broker: Services, request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
     """Replaces configurations; each resource has a result of its own."""
-    alterations = [
-        Alteration(
-            resource.resource_type,
-            resource.resource_name,
-            [(config.name, AlterOperation.SET, config.value) for config in resource.configs],
-            replaces=True,
-        )
-        for resource in request.resources
-    ]
+    alterations = await in_turn(broker, context, alterations_of(request.resources, _alteration))
 
     def only(numbers: Sequence[int]) -> AlterConfigsRequest:
         return AlterConfigsRequest([request.resources[n] for n in numbers], request.validate_only)
 
     answers = await alter(broker, alterations, context, only, validate_only=request.validate_only)
-    return AlterConfigsResponse(
-        responses=[
-            AlterConfigsResourceResponse(
-                error_code=error.code,
-                error_message=error.message,
-                resource_type=alteration.resource_type,
-                resource_name=alteration.name,
-            )
-            for alteration, error in zip(alterations, answers, strict=True)
-        ]
-    )
+    responses = await in_turn(broker, context, told(alterations, answers, AlterConfigsResourceResponse))
+    return AlterConfigsResponse(responses=responses)
+
+
+def _alteration(resource: AlterConfigsResource) -> Alteration:
+    changes = [(config.name, AlterOperation.SET, config.value) for config in resource.configs]
+    return Alteration(resource.resource_type, resource.resource_name, changes, replaces=True)

@@ -7,12 +7,12 @@ Not done: listeners, which cannot change while the broker runs.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.broker.net.context import RequestContext
-from headrace.broker.requests.alter_access import alter, config_access, resource_of
+from headrace.broker.requests.alter_access import alter, alterations_of, config_access, resource_of, times_named, told
+from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_turn, parts_of
 from headrace.broker.requests.registry import handles
 from headrace.broker.telemetry import loggers
 from headrace.controller.configs import Alteration, check_broker_name, check_form
@@ -22,6 +22,7 @@ from headrace.security.authorizer import Operation
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k44_incremental_alter_configs import (
+    AlterConfigsResource,
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
@@ -36,40 +37,55 @@ async def handle(
     broker: Services, request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse:
     """Alters settings; each resource has a result of its own."""
-    alterations = [
-        Alteration(
-            resource.resource_type,
-            resource.resource_name,
-            [(config.name, config.config_operation, config.value) for config in resource.configs],
-        )
-        for resource in request.resources
-    ]
-    stored = [alteration for alteration in alterations if alteration.resource_type != ResourceType.BROKER_LOGGER]
-    times = Counter(map(resource_of, alterations))
-    resources = [resource for resource in request.resources if resource.resource_type != ResourceType.BROKER_LOGGER]
+    alterations = await in_turn(broker, context, alterations_of(request.resources, _alteration))
+    stored, resources = alterations, request.resources
+    loggers_too = await in_turn(broker, context, _names_loggers(alterations))
+    if loggers_too:
+        stored = [each for each in alterations if each.resource_type != ResourceType.BROKER_LOGGER]
+        resources = [each for each in resources if each.resource_type != ResourceType.BROKER_LOGGER]
 
     def only(numbers: Sequence[int]) -> IncrementalAlterConfigsRequest:
         return IncrementalAlterConfigsRequest([resources[n] for n in numbers], request.validate_only)
 
     decided = await alter(broker, stored, context, only, validate_only=request.validate_only)
-    of_stored = iter(decided)
-    answers = [
-        _alter_loggers(broker, alteration, context, times, request.validate_only)
-        if alteration.resource_type == ResourceType.BROKER_LOGGER
-        else next(of_stored)
-        for alteration in alterations
-    ]
-    return IncrementalAlterConfigsResponse(
-        responses=[
-            AlterConfigsResourceResponse(
-                error_code=error.code,
-                error_message=error.message,
-                resource_type=alteration.resource_type,
-                resource_name=alteration.name,
-            )
-            for alteration, error in zip(alterations, answers, strict=True)
-        ]
-    )
+    answers = decided
+    if loggers_too:
+        with_loggers = _with_loggers(broker, alterations, decided, context, request.validate_only)
+        answers = await in_turn(broker, context, with_loggers)
+    responses = await in_turn(broker, context, told(alterations, answers, AlterConfigsResourceResponse))
+    return IncrementalAlterConfigsResponse(responses=responses)
+
+
+def _names_loggers(alterations: Sequence[Alteration]) -> Steps[bool]:
+    for some in parts_of(alterations, SMALL_PER_STEP):
+        if any(each.resource_type == ResourceType.BROKER_LOGGER for each in some):
+            return True
+        yield 1
+    return False
+
+
+def _alteration(resource: AlterConfigsResource) -> Alteration:
+    changes = [(config.name, config.config_operation, config.value) for config in resource.configs]
+    return Alteration(resource.resource_type, resource.resource_name, changes)
+
+
+def _with_loggers(
+    broker: Services,
+    alterations: Sequence[Alteration],
+    decided: Sequence[ApiError],
+    context: RequestContext,
+    validate_only: bool,
+) -> Steps[list[ApiError]]:
+    """Alters the levels of loggers; the answers to all alterations, of which those to the stored ones are decided."""
+    times = yield from times_named(alterations)
+    of_stored, answers = iter(decided), list[ApiError]()
+    for alteration in alterations:
+        if alteration.resource_type == ResourceType.BROKER_LOGGER:
+            answers.append(_alter_loggers(broker, alteration, context, times, validate_only))
+        else:
+            answers.append(next(of_stored))
+        yield 1
+    return answers
 
 
 def _alter_loggers(

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.net.context import RequestContext
+from headrace.broker.net.long_answers import FEW_ELEMENT_BYTES, EncodedAnswer
 from headrace.broker.requests.apis import FORWARDED
 from headrace.broker.requests.forwarding import Forwarded, read_principal
 from headrace.broker.requests.quorum_requests import is_node
@@ -18,7 +20,7 @@ from headrace.broker.requests.registry import handler_of, handles
 from headrace.broker.telemetry.request_errors import codes_of
 from headrace.wire.apis import APIS, ApiKey
 from headrace.wire.errors import ErrorCode
-from headrace.wire.frame import SIZE_BYTES, RequestHeader, decode_request_header, encode_response
+from headrace.wire.frame import SIZE_BYTES, RequestHeader, decode_request_header, encode_response, encode_response_parts
 from headrace.wire.messages import request_class
 from headrace.wire.messages.k58_envelope import EnvelopeRequest, EnvelopeResponse
 from headrace.wire.primitives import DecodeError
@@ -34,7 +36,7 @@ async def handle(broker: NodeServices, request: EnvelopeRequest, context: Reques
         return EnvelopeResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if not broker.quorum.decides:
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
-    opened = _open(broker, request, context)
+    opened = await _open(broker, request, context)
     if isinstance(opened, ErrorCode):
         return EnvelopeResponse(error_code=opened)
     header, body, inner = opened
@@ -43,13 +45,33 @@ async def handle(broker: NodeServices, request: EnvelopeRequest, context: Reques
         answer = await answer
     # What this node has answered stands, also where it leads no more: to remove the leader from the voters ends like
     # this. Only what it could not decide is asked of the next leader.
-    if ErrorCode.NOT_CONTROLLER in codes_of(answer):
+    if len(request.request_data) > FEW_ELEMENT_BYTES:
+        answer = await broker.long_answers.encoded(header.api_key, header.api_version, answer)
+    if ErrorCode.NOT_CONTROLLER in (answer.codes if isinstance(answer, EncodedAnswer) else codes_of(answer)):
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
-    frame = encode_response(header.api_key, header.api_version, header.correlation_id, answer)
-    return EnvelopeResponse(response_data=bytes(frame[SIZE_BYTES:]))
+    return EnvelopeResponse(response_data=_framed(header, answer)[SIZE_BYTES:])
 
 
-def _open(
+def _framed(header: RequestHeader, answer: Any) -> bytes:
+    key, version, correlation_id = header.api_key, header.api_version, header.correlation_id
+    if isinstance(answer, EncodedAnswer):
+        parts: Any = encode_response_parts(key, version, correlation_id, answer)
+        return b"".join(parts)
+    return bytes(encode_response(key, version, correlation_id, answer))
+
+
+async def _decoded(broker: NodeServices, header: RequestHeader, data: bytes, at: int) -> Any:
+    """The body of the request in an envelope; a worker decodes one of many elements. Raises DecodeError."""
+    decode = request_class(header.api_key).decode
+    try:
+        return decode(data, header.api_version, at, FEW_ELEMENT_BYTES)
+    except DecodeError:
+        if len(data) <= FEW_ELEMENT_BYTES:
+            raise
+    return await broker.long_answers.decoded(partial(decode, data, header.api_version, at))
+
+
+async def _open(
     broker: NodeServices, request: EnvelopeRequest, context: RequestContext
 ) -> tuple[RequestHeader, Any, RequestContext] | ErrorCode:
     """What is in an envelope, as if its client had asked here; or why not."""
@@ -68,7 +90,7 @@ def _open(
         api = APIS[header.api_key]
         if not api.min_version <= header.api_version <= api.max_version:
             return ErrorCode.UNSUPPORTED_VERSION
-        body = request_class(header.api_key).decode(request.request_data, header.api_version, at)
+        body = await _decoded(broker, header, request.request_data, at)
     except DecodeError:
         return ErrorCode.UNSUPPORTED_VERSION
     try:
