@@ -93,7 +93,7 @@ def _decide(shard: ShardState, request: JoinGroupRequest, asker: Asker, waiter: 
     if group is None:
         if request.member_id:
             return _refuse(request.member_id, ErrorCode.UNKNOWN_MEMBER_ID)
-        if shard.is_full:
+        if not shard.has_room_for_group(asker.principal, now_ms):
             return _refuse("", ErrorCode.COORDINATOR_NOT_AVAILABLE)
         group = Group(request.group_id)
     joining = _Joining(shard, group, request, asker, waiter, now_ms)
@@ -106,6 +106,7 @@ def _decide(shard: ShardState, request: JoinGroupRequest, asker: Asker, waiter: 
         joining.out.records.extend(modern.tombstones())
     if is_new:
         shard.groups[group.id] = group
+        shard.group_made(group.id, asker.principal)
         joining.out.records.append(GroupRecord(group.id, snapshot(group, {})))
     if request.member_id:
         joining.known()

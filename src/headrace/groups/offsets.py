@@ -6,9 +6,9 @@ Sources: KIP-211 (expiry), KIP-447 (RequireStable), KIP-496 (OffsetDelete), KIP-
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Generator, Mapping
+from collections.abc import Callable, Collection, Container, Generator, Mapping
 from collections.abc import Set as AbstractSet
-from typing import Final
+from typing import Final, TypeAlias
 
 from headrace.groups.consumer.group import ConsumerGroup
 from headrace.groups.consumer.offsets import check_commit, check_fetch
@@ -57,13 +57,30 @@ PARTITIONS_PER_STEP: Final = 20
 # --- commit ----------------------------------------------------------------------------------------------------------
 
 
-def commit(shard: ShardState, request: OffsetCommitRequest, api_version: int, now_ms: int) -> Outcome:
+MakeGroup: TypeAlias = Callable[[ShardState, str], ErrorCode]
+"""Makes room for a group that only holds offsets, or says why there is none."""
+
+
+def _made_by(principal: str, now_ms: int) -> MakeGroup:
+    def make(shard: ShardState, group_id: str) -> ErrorCode:
+        if not shard.has_room_for_group(principal, now_ms):
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        shard.group_made(group_id, principal)
+        return ErrorCode.NONE
+
+    return make
+
+
+def commit(
+    shard: ShardState, request: OffsetCommitRequest, api_version: int, now_ms: int, principal: str = ""
+) -> Outcome:
     """Decides an OffsetCommit whose topics are known to exist and carry both name and id where there is one.
 
     `reply` holds exactly the request's topics, in its order.
     """
     group = shard.groups.get(request.group_id)
-    error = _check_commit(shard, request, api_version, api_version >= _GROUP_ID_NOT_FOUND_FROM)
+    names_unknown = api_version >= _GROUP_ID_NOT_FOUND_FROM
+    error = _check_commit(shard, request, api_version, names_unknown, _made_by(principal, now_ms))
     if error is not ErrorCode.NONE:
         return Outcome(commit_error(request, error))
     if group is not None and group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
@@ -94,6 +111,7 @@ def _check_commit(
     request: OffsetCommitRequest | TxnOffsetCommitRequest,
     api_version: int,
     names_unknown_groups: bool,
+    may_make_group: MakeGroup,
 ) -> ErrorCode:
     """Why a commit is refused. A transactional one of nobody in particular passes in every state: what fences it is its
     producer."""
@@ -111,7 +129,7 @@ def _check_commit(
             passes = (is_transactional and is_nobodys) or (generation < 0 and not modern.has_members)
             return ErrorCode.NONE if passes else ErrorCode.UNKNOWN_MEMBER_ID
         if generation < 0:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE if shard.is_full else ErrorCode.NONE
+            return may_make_group(shard, request.group_id)
         return ErrorCode.GROUP_ID_NOT_FOUND if names_unknown_groups else ErrorCode.ILLEGAL_GENERATION
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -143,12 +161,15 @@ def commit_error(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommit
     )
 
 
-def commit_in_transaction(shard: ShardState, request: TxnOffsetCommitRequest, api_version: int, now_ms: int) -> Outcome:
+def commit_in_transaction(
+    shard: ShardState, request: TxnOffsetCommitRequest, api_version: int, now_ms: int, principal: str = ""
+) -> Outcome:
     """Decides a TxnOffsetCommit whose topics are known to exist: its offsets wait for the end of the transaction.
 
     `reply` holds exactly the request's topics, in its order.
     """
-    error = _check_commit(shard, request, api_version, api_version >= _TXN_GROUP_ID_NOT_FOUND_FROM)
+    names_unknown = api_version >= _TXN_GROUP_ID_NOT_FOUND_FROM
+    error = _check_commit(shard, request, api_version, names_unknown, _made_by(principal, now_ms))
     if error is not ErrorCode.NONE:
         return Outcome(txn_commit_error(request, error))
     out = Outcome(producer=(request.producer_id, request.producer_epoch))

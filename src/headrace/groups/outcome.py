@@ -46,6 +46,11 @@ PENDING_MEMBERS_MAX: Final = 10_000
 """Member ids that a group has given out and that were not used yet; beyond it: GROUP_MAX_SIZE_REACHED."""
 
 
+GROUPS_RESERVED: Final = 10
+"""This part of the room for groups is for principals that have few of them..."""
+GROUPS_FEW: Final = 100
+"""...which is less than this part of it: nobody keeps all others out."""
+
 MEMBER_BYTES_MAX: Final = 256 * 1024 * 1024
 """What a broker keeps of the members of all its groups: protocols with their metadata, topics, ids, assignments. To add
 to it is answered COORDINATOR_NOT_AVAILABLE."""
@@ -110,6 +115,7 @@ def modern_type(kind: int) -> str:
 class Tallies(NamedTuple):
     """What principals hold in all shards of a broker."""
 
+    groups: Tally
     regexes: Tally
     """Regular expressions."""
     member_bytes: Tally
@@ -121,9 +127,9 @@ class ShardState:
     The tables hold what is in the log, and `GroupShard.apply` alone writes them; `groups` and `timers` live in memory.
     """
 
-    __slots__ = ("classic", "group_count", "groups", "member_bytes", "member_owners", "modern", "new_id", "offsets",
-                 "open_transactions", "regex_owners", "regexes_held", "settings", "settings_of", "timeline", "timers",
-                 "topics")  # fmt: skip
+    __slots__ = ("classic", "group_count", "group_owners", "groups", "groups_held", "member_bytes", "member_owners",
+                 "modern", "new_id", "offsets", "open_transactions", "regex_owners", "regexes_held", "settings",
+                 "settings_of", "timeline", "timers", "topics")  # fmt: skip
 
     def __init__(
         self,
@@ -134,7 +140,12 @@ class ShardState:
         tallies: Tallies | None = None,
     ) -> None:
         self.settings = settings
-        tallies = tallies or Tallies(Tally(self.count_regexes), Tally(self.count_member_bytes))
+        tallies = tallies or Tallies(
+            Tally(self.count_groups), Tally(self.count_regexes), Tally(self.count_member_bytes)
+        )
+        self.groups_held = tallies.groups
+        self.group_owners: dict[str, str] = {}
+        """group id -> the principal that made it, as far as it came to this coordinator."""
         self.member_bytes = tallies.member_bytes
         self.member_owners: dict[tuple[str, str], str] = {}
         """(group id, member id) -> the principal of a consumer group's member, as far as it came here."""
@@ -194,7 +205,20 @@ class ShardState:
         group = self.modern.latest.get(group_id)
         return isinstance(group, ConsumerGroup) and regex in group.regex_readers.latest
 
-    @property
-    def is_full(self) -> bool:
-        """Whether there is no room for another group."""
-        return self.group_count() >= self.settings.groups_max
+    def has_room_for_group(self, principal: str, now_ms: int) -> bool:
+        """Whether a principal may make another group. The last tenth of the room is for those that have few."""
+        count, room = self.group_count(), self.settings.groups_max
+        if count < room - room // GROUPS_RESERVED:
+            return True
+        return count < room and not self.groups_held.reaches(principal, max(1, room // GROUPS_FEW), now_ms)
+
+    def group_made(self, group_id: str, principal: str) -> None:
+        """A group is on its way into the log."""
+        self.groups_held.add(principal)
+        self.group_owners[group_id] = principal
+
+    def count_groups(self) -> Counter[str]:
+        """How many groups of this shard each principal has made."""
+        here = self.groups.keys() | self.modern.latest.keys()
+        self.group_owners = {each: by for each, by in self.group_owners.items() if each in here}
+        return Counter(self.group_owners.values())

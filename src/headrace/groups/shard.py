@@ -135,13 +135,15 @@ class GroupShard:
         out.then = stored
         return out
 
-    def commit(self, request: OffsetCommitRequest, api_version: int, now_ms: int) -> Outcome:
+    def commit(self, request: OffsetCommitRequest, api_version: int, now_ms: int, principal: str = "") -> Outcome:
         """OffsetCommit of topics that exist."""
-        return offsets.commit(self.state, request, api_version, now_ms)
+        return offsets.commit(self.state, request, api_version, now_ms, principal)
 
-    def commit_in_transaction(self, request: TxnOffsetCommitRequest, api_version: int, now_ms: int) -> Outcome:
+    def commit_in_transaction(
+        self, request: TxnOffsetCommitRequest, api_version: int, now_ms: int, principal: str = ""
+    ) -> Outcome:
         """TxnOffsetCommit of topics that exist."""
-        return offsets.commit_in_transaction(self.state, request, api_version, now_ms)
+        return offsets.commit_in_transaction(self.state, request, api_version, now_ms, principal)
 
     def fetching(
         self, request: OffsetFetchRequestGroup, require_stable: bool

@@ -94,6 +94,7 @@ class GroupCoordinator(Coordinator["GroupShard"]):
         assert self._metadata is not None
         if self._tallies is None:
             self._tallies = Tallies(
+                Tally(lambda: self._count(lambda state: state.count_groups())),
                 Tally(lambda: self._count(lambda state: state.count_regexes())),
                 Tally(lambda: self._count(lambda state: state.count_member_bytes())),
             )

@@ -54,12 +54,36 @@ class Fetches:
     def __init__(self, metrics: Registry, waiting_max: int) -> None:
         self.waiting = 0
         self.waiting_max = waiting_max
+        self._of_holder: dict[str, dict[Fetch, None]] = {}
+        """The fetches of clients that wait, by whom their share is counted for, oldest first."""
         self.bytes = metrics.counter("fetch.bytes")
         self.bytes_to_followers = metrics.counter("replicas.sent_bytes")
         self.follower_bytes = metrics.counter("fetch.follower_bytes")
         """What consumers read of partitions that this broker follows."""
         self.cold_lookups = metrics.counter("fetch.cold_lookups")
         metrics.gauge("fetch.waiting", lambda: self.waiting)
+
+    def make_room(self) -> bool:
+        """Whether another fetch may wait. Where all places are taken, the oldest of whoever has most is answered."""
+        if self.waiting >= self.waiting_max and self._of_holder:
+            heaviest = max(self._of_holder.values(), key=len)
+            next(iter(heaviest)).end_wait()
+        return self.waiting < self.waiting_max
+
+    def waits(self, fetch: Fetch, holder: str) -> None:
+        """A fetch waits."""
+        self.waiting += 1
+        if holder:
+            self._of_holder.setdefault(holder, {})[fetch] = None
+
+    def waits_no_longer(self, fetch: Fetch, holder: str) -> None:
+        """It does not any more."""
+        self.waiting -= 1
+        if holder:
+            fetches = self._of_holder[holder]
+            del fetches[fetch]
+            if not fetches:
+                del self._of_holder[holder]
 
 
 class Fetch:
@@ -69,6 +93,7 @@ class Fetch:
         "_broker",
         "_cold",
         "_committed_only",
+        "_holder",
         "_look_handle",
         "_max_bytes",
         "_max_wait_ms",
@@ -103,10 +128,12 @@ class Fetch:
         reads_followers: bool = False,
         nearest: Nearest | None = None,
         resting: Resting | None = None,
+        holder: str = "",
     ) -> None:
         """`refuse(topic)` says why a client may not read a topic, NONE where it may. `reads_followers`: it knows that a
         follower may serve it. `nearest` says which follower it should read from; None leaves it here. `resting` is what
-        is kept of its session, whose answer need not have what rests: it knows the partitions then."""
+        is kept of its session, whose answer need not have what rests: it knows the partitions then. `holder` is whose
+        wait it is (`RequestContext.holder`); a follower's is nobody's."""
         self._broker = broker
         self._partitions = list(partitions) if resting is None else []
         self._resting = resting
@@ -115,6 +142,7 @@ class Fetch:
         self._min_bytes = min(min_bytes, self._max_bytes)
         self._committed_only = isolation_level == READ_COMMITTED
         self._refuse = refuse
+        self._holder = holder
         self._reads_followers = reads_followers
         self._nearest = nearest
         self._respond: Callable[[list[Answer]], None] | None = None
@@ -308,7 +336,7 @@ class Fetch:
         answers = self.read()
         if self._cold:
             self._warm()
-        elif self.is_satisfied or self._max_wait_ms <= 0:
+        elif self.is_satisfied or self._max_wait_ms <= 0 or not self._broker.fetches.make_room():
             self._finish(answers)
         else:
             self._wait(answers)
@@ -351,7 +379,7 @@ class Fetch:
             self._resting.waiting[self] = None  # those awake are few: they are read again
         elif not self.bytes_read and len(self._watched) == len(answers):
             self._unmoved = answers
-        self._broker.fetches.waiting += 1
+        self._broker.fetches.waits(self, self._holder)
         self._timer = self._broker.requests_owner.later(self._max_wait_ms / 1000, self._time_is_up)
 
     def moved(self, replica: Replica, byte_count: int) -> None:
@@ -376,6 +404,11 @@ class Fetch:
             self._finish(answers)
         else:
             self._missing = self._min_bytes - self.bytes_read
+
+    def end_wait(self) -> None:
+        """Others are to wait in its place: answers now, with what there is."""
+        self._max_wait_ms = 0
+        self._time_is_up()
 
     def hurry(self) -> None:
         """Nothing more is waited for: answers with what there is once the loop gets to it."""
@@ -425,7 +458,7 @@ class Fetch:
             self._waiters(replica).pop(self, None)
         self._watched.clear()
         self._unmoved = None
-        self._broker.fetches.waiting -= 1
+        self._broker.fetches.waits_no_longer(self, self._holder)
         self._timer.cancel()
         self._timer = None
         if self._look_handle is not None:

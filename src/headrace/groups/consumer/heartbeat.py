@@ -82,9 +82,11 @@ def heartbeat(shard: ShardState, request: ConsumerGroupHeartbeatRequest, sender:
                 group = upgrade(shard, classic, now_ms, out)
             except CannotUpgrade as error:
                 return refuse(ErrorCode.GROUP_ID_NOT_FOUND, str(error))
-        elif shard.is_full:
+        elif not shard.has_room_for_group(sender.principal, now_ms):
             return refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE, "There is no room for another group.")
-        group = group or ConsumerGroup(request.group_id, shard.timeline)
+        if group is None:
+            group = ConsumerGroup(request.group_id, shard.timeline)
+            shard.group_made(group.id, sender.principal)
     if not isinstance(group, ConsumerGroup):
         return _not_found(request.group_id)
     is_known = request.member_id in group.members.latest

@@ -118,6 +118,7 @@ def _fetch(
             reads_followers=context.api_version >= FOLLOWERS_SERVE_FROM,
             nearest=nearest,
             resting=resting_for_consumer,
+            holder=context.holder,
         )
         if follower < 0
         else FollowerFetch(
@@ -132,9 +133,8 @@ def _fetch(
             resting=resting,
         )
     )
-    can_wait = broker.fetches.waiting < broker.fetches.waiting_max
     pending: Pending[FetchResponse] = Pending(fetch.cancel, hurry=None if follower < 0 else fetch.hurry)
-    max_wait_ms = min(request.max_wait_ms, MAX_WAIT_MS) if can_wait else 0
+    max_wait_ms = min(request.max_wait_ms, MAX_WAIT_MS)
 
     def respond(found: list[Answer]) -> None:
         throttle_ms, is_empty = (0, False) if meter is None else meter.throttle_fetch(_size_of(found, session))

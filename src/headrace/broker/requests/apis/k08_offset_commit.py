@@ -61,7 +61,7 @@ def _commit(
     answer: Pending[OffsetCommitResponse] = _Answer(refused) if refused else Pending()
     broker.groups.write(
         request.group_id,
-        lambda shard, now_ms: shard.commit(request, version, now_ms),
+        lambda shard, now_ms: shard.commit(request, version, now_ms, context.holder),
         answer,
         lambda error: commit_error(request, error),
     )

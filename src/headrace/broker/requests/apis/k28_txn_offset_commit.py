@@ -132,7 +132,7 @@ def _commit(
     answer = _Answer(refused)
     broker.groups.write(
         request.group_id,
-        partial(_decide, request, context.api_version, claimed),
+        partial(_decide, request, context, claimed),
         answer,
         lambda error: txn_commit_error(request, error),
     )
@@ -141,7 +141,7 @@ def _commit(
 
 def _decide(
     request: TxnOffsetCommitRequest,
-    version: int,
+    context: RequestContext,
     claimed: tuple[Producers, Guard] | None,
     shard: GroupShard,
     now_ms: int,
@@ -152,7 +152,7 @@ def _decide(
         refusal = producers.check_guard(request.producer_id, request.producer_epoch, 0, -1, guard)
         if refusal is not None:
             return Outcome(txn_commit_error(request, refusal.error))
-    return shard.commit_in_transaction(request, version, now_ms)
+    return shard.commit_in_transaction(request, context.api_version, now_ms, context.holder)
 
 
 class _Answer(Pending[TxnOffsetCommitResponse]):
