@@ -54,23 +54,18 @@ WHO = {
 }
 NOT_IN_PIECES = {
     ApiKey.FETCH,
-    ApiKey.DELETE_TOPICS,
     ApiKey.ADD_PARTITIONS_TO_TXN,
     ApiKey.WRITE_TXN_MARKERS,
     ApiKey.CREATE_ACLS,
     ApiKey.DELETE_ACLS,
-    ApiKey.CREATE_PARTITIONS,
-    ApiKey.CREATE_DELEGATION_TOKEN,
-    ApiKey.ELECT_LEADERS,
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-    ApiKey.ALTER_CLIENT_QUOTAS,
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
-    ApiKey.DESCRIBE_QUORUM,
+    ApiKey.ALTER_CLIENT_QUOTAS,
     ApiKey.CONSUMER_GROUP_HEARTBEAT,
-    ApiKey.ADD_RAFT_VOTER,
+    ApiKey.CREATE_DELEGATION_TOKEN,
     ApiKey.HEADRACE_GROUP_END_TXN,
 }
-"""Still answered in one turn."""
+"""Still decided in one turn: fetches of consumers, what is about one group, token or transaction, and what super users
+write as a whole."""
 LOGINS = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 
 

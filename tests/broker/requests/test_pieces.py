@@ -49,8 +49,8 @@ class Errors:
     def __init__(self) -> None:
         self.codes: list[int] = []
 
-    def count(self, _key: int, code: int) -> None:
-        self.codes.append(code)
+    def count(self, _key: int, code: int, times: int) -> None:
+        self.codes += [code] * times
 
 
 def broker(responses: Budget | None = None) -> Any:

@@ -9,6 +9,7 @@ take the turns, and the memory, of one.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from functools import partial
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final
@@ -20,7 +21,7 @@ from headrace.wire.message import Message
 from headrace.wire.primitives import REQUEST_ELEMENT_BYTES, Part
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Container, Coroutine
 
     from headrace.broker.net.budget import Budget
     from headrace.broker.net.connection import Connection
@@ -43,7 +44,7 @@ class EncodedAnswer:
 
     __slots__ = ("_parts", "_version", "codes")
 
-    def __init__(self, parts: list[Part], version: int, codes: list[int]) -> None:
+    def __init__(self, parts: list[Part], version: int, codes: Container[int]) -> None:
         """`codes` are the error codes in it."""
         self.codes = codes
         self._parts = parts
@@ -147,8 +148,8 @@ class LongAnswers:
         await self.room()
         parts, codes = await self._node.workers.run(partial(_encode, version, response))
         if key > FETCH:  # Produce and Fetch have counted what they refused
-            for code in codes:
-                self._errors.count(key, code)
+            for code, times in codes.items():
+                self._errors.count(key, code, times)
         return EncodedAnswer(parts, version, codes)
 
     async def room(self) -> None:
@@ -170,8 +171,8 @@ def _abandon(abandon: Callable[[], None], resolved: asyncio.Future[Any]) -> None
     settle(resolved, None)
 
 
-def _encode(version: int, response: Any) -> tuple[list[Part], list[int]]:
-    """For a worker."""
+def _encode(version: int, response: Any) -> tuple[list[Part], Counter[int]]:
+    """For a worker: the body, and how often each error code is in it."""
     if hasattr(response, "encode_parts"):
-        return response.encode_parts(version), codes_of(response)
-    return [response.encode(version)], codes_of(response)
+        return response.encode_parts(version), Counter(codes_of(response))
+    return [response.encode(version)], Counter(codes_of(response))

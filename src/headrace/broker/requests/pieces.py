@@ -57,6 +57,20 @@ async def in_turn(broker: NodeServices, context: RequestContext, steps: Steps[R]
         return await rest_of(context, steps)
 
 
+async def listed(broker: NodeServices, context: RequestContext, things: Iterable[T], make: Callable[[T], R]) -> list[R]:
+    """What is made of each thing, for a handler that is a coroutine."""
+    return await in_turn(broker, context, listing(things, make))
+
+
+def listing(things: Iterable[T], make: Callable[[T], R]) -> Steps[list[R]]:
+    """The same for a handler that is a generator."""
+    made: list[R] = []
+    for thing in things:
+        made.append(make(thing))
+        yield 1
+    return made
+
+
 async def _go_on(broker: NodeServices, context: RequestContext, steps: Steps[Any]) -> Any:
     answers = broker.long_answers
     async with answers.turn:

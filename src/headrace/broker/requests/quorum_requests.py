@@ -35,9 +35,13 @@ def is_of_cluster(broker: NodeServices, cluster_id: str | None) -> bool:
 
 
 async def change_voters(
-    broker: NodeServices, cluster_id: str | None, message: AddVoterRequest | RemoveVoterRequest, context: RequestContext
+    broker: NodeServices,
+    cluster_id: str | None,
+    read: Callable[[], AddVoterRequest | RemoveVoterRequest],
+    context: RequestContext,
 ) -> VoterResponse | ErrorCode:
-    """What becomes of a change of the voters that an operator, or a controller for itself, asks for."""
+    """What becomes of a change of the voters that an operator, or a controller for itself, asks for; it is read once
+    the asker may ask for it."""
     if not context.authorize(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     if not is_of_cluster(broker, cluster_id):
@@ -45,7 +49,7 @@ async def change_voters(
     if broker.quorum.member.is_static:
         return VoterResponse(broker.quorum.epoch, None, ErrorCode.UNSUPPORTED_VERSION, FIXED_VOTERS)
     try:
-        answer, _ = await broker.quorum.requested(message)
+        answer, _ = await broker.quorum.requested(read())
     except ControllerError as error:
         return error.code
     assert isinstance(answer, VoterResponse)

@@ -76,10 +76,10 @@ class RequestErrors:
         for code in codes_of(response):
             self.count(key, code)
 
-    def count(self, key: int, code: int) -> None:
-        """Counts one error."""
+    def count(self, key: int, code: int, times: int = 1) -> None:
+        """Counts an error, or several of a kind."""
         counter = self._counters.get((key, code))
         if counter is None:
             name = f"{FAMILY}.{APIS[key].name}.{ErrorCode(code).name}"
             counter = self._counters[key, code] = self._metrics.counter(name)
-        counter.value += 1
+        counter.value += times

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.controller import Asker, ControllerError
+from headrace.broker.requests.pieces import Steps, in_turn, listed
 from headrace.broker.requests.registry import handles
 from headrace.controller.requests import DeleteTopics
 from headrace.wire.apis import ApiKey
@@ -29,13 +30,13 @@ async def handle(broker: Services, request: DeleteTopicsRequest, context: Reques
     """Deletes what can be deleted; each topic has a result of its own, in the request's order."""
     wanted: list[tuple[str | None, bytes]]
     if context.api_version >= 6:
-        wanted = [(topic.name, topic.topic_id) for topic in request.topics]
+        wanted = await listed(broker, context, request.topics, lambda topic: (topic.name, topic.topic_id))
     else:
         wanted = [(name, ZERO) for name in request.topic_names]
     if not broker.config.delete_topic_enable:
         code = ErrorCode.INVALID_REQUEST if context.api_version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
         return _all(wanted, code, message_of(ErrorCode.TOPIC_DELETION_DISABLED))
-    refused, asked = _check(wanted)
+    refused, asked = await in_turn(broker, context, _check(wanted))
     mutations = broker.quotas.mutations(context, strict_from=STRICT_FROM)
     asker = Asker(context.principal, context.client_host, mutations.pay, context.api_key)
     try:
@@ -54,16 +55,20 @@ def _all(wanted: list[tuple[str | None, bytes]], code: ErrorCode, message: str) 
     )
 
 
-def _check(wanted: list[tuple[str | None, bytes]]) -> tuple[list[DeletableTopicResult], list[tuple[str | None, bytes]]]:
+def _check(
+    wanted: list[tuple[str | None, bytes]],
+) -> Steps[tuple[list[DeletableTopicResult], list[tuple[str | None, bytes]]]]:
     """Splits off what names a topic badly: not at all, twice, or in both ways."""
     counts: dict[str | bytes, int] = {}
     for name, topic_id in wanted:
+        yield 1
         key = topic_id if name is None else name
         counts[key] = counts.get(key, 0) + 1
     refused: list[DeletableTopicResult] = []
     asked: list[tuple[str | None, bytes]] = []
     told: set[str | bytes] = set()
     for name, topic_id in wanted:
+        yield 1
         key = topic_id if name is None else name
         why = None
         if name is None and topic_id == ZERO:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.controller import Asker, ControllerError
+from headrace.broker.requests.pieces import listed
 from headrace.broker.requests.registry import handles
 from headrace.controller.context import ApiError
 from headrace.controller.requests import CreatePartitions
@@ -42,8 +43,10 @@ async def handle(
         answers = [(topic.name, failed) for topic in request.topics]
     return CreatePartitionsResponse(
         throttle_time_ms=mutations.throttle_ms,
-        results=[
-            CreatePartitionsTopicResult(name=name, error_code=error.code, error_message=error.message)
-            for name, error in answers
-        ],
+        results=await listed(broker, context, answers, _result),
     )
+
+
+def _result(answer: tuple[str, ApiError]) -> CreatePartitionsTopicResult:
+    name, error = answer
+    return CreatePartitionsTopicResult(name=name, error_code=error.code, error_message=error.message)

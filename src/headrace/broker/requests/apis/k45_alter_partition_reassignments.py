@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.controller import ControllerError
+from headrace.broker.requests.pieces import listed
 from headrace.broker.requests.registry import handles
+from headrace.controller.context import ApiError
 from headrace.controller.requests import ReassignPartitions
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from headrace.wire.apis import ApiKey
@@ -38,18 +40,13 @@ async def handle(
     if not context.authorize(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         response.error_code, response.error_message = denied, message_of(denied)
-        response.responses = [
-            ReassignableTopicResponse(
-                name=topic.name,
-                partitions=[
-                    ReassignablePartitionResponse(
-                        partition_index=partition.partition_index, error_code=denied, error_message=message_of(denied)
-                    )
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
+        refused = ApiError(denied, message_of(denied))
+        response.responses = await listed(
+            broker,
+            context,
+            request.topics,
+            lambda topic: _told((topic.name, [(each.partition_index, refused) for each in topic.partitions])),
+        )
         return response
     wanted = [
         (topic.name, [(partition.partition_index, partition.replicas) for partition in topic.partitions])
@@ -60,14 +57,16 @@ async def handle(
     except ControllerError as error:
         response.error_code, response.error_message = error.code, str(error)
         return response
-    response.responses = [
-        ReassignableTopicResponse(
-            name=name,
-            partitions=[
-                ReassignablePartitionResponse(partition_index=index, error_code=error.code, error_message=error.message)
-                for index, error in partitions
-            ],
-        )
-        for name, partitions in answers
-    ]
+    response.responses = await listed(broker, context, answers, _told)
     return response
+
+
+def _told(answered: tuple[str, list[tuple[int, ApiError]]]) -> ReassignableTopicResponse:
+    name, partitions = answered
+    return ReassignableTopicResponse(
+        name=name,
+        partitions=[
+            ReassignablePartitionResponse(partition_index=index, error_code=error.code, error_message=error.message)
+            for index, error in partitions
+        ],
+    )

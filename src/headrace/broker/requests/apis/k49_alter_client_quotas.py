@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.controller import ControllerError
+from headrace.broker.requests.pieces import listed
 from headrace.broker.requests.registry import handles
 from headrace.controller.context import ApiError
 from headrace.controller.quotas import QuotaAlteration
@@ -21,6 +22,7 @@ from headrace.wire.messages.k49_alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
     EntityData,
+    EntryData,
     ResponseEntryData,
 )
 
@@ -33,13 +35,7 @@ async def handle(
     broker: Services, request: AlterClientQuotasRequest, context: RequestContext
 ) -> AlterClientQuotasResponse:
     """Alters what can be altered; each entity has a result of its own, in the request's order."""
-    alterations = [
-        QuotaAlteration(
-            tuple((part.entity_type, part.entity_name) for part in entry.entity),
-            [(op.key, None if op.remove else op.value) for op in entry.ops],
-        )
-        for entry in request.entries
-    ]
+    alterations = await listed(broker, context, request.entries, _alteration)
     if context.authorize(Operation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME):
         try:
             answers = await broker.controller.ask(AlterQuotas(alterations, request.validate_only))
@@ -52,14 +48,24 @@ async def handle(
         denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         answers = [ApiError(denied, message_of(denied))] * len(alterations)
     # Clients find an answer by its entity: one for each of them.
-    told = {alteration.parts: answer for alteration, answer in zip(alterations, answers, strict=True)}
-    return AlterClientQuotasResponse(
-        entries=[
-            ResponseEntryData(
-                error_code=answer.code,
-                error_message=answer.message,
-                entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in parts],
-            )
-            for parts, answer in told.items()
-        ]
+    told: dict[tuple[tuple[str, str | None], ...], ApiError] = {}
+    await listed(
+        broker, context, zip(alterations, answers, strict=True), lambda each: told.update({each[0].parts: each[1]})
+    )
+    return AlterClientQuotasResponse(entries=await listed(broker, context, told.items(), _entry))
+
+
+def _alteration(entry: EntryData) -> QuotaAlteration:
+    return QuotaAlteration(
+        tuple([(part.entity_type, part.entity_name) for part in entry.entity]),
+        [(op.key, None if op.remove else op.value) for op in entry.ops],
+    )
+
+
+def _entry(told: tuple[tuple[tuple[str, str | None], ...], ApiError]) -> ResponseEntryData:
+    parts, answer = told
+    return ResponseEntryData(
+        error_code=answer.code,
+        error_message=answer.message,
+        entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in parts],
     )

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.controller import ControllerError
+from headrace.broker.requests.pieces import listed
 from headrace.broker.requests.registry import handles
+from headrace.controller.context import ApiError
 from headrace.controller.requests import AlterScramUsers
 from headrace.controller.scram_users import ScramDeletion, ScramUpsertion
 from headrace.metadata.scram_credentials import BY_CODE
@@ -20,6 +22,7 @@ from headrace.wire.messages.k51_alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
+    ScramCredentialUpsertion,
 )
 
 if TYPE_CHECKING:
@@ -31,34 +34,39 @@ async def handle(
     broker: Services, request: AlterUserScramCredentialsRequest, context: RequestContext
 ) -> AlterUserScramCredentialsResponse:
     """Each user is answered once, in the order of the request."""
-    deletions = [ScramDeletion(each.name, each.mechanism) for each in request.deletions]
-    upsertions = [
-        ScramUpsertion(each.name, each.mechanism, each.iterations, bytes(each.salt), bytes(each.salted_password))
-        for each in request.upsertions
-    ]
     if not context.authorize(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        return _every(deletions, upsertions, denied, message_of(denied))
+        return await _every(broker, context, request, denied, message_of(denied))
+    deletions = await listed(broker, context, request.deletions, lambda each: ScramDeletion(each.name, each.mechanism))
+    upsertions = await listed(broker, context, request.upsertions, _upsertion)
     try:
         outcomes = await broker.controller.ask(AlterScramUsers(deletions, upsertions))
     except ControllerError as failure:
-        return _every(deletions, upsertions, failure.code, str(failure))
+        return await _every(broker, context, request, failure.code, str(failure))
     for done, wanted in (("deleted", deletions), ("set", upsertions)):
         users = [(each.name, BY_CODE[each.mechanism].name) for each in wanted if not outcomes[each.name].code]
         broker.audit.users_altered(done, context.principal, context.client_host, users)
-    return AlterUserScramCredentialsResponse(
-        results=[
-            AlterUserScramCredentialsResult(user=name, error_code=error.code, error_message=error.message)
-            for name, error in outcomes.items()
-        ]
-    )
+    results = await listed(broker, context, outcomes.items(), lambda each: _result(each[0], each[1]))
+    return AlterUserScramCredentialsResponse(results=results)
 
 
-def _every(
-    deletions: list[ScramDeletion], upsertions: list[ScramUpsertion], code: ErrorCode, text: str
+def _upsertion(each: ScramCredentialUpsertion) -> ScramUpsertion:
+    return ScramUpsertion(each.name, each.mechanism, each.iterations, bytes(each.salt), bytes(each.salted_password))
+
+
+def _result(name: str, error: ApiError) -> AlterUserScramCredentialsResult:
+    return AlterUserScramCredentialsResult(user=name, error_code=error.code, error_message=error.message)
+
+
+async def _every(
+    broker: Services, context: RequestContext, request: AlterUserScramCredentialsRequest, code: ErrorCode, text: str
 ) -> AlterUserScramCredentialsResponse:
     """The same error for each user."""
-    users = dict.fromkeys([each.name for each in deletions] + [each.name for each in upsertions])
-    return AlterUserScramCredentialsResponse(
-        results=[AlterUserScramCredentialsResult(user=name, error_code=code, error_message=text) for name in users]
-    )
+    error, results = ApiError(code, text), dict[str, AlterUserScramCredentialsResult]()
+
+    def refuse(name: str) -> None:
+        results[name] = _result(name, error)
+
+    await listed(broker, context, request.deletions, lambda each: refuse(each.name))
+    await listed(broker, context, request.upsertions, lambda each: refuse(each.name))
+    return AlterUserScramCredentialsResponse(results=list(results.values()))

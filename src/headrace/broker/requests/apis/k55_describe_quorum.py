@@ -7,9 +7,10 @@ Not done: nothing that a quorum with static voters has.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.broker.net.context import RequestContext
+from headrace.broker.requests.pieces import Steps, in_pieces
 from headrace.broker.requests.registry import handles
 from headrace.controller.names import METADATA_TOPIC
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
@@ -32,29 +33,15 @@ if TYPE_CHECKING:
 
 
 @handles(ApiKey.DESCRIBE_QUORUM)
-def handle(broker: Services, request: DescribeQuorumRequest, context: RequestContext) -> DescribeQuorumResponse:
+def handle(broker: Services, request: DescribeQuorumRequest, context: RequestContext) -> Any:
     """The state of `__cluster_metadata-0`; any other partition is unknown here."""
     if not context.authorize(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return DescribeQuorumResponse(error_code=denied, error_message=message_of(denied))
-    asked = [(topic.topic_name, p.partition_index) for topic in request.topics for p in topic.partitions]
-    if asked != [(METADATA_TOPIC, 0)]:
-        return DescribeQuorumResponse(
-            topics=[
-                ResponseTopicData(
-                    topic_name=topic.topic_name,
-                    partitions=[
-                        ResponsePartitionData(
-                            partition_index=partition.partition_index,
-                            error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                            error_message=message_of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-                        )
-                        for partition in topic.partitions
-                    ],
-                )
-                for topic in request.topics
-            ],
-        )
+    topics = request.topics
+    asked = [(topics[0].topic_name, each.partition_index) for each in topics[0].partitions[:2]] if topics else []
+    if len(topics) != 1 or asked != [(METADATA_TOPIC, 0)]:
+        return in_pieces(broker, context, _unknown(request))
     return DescribeQuorumResponse(
         topics=[ResponseTopicData(topic_name=METADATA_TOPIC, partitions=[_partition(broker, context.api_version)])],
         nodes=[
@@ -63,6 +50,23 @@ def handle(broker: Services, request: DescribeQuorumRequest, context: RequestCon
             if context.api_version >= 2
         ],
     )
+
+
+def _unknown(request: DescribeQuorumRequest) -> Steps[DescribeQuorumResponse]:
+    """Of partitions of which at least one is not the metadata log's."""
+    response = DescribeQuorumResponse()
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    for topic in request.topics:
+        told = ResponseTopicData(topic_name=topic.topic_name)
+        response.topics.append(told)
+        yield 1
+        for partition in topic.partitions:
+            index = partition.partition_index
+            told.partitions.append(
+                ResponsePartitionData(partition_index=index, error_code=unknown, error_message=message_of(unknown))
+            )
+            yield 1
+    return response
 
 
 def _partition(broker: Services, version: int) -> ResponsePartitionData:

@@ -22,4 +22,4 @@ if TYPE_CHECKING:
 @handles(ApiKey.ADD_RAFT_VOTER)
 async def handle(broker: NodeServices, request: AddRaftVoterRequest, context: RequestContext) -> AddRaftVoterResponse:
     """The leader answers; any other controller refuses, and a broker forwards."""
-    return added_response(await change_voters(broker, request.cluster_id, read_add(request), context))
+    return added_response(await change_voters(broker, request.cluster_id, lambda: read_add(request), context))

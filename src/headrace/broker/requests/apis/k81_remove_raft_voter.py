@@ -23,4 +23,4 @@ async def handle(
     broker: NodeServices, request: RemoveRaftVoterRequest, context: RequestContext
 ) -> RemoveRaftVoterResponse:
     """The leader answers; any other controller refuses, and a broker forwards."""
-    return removed_response(await change_voters(broker, request.cluster_id, read_remove(request), context))
+    return removed_response(await change_voters(broker, request.cluster_id, lambda: read_remove(request), context))
