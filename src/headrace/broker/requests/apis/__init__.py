@@ -2,6 +2,17 @@
 
 Beside each key stand the resources and operations that its handler asks the authorizer about, in one case or another;
 those are not among them of which a response only says whether they are allowed.
+
+What one request may cost the others:
+
+1. Nothing is computed before the right to it is known, beyond what the check needs. A name is looked up in a dict or a
+   set, never compared with all others.
+2. Work that grows with what is asked for, or with what there is, goes in pieces (`requests/pieces.py`): a reader is a
+   generator of steps (`in_pieces`), what writes takes effect part by part (`in_parts`), what the controller decides is
+   decided in pieces there (`controller/pieces.py`). A small request is answered in the same call, without a coroutine.
+3. A name that a request repeats is looked up, and answered, once.
+4. Requests of many elements are decoded, and long answers encoded, on a worker, one at a time, within the budgets for
+   requests and responses in memory (`net/long_answers.py`).
 """
 
 from __future__ import annotations
