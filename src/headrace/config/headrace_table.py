@@ -50,7 +50,7 @@ HEADRACE_ROWS: Final[tuple[Setting, ...]] = (
             "How long the broker polls for the next request before it sleeps, if one tends to follow; 0: never.",
             at_least=0, at_most=10000, ours=True),
     Setting("connections.max.waiting.fetches", Type.INT, 10000,
-            "Fetches that wait for data, all connections; beyond it the broker answers a fetch at once.",
+            "Fetches that wait for data, all connections; beyond it the oldest of who has most is answered early.",
             at_least=1, ours=True),
     Setting("producer.ids.max.per.partition", Type.INT, 10000,
             "Producers that a partition remembers; beyond it the partition forgets those that were idle longest.",
@@ -63,6 +63,6 @@ HEADRACE_ROWS: Final[tuple[Setting, ...]] = (
             "at once; false: only silence counts, as in Apache Kafka.",
             ours=True),
     Setting("group.count.max", Type.INT, 100000,
-            "Groups that a broker keeps; beyond it the broker refuses a new group.",
+            "Groups that a broker keeps; beyond it a new group is refused. The last tenth is for users with few.",
             at_least=1, ours=True),
 )  # fmt: skip

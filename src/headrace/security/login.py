@@ -30,6 +30,8 @@ class Challenge:
     """The login goes on: the client has to answer this."""
 
     token: bytes
+    refused: str = ""
+    """Why the login has failed already, where all that is left for the client is to hear so."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,6 +87,8 @@ class SaslAnswer:
     lifetime_ms: int = 0
     mechanisms: tuple[str, ...] = ()
     ends: bool = False
+    refused: str = ""
+    """Why a login has failed that the client has to hear of before it ends."""
     why: str = ""
     is_silent: bool = False
     errand: Errand[LoginStep] | None = None
@@ -197,7 +199,7 @@ class SaslSession:
         if isinstance(step, LoginFailedError):
             return self._failed(step, mechanism)
         if isinstance(step, Challenge):
-            return SaslAnswer(token=step.token)
+            return SaslAnswer(token=step.token, refused=step.refused)
         if self.identity is not None and step.identity.principal != self.identity.principal:
             text = (
                 "Cannot change principals during re-authentication from "

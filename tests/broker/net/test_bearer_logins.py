@@ -17,13 +17,16 @@ from broker.raw import Raw
 from broker.sasl import FIXED_TEXT, handshake
 from broker.sasl import token as send_token
 from cryptography.hazmat.primitives import serialization
+from peers.waiting import until
 from security.oauthbearer.issuing import encoded, forged, forgers_key, issued, jwk, jwks, key_set, private_keys
 
+from headrace.broker.telemetry.pace import SUBJECT_LINES_PER_S
 from headrace.config import BrokerConfig, ConfigError
 from headrace.testing.running import TestBroker
 from headrace.testing.running import broker as running_broker
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k03_metadata import MetadataRequest
+from headrace.wire.messages.k36_sasl_authenticate import SaslAuthenticateRequest
 
 FAILED = ErrorCode.SASL_AUTHENTICATION_FAILED
 INVALID = '{"status":"invalid_token"}'
@@ -115,6 +118,28 @@ def test_who_is_refused_must_say_goodbye(served: TestBroker) -> None:
         answer = send_token(raw, message(token()))
         assert (answer.error_code, answer.error_message) == (FAILED, FIXED_TEXT.format("OAUTHBEARER"))
         assert raw.is_closed()
+
+
+def test_a_refused_token_counts_where_the_client_leaves(
+    served: TestBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    def failed() -> float:
+        return served.call(lambda inside: inside.metrics.counter("logins.failed").value)
+
+    before, count = failed(), 60
+    with caplog.at_level(logging.INFO, "headrace"):
+        for _ in range(count):
+            with Raw(served.port) as raw:
+                assert handshake(raw, "OAUTHBEARER").error_code == 0
+                raw.send(SaslAuthenticateRequest(message(token(iss="https://another"))), 2)
+        until(lambda: failed() == before + count, "all are counted")
+    refusals = [line for line in caplog.messages if line.startswith("token refused")]
+    seconds = len({int(record.created) for record in caplog.records}) + 1
+    assert 0 < len(refusals) <= SUBJECT_LINES_PER_S * seconds
+    told = [line for line in caplog.messages if line.startswith("login failed")]
+    assert told and all("the token is of another issuer" in line for line in told)
+    refused(served.port, token(iss="https://another"))
+    assert failed() == before + count + 1, "one that is heard out counts once"
 
 
 def test_the_log_says_why_and_shows_no_token(served: TestBroker, caplog: pytest.LogCaptureFixture) -> None:

@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 from headrace.broker.net.handshakes import BURST_S, Handshakes, place_of
-from headrace.broker.net.logins import ERRANDS_MAX, SWEEP_S, Logins
+from headrace.broker.net.logins import (
+    ADDRESS_ERRANDS_MAX,
+    ADDRESS_LOGIN_BYTES_MAX,
+    ERRANDS_MAX,
+    FREE_BYTES,
+    SWEEP_S,
+    Logins,
+)
 from headrace.broker.telemetry.metrics import Registry
 
 
@@ -130,7 +137,28 @@ def test_neighbours_in_a_network_are_one() -> None:
 def test_so_many_logins_wait_for_a_worker_and_no_more() -> None:
     clock = Clock()
     logins = Logins(clock, clock.monotonic, lambda: 1000, Registry())  # type: ignore[arg-type]
-    assert all(logins.begin_errand() for _ in range(ERRANDS_MAX))
-    assert not logins.begin_errand()
-    logins.end_errand()
-    assert logins.begin_errand() and not logins.begin_errand()
+    hosts = [f"192.0.2.{number // ADDRESS_ERRANDS_MAX}" for number in range(ERRANDS_MAX)]
+    assert all(map(logins.begin_errand, hosts))
+    assert not logins.begin_errand("192.0.2.99")
+    logins.end_errand(hosts[0])
+    assert not logins.begin_errand(hosts[-1]), "it has its share"
+    assert logins.begin_errand("192.0.2.99") and not logins.begin_errand("192.0.2.99")
+    logins.end_errand_later(hosts[1], 500)
+    assert not logins.begin_errand("192.0.2.98")
+    clock.until(clock.now + 0.5)
+    assert logins.begin_errand("192.0.2.98")
+
+
+def test_one_address_holds_a_share_of_the_memory_for_logins() -> None:
+    clock = Clock()
+    logins = Logins(clock, clock.monotonic, lambda: 1000, Registry())  # type: ignore[arg-type]
+    large = ADDRESS_LOGIN_BYTES_MAX // 2 + FREE_BYTES
+    assert logins.hold("192.0.2.1", 0, large) and logins.hold("192.0.2.1", 0, large)
+    assert not logins.hold("192.0.2.1", 0, FREE_BYTES + 1)
+    assert logins.hold("192.0.2.1", 0, FREE_BYTES), "a password needs none of it"
+    assert logins.hold("2001:db8::1", 0, large) and logins.hold("2001:db8::2", 0, large)
+    assert not logins.hold("2001:db8::3", 0, large), "a network is one"
+    assert logins.hold("192.0.2.2", 0, 64 * 1024), "there is room for a ticket of somebody else's"
+    assert logins.hold("192.0.2.1", large, 0) and logins.hold("192.0.2.1", 0, large)
+    others = (f"198.51.100.{number}" for number in range(50))
+    assert sum(logins.hold(host, 0, ADDRESS_LOGIN_BYTES_MAX + FREE_BYTES) for host in others) < 16

@@ -295,6 +295,7 @@ def test_an_announced_frame_has_no_memory_and_strangers_share_one_budget(
     monkeypatch: pytest.MonkeyPatch, stack: ExitStack
 ) -> None:
     monkeypatch.setattr(logins_module, "LOGIN_BYTES_MAX", 1_000_000)
+    monkeypatch.setattr(logins_module, "ADDRESS_LOGIN_BYTES_MAX", 900_000)
     broker = stack.enter_context(running_broker(SETTINGS))
     announced = [stack.enter_context(Raw(broker.port)) for _ in range(100)]
     for raw in announced:
@@ -310,6 +311,10 @@ def test_an_announced_frame_has_no_memory_and_strangers_share_one_budget(
         raw.socket.sendall(bytes(100_000))
     closed = sum(raw.is_closed(0.3) for raw in announced[:20])
     assert closed >= 10 and held() <= 1_000_000
+    with Raw(broker.port, source="127.0.0.2") as raw:
+        assert handshake(raw).error_code == 0
+        long = b"\0" * 3 + b"x" * 20_000
+        assert token(raw, long).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED, "there is room for it elsewhere"
     with Raw(broker.port) as raw:
         assert plain(raw).error_code == 0
     for raw in announced:

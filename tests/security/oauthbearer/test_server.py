@@ -44,7 +44,7 @@ def test_a_bad_token_is_challenged_and_then_refused_in_the_same_words() -> None:
         ("narrow", '{"status":"insufficient_scope","scope":"[a]"}'),
     ):
         login = mechanism().begin()
-        assert login.respond(message(token)) == Challenge(said.encode())
+        assert login.respond(message(token)) == Challenge(said.encode(), "a reason for the log")
         with pytest.raises(LoginRefused) as told:
             login.respond(GOODBYE)
         assert str(told.value) == said

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
+from headrace.broker.net.handshakes import place_of
 from headrace.security.login import ServerMechanism
 
 if TYPE_CHECKING:
@@ -21,10 +22,15 @@ FREE_BYTES: Final = 4096
 """What every client may send before it has logged in without drawing on the budget: enough for a password."""
 LOGIN_BYTES_MAX: Final = 16 * 1024 * 1024
 """What all of them together may hold beyond that."""
+ADDRESS_LOGIN_BYTES_MAX: Final = LOGIN_BYTES_MAX // 16
+"""The same, of those at one address (of IPv6: in one network), so that logins of other addresses find room: the largest
+ones are tokens and Kerberos tickets of some KB."""
 SWEEP_S: Final = 0.05
 """Deadlines are looked at so often at most: however many strangers there are, each at a time of its own."""
 ERRANDS_MAX: Final = 256
 """How many logins wait for a worker at once, each with one token of at most 64 KB; further clients are closed."""
+ADDRESS_ERRANDS_MAX: Final = ERRANDS_MAX // 4
+"""The same, of clients at one address."""
 DELAYED_MAX: Final = 1000
 """How many failures wait at once before they are told; further ones are closed without a word."""
 
@@ -73,6 +79,9 @@ class Logins:
         self._deadlines: dict[Candidate, float] = {}
         self._timer: Timer | None = None
         self._held = 0
+        self._held_at: dict[str, int] = {}
+        """The same by address, of those that hold anything."""
+        self._errands_at: dict[str, int] = {}
         self._delayed = 0
         self._errands = 0
         self.succeeded = metrics.counter("logins.succeeded")
@@ -108,26 +117,42 @@ class Logins:
 
     # --- memory
 
-    def hold(self, before: int, after: int) -> bool:
-        """A client that held `before` bytes holds `after`; False, and nothing is counted, where that is too much."""
+    def hold(self, host: str, before: int, after: int) -> bool:
+        """A client at an address that held `before` bytes holds `after`; False, and nothing is counted, where that is
+        too much."""
         more = max(0, after - FREE_BYTES) - max(0, before - FREE_BYTES)
-        if more > 0 and self._held + more > LOGIN_BYTES_MAX:
+        if not more:
+            return True
+        place = place_of(host)
+        held = self._held_at.get(place, 0) + more
+        if more > 0 and (self._held + more > LOGIN_BYTES_MAX or held > ADDRESS_LOGIN_BYTES_MAX):
             return False
         self._held += more
+        _set(self._held_at, place, held)
         return True
 
     # --- errands
 
-    def begin_errand(self) -> bool:
+    def begin_errand(self, host: str) -> bool:
         """A login goes to a worker; False, and nothing is counted, where too many wait there."""
-        if self._errands >= ERRANDS_MAX:
+        place = place_of(host)
+        here = self._errands_at.get(place, 0) + 1
+        if self._errands >= ERRANDS_MAX or here > ADDRESS_ERRANDS_MAX:
             return False
         self._errands += 1
+        _set(self._errands_at, place, here)
         return True
 
-    def end_errand(self) -> None:
+    def end_errand(self, host: str) -> None:
         """It is back."""
         self._errands -= 1
+        place = place_of(host)
+        _set(self._errands_at, place, self._errands_at[place] - 1)
+
+    def end_errand_later(self, host: str, delay_ms: int) -> None:
+        """It is back, and failed, and the client has left: its address has its place back after the wait that it would
+        have had."""
+        self._owner.later(delay_ms / 1000, self.end_errand, host)
 
     # --- failures
 
@@ -146,3 +171,10 @@ class Logins:
     def _told(self, callback: Callable[[], None]) -> None:
         self._delayed -= 1
         callback()
+
+
+def _set(counts: dict[str, int], key: str, count: int) -> None:
+    if count:
+        counts[key] = count
+    else:
+        counts.pop(key, None)

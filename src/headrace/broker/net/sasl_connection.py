@@ -36,7 +36,7 @@ _pack_size = Struct(">i").pack
 class SaslConnection(Connection):
     """See the module. `session` says who it is and what it may ask."""
 
-    __slots__ = ("_arrived", "_ending", "_logins", "_logs_in", "_put_off", "_terms", "_timer", "session")
+    __slots__ = ("_arrived", "_ending", "_is_refused", "_logins", "_logs_in", "_put_off", "_terms", "_timer", "session")
 
     def __init__(self, server: Server, stream: Stream, listener: OpenListener, terms: LoginTerms) -> None:
         super().__init__(server, stream, listener)
@@ -47,6 +47,7 @@ class SaslConnection(Connection):
         self._logs_in = True
         self._put_off = False
         self._ending = ""
+        self._is_refused = False
         self._timer: Timer | None = None
 
     # --- receiving
@@ -106,7 +107,7 @@ class SaslConnection(Connection):
 
     def _arrive(self, data: memoryview | bytes) -> bool:
         have = len(self._arrived)
-        if not self._logins.hold(have, have + len(data)):
+        if not self._logins.hold(self.stream.peer_host, have, have + len(data)):
             self.close("memory for clients that have not logged in is spent")
             return False
         self._arrived += data
@@ -114,7 +115,7 @@ class SaslConnection(Connection):
 
     def _drop(self, size: int) -> None:
         """Forgets the first `size` bytes."""
-        self._logins.hold(len(self._arrived), len(self._arrived) - size)
+        self._logins.hold(self.stream.peer_host, len(self._arrived), len(self._arrived) - size)
         del self._arrived[:size]
 
     def _resume(self) -> None:
@@ -236,16 +237,17 @@ class SaslConnection(Connection):
     def _run(self, errand: Errand[LoginStep], response_of: Callable[[SaslAnswer], Any]) -> Pending[Any]:
         """Goes on when a worker is done, behind whom no disk waits: a KDC or a name server may take its time. Meanwhile
         nothing else of this client is looked at."""
-        logins = self._logins
-        if not logins.begin_errand():
+        logins, host = self._logins, self.stream.peer_host
+        if not logins.begin_errand(host):
             raise CloseConnectionError("too many logins wait for a worker")
         pending: Pending[Any] = Pending()
         self.block(Blocked.LOGIN)
 
         def done(step: LoginStep | None, error: BaseException | None) -> None:
-            logins.end_errand()
             if self.closed:
+                self._left_behind(error)
                 return
+            logins.end_errand(host)
             if isinstance(error, LoginFailedError):
                 answer = self.session.concluded(error, self.moment)
             elif step is not None:
@@ -270,6 +272,8 @@ class SaslConnection(Connection):
         session = self.session
         if answer.ends:
             return self._fail(answer.why, response)
+        if answer.refused:
+            return self._refuse(answer.refused, response)
         if session.is_ready and session.identity is not None and self._logs_in:
             self.principal = session.identity.principal
             self._logins.succeeded.value += 1
@@ -280,10 +284,39 @@ class SaslConnection(Connection):
             self.server.owner.soon(self.unblock, Blocked.LOGIN)
         return response
 
-    def _fail(self, why: str, response: Any) -> Pending[Any] | None:
+    def _left_behind(self, error: BaseException | None) -> None:
+        """A worker is done with a login whose client has left: one that failed counts, and is told, all the same."""
+        host = self.stream.peer_host
+        if not isinstance(error, LoginFailedError):
+            self._logins.end_errand(host)
+            if error is not None:
+                self.server.defect_beside(self, error)
+            return
+        self._count_failure(self.session.concluded(error, self.moment).why)
+        self._logins.end_errand_later(host, self._terms.failed_delay_ms)
+
+    def _count_failure(self, why: str) -> None:
         self._logins.failed.value += 1
         session = self.session
         self.server.requests.audit.login_failed(session.claimed, session.mechanism_name, self.stream.peer_host, why)
+
+    def _refuse(self, why: str, response: Any) -> Any:
+        """A token is refused, which the client hears before its login ends: it counts now, and waits now, as the client
+        may leave then without a word. One that sends bare tokens hears at once."""
+        self._count_failure(why)
+        self._is_refused = True
+        return response if response is None else self._delayed(why, response, ends=False)
+
+    def _fail(self, why: str, response: Any) -> Any:
+        if self._is_refused:  # it was counted, and has waited
+            self._ending = f"a login failed: {why}"
+            self.block(Blocked.LOGIN)
+            return response
+        self._count_failure(why)
+        return self._delayed(why, response, ends=True)
+
+    def _delayed(self, why: str, response: Any, *, ends: bool) -> Pending[Any] | None:
+        """The promise of an answer to a login that failed; it `ends` the connection."""
         self._logins.begin(self)
         self.block(Blocked.LOGIN)
         pending: Pending[Any] = Pending()
@@ -293,10 +326,14 @@ class SaslConnection(Connection):
             self.server.strangers.ask(tell)
 
         def tell() -> None:
-            if not self.closed:
+            if self.closed:
+                return
+            if ends:
                 self._ending = f"a login failed: {why}"
-                pending.resolve(response)
-                self.flush()
+            pending.resolve(response)
+            self.flush()
+            if not ends:
+                self.unblock(Blocked.LOGIN)
 
         self._timer = self._logins.delay(self._terms.failed_delay_ms, told)
         if self._timer is None:

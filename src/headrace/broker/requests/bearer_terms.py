@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
 from headrace.broker.requests.token_keys import Pace, TokenKeys
+from headrace.broker.telemetry.pace import PacedLines
 from headrace.client.security import security_of
 from headrace.config import ConfigError
 from headrace.config.oauth import (
@@ -64,35 +65,45 @@ def bearer_mechanism(
     check: Callable[[str], Accepted | Refused]
     keys: TokenKeys | None = None
     log = services.node.logger("logins")
+    refusals = _Refusals(services.node, log)
     if handler == UNSECURED_HANDLER:
         unsecured = _unsecured(config, listener, module, log)
-        check = partial(_check_unsecured, unsecured, services.node, log, listener)
+        check = partial(_check_unsecured, unsecured, services.node, refusals, listener)
     else:
         signed = _signed(config)
         keys = _keys(services, config, module)
-        check = partial(_check_signed, signed, keys, services.node, log, listener)
+        check = partial(_check_signed, signed, keys, services.node, refusals, listener)
     return OAuthBearerMechanism(check, config.connections_max_reauth_ms), keys
 
 
 def _check_signed(
-    tokens: SignedTokens, keys: TokenKeys, node: Node, log: LogSink, listener: str, token: str
+    tokens: SignedTokens, keys: TokenKeys, node: Node, refusals: _Refusals, listener: str, token: str
 ) -> Accepted | Refused:
     found = tokens.checked(token, keys.keys, node.clock.now_ms())
     if isinstance(found, Refused) and found.unknown_key is not None:
         keys.unknown(found.unknown_key)
-    return _said(found, log, listener)
+    return refusals.say(found, listener)
 
 
 def _check_unsecured(
-    tokens: UnsecuredTokens, node: Node, log: LogSink, listener: str, token: str
+    tokens: UnsecuredTokens, node: Node, refusals: _Refusals, listener: str, token: str
 ) -> Accepted | Refused:
-    return _said(tokens.checked(token, node.clock.now_ms()), log, listener)
+    return refusals.say(tokens.checked(token, node.clock.now_ms()), listener)
 
 
-def _said(found: Accepted | Refused, log: LogSink, listener: str) -> Accepted | Refused:
-    if isinstance(found, Refused):
-        log.warning("token refused", listener=listener, why=found.why)
-    return found
+class _Refusals:
+    """Lines about tokens that were refused, from any thread, at a pace."""
+
+    def __init__(self, node: Node, log: LogSink) -> None:
+        self._lines = PacedLines(log, node.clock.monotonic)
+        self._lock = node.lock()
+
+    def say(self, found: Accepted | Refused, listener: str) -> Accepted | Refused:
+        """Says why, where it was refused."""
+        if isinstance(found, Refused):
+            with self._lock:
+                self._lines.warning(listener, "token refused", listener=listener, why=found.why)
+        return found
 
 
 def _unsecured(config: MechanismConfig, listener: str, module: LoginModule | None, log: LogSink) -> UnsecuredTokens:

@@ -60,7 +60,7 @@ class OAuthBearerServer:
         found = self._check(message.token)
         if isinstance(found, Refused):
             self._refusal = challenge(found.status, found.scope)
-            return Challenge(self._refusal.encode())
+            return Challenge(self._refusal.encode(), found.why)
         if message.authzid and message.authzid != found.principal_name:
             raise LoginRefused(OTHER_AUTHZID)
         return Proved(b"", Identity(f"User:{found.principal_name}", found.expires_ms))
