@@ -12,6 +12,10 @@ class CloseConnectionError(Exception):
     """Raised by a handler where Kafka's answer is to close the connection; the reason goes to the log line."""
 
 
+class UnknownVersionError(CloseConnectionError):
+    """The same, of a version of an API that does not exist: its client comes back, so nobody hurries."""
+
+
 class Pending(Generic[T]):
     """An answer that comes later: the handler returns it, keeps it, and resolves it exactly once."""
 

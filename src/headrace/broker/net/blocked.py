@@ -9,7 +9,8 @@ class Blocked:
     """Bits, and plain ints because the hot path looks at them.
 
     A handler that cannot answer at once; requests unanswered; answers not taken; memory for requests; the disk; a
-    quota that is used up; a login that failed, or begins again; TLS handshakes that its address began too quickly.
+    quota that is used up; a login that failed, or begins again; TLS handshakes that its address began too quickly;
+    a version that does not exist.
     """
 
     HANDLER: Final = 1
@@ -20,3 +21,4 @@ class Blocked:
     THROTTLED: Final = 32
     LOGIN: Final = 64
     HANDSHAKE: Final = 128
+    OLD_CLIENT: Final = 256

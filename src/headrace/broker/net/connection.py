@@ -380,7 +380,7 @@ class Connection:
         if isinstance(error, DecodeError):
             self.close(f"an unreadable request: {error}")
         elif isinstance(error, CloseConnectionError):
-            self.close(str(error))
+            self.server.end(self, error)
         else:
             self.server.defect(self, reply.key, reply.version, error)
         return None

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.net.admission import Admission
+from headrace.broker.net.answers import CloseConnectionError, UnknownVersionError
 from headrace.broker.net.budget import Budget
 from headrace.broker.net.connection import Connection
 from headrace.broker.net.departures import Departures
@@ -14,6 +15,7 @@ from headrace.broker.net.handshakes import Handshakes
 from headrace.broker.net.logins import Logins, LoginTerms
 from headrace.broker.net.long_answers import LongAnswers
 from headrace.broker.net.mutes import Mutes
+from headrace.broker.net.old_clients import OldClients
 from headrace.broker.net.output import SCRATCH_BYTES, SEND_BYTES, SEND_SHARED_BYTES
 from headrace.broker.net.sasl_connection import SaslConnection
 from headrace.broker.net.tls import ListenerTls
@@ -176,6 +178,7 @@ class Server:
         self._refused = metrics.counter("connections.refused")
         self._throttled = metrics.counter("connections.throttled")
         self._bad = metrics.counter("connections.closed_for_bad_input")
+        self.old_clients = OldClients(self.owner, self.monotonic, self._bad)
         self.strangers = SlicedTurns(self.owner, self.monotonic, self._strangers_share)
         self.handshakes = Handshakes(self.owner, self.monotonic, self._handshake_rate, self._handshake_patience_s)
         self._stores_of: BrokerConfig | None = None
@@ -421,6 +424,13 @@ class Server:
         peer = f"{connection.stream.peer_host}:{connection.stream.peer_port}"
         self._node.defects.report(error, "a connection", client=peer)
         connection.close("it met a defect")
+
+    def end(self, connection: Connection, reason: CloseConnectionError) -> None:
+        """Closes a connection whose request is answered so."""
+        if isinstance(reason, UnknownVersionError):
+            self.old_clients.end(connection, str(reason))
+        else:
+            connection.close(str(reason))
 
     def connection_closed(self, connection: Connection, why: str) -> None:
         """Forgets a connection; one line says why, where there is a why."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.broker.net.answers import CloseConnectionError
+from headrace.broker.net.answers import CloseConnectionError, UnknownVersionError
 from headrace.broker.net.ports import Api, ShortProduce
 from headrace.broker.requests.apis import FORWARDED, SERVED, SPLIT
 from headrace.broker.requests.registry import Handler, handler_of
@@ -139,7 +139,7 @@ class Dispatch:
         if header.api_key == ApiKey.API_VERSIONS:
             from headrace.broker.requests.apis.k18_api_versions import answer_unknown_version
 
-            return [answer_unknown_version(served, header.correlation_id)]
+            return [answer_unknown_version(header.correlation_id)]
         if header.api_key == ApiKey.PRODUCE and 0 <= header.api_version < APIS[ApiKey.PRODUCE].min_version:
             from headrace.broker.requests.apis.produce_before_v3 import answer_old_version
 
@@ -147,4 +147,4 @@ class Dispatch:
             if answer is not None:
                 return [answer]
             raise CloseConnectionError("a Produce request of a version before 3 with acks=0")
-        raise CloseConnectionError(f"{APIS[header.api_key].name} has no version {header.api_version}")
+        raise UnknownVersionError(f"{APIS[header.api_key].name} has no version {header.api_version}")

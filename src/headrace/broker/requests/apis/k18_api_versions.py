@@ -1,7 +1,8 @@
 """ApiVersions (18), versions 0-5.
 
 Advertises exactly what the listener serves, at one release's versions, and the features. A version that does not exist
-is answered in version 0 with UNSUPPORTED_VERSION and the same list, so that a newer client can come again (KIP-511).
+is answered in version 0 with UNSUPPORTED_VERSION and its own versions alone, so that a newer client can come again
+(KIP-511).
 v3 flexible, software name and version. v4 features from level 0. v5 the cluster and node that the client believes to
 speak to.
 Not done: nothing.
@@ -51,9 +52,9 @@ def listed(keys: Iterable[int]) -> list[ApiVersion]:
     ]
 
 
-def answer_unknown_version(keys: Iterable[int], correlation_id: int) -> bytearray:
-    """The frame that answers a version of ApiVersions that does not exist."""
-    response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=listed(keys))
+def answer_unknown_version(correlation_id: int) -> bytearray:
+    """The frame that answers a version of ApiVersions that does not exist: which ones do."""
+    response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=listed([ApiKey.API_VERSIONS]))
     return encode_response(ApiKey.API_VERSIONS, 0, correlation_id, response)
 
 

@@ -1,0 +1,68 @@
+"""Clients that ask for a version of an API that does not exist, as those of Kafka 0.9 and 0.10 do.
+
+Kafka's answer is to close the connection, and such a client comes back at once, for ever. So the connection stays
+silent for a moment before it ends, and there is one line in the log for an address and minute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from headrace.broker.net.blocked import Blocked
+
+if TYPE_CHECKING:
+    from headrace.broker.net.connection import Connection
+    from headrace.broker.telemetry.metrics import Counter
+    from headrace.env import Owner
+
+SILENT_S: Final = 1.0
+SILENT_MAX: Final = 1000
+"""Connections that are silent at once; one more ends at once."""
+LINE_S: Final = 60.0
+ADDRESSES_MAX: Final = 1000
+"""Of which it is known when a line was written; one more has none before the oldest is forgotten."""
+
+
+class OldClients:
+    """The connections that are about to end, and whose addresses have been named."""
+
+    def __init__(self, owner: Owner, monotonic: Callable[[], float], bad: Counter) -> None:
+        """`bad` counts connections that end without a line."""
+        self._owner = owner
+        self._monotonic = monotonic
+        self._bad = bad
+        self._silent = 0
+        self._named: dict[str, float] = {}
+
+    def end(self, connection: Connection, why: str) -> None:
+        """Closes a connection that is silent from now on, in a moment."""
+        if self._silent >= SILENT_MAX:
+            self._close(connection, why)
+            return
+        self._silent += 1
+        connection.block(Blocked.OLD_CLIENT)
+        self._owner.later(SILENT_S, self._end, connection, why)
+
+    def _end(self, connection: Connection, why: str) -> None:
+        self._silent -= 1
+        if not connection.closed:
+            self._close(connection, why)
+
+    def _close(self, connection: Connection, why: str) -> None:
+        if self._has_line(connection.stream.peer_host):
+            connection.close(f"{why}: a client older than this broker serves, or newer")
+        else:
+            self._bad.value += 1
+            connection.close("")
+
+    def _has_line(self, address: str) -> bool:
+        """Whether a line may name an address."""
+        now = self._monotonic()
+        named = self._named
+        while named and now - next(iter(named.values())) >= LINE_S:
+            del named[next(iter(named))]
+        if address in named or len(named) >= ADDRESSES_MAX:
+            return False
+        named[address] = now
+        return True
