@@ -62,7 +62,6 @@ NOT_IN_PIECES = {
     ApiKey.ALTER_CLIENT_QUOTAS,
     ApiKey.CONSUMER_GROUP_HEARTBEAT,
     ApiKey.CREATE_DELEGATION_TOKEN,
-    ApiKey.HEADRACE_GROUP_END_TXN,
 }
 """Still decided in one turn: fetches of consumers, what is about one group, token or transaction, and what super users
 write as a whole."""
