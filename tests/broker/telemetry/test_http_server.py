@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from broker.telemetry.pages import Web, get
+from peers.waiting import until
 
 from headrace.broker.broker import Broker
 from headrace.broker.telemetry import http_server
@@ -252,7 +253,7 @@ def test_more_connections_than_there_may_be(node: TestBroker, port: int) -> None
             web.socket.close()
 
 
-def test_connections_at_work_are_not_ended_for_others(node: TestBroker, port: int) -> None:
+def test_of_half_sent_requests_the_oldest_gives_way(node: TestBroker, port: int) -> None:
     server = server_of(node)
     close_all(node)
     webs = [Web(port) for _ in range(CONNECTIONS_MAX)]
@@ -264,10 +265,79 @@ def test_connections_at_work_are_not_ended_for_others(node: TestBroker, port: in
             assert time.monotonic() < deadline
             time.sleep(0.01)
         with Web(port) as another:
-            assert another.is_closed()
-        for web in webs:
-            web.send(GET[10:])
-        assert [web.answer().status for web in webs] == [200] * CONNECTIONS_MAX
+            assert another.get("/livez").status == 200
+            assert webs[0].is_closed()
+            for web in webs[1:]:
+                web.send(GET[10:])
+            assert [web.answer().status for web in webs[1:]] == [200] * (CONNECTIONS_MAX - 1)
     finally:
         for web in webs:
             web.socket.close()
+
+
+def test_half_sent_requests_give_way(node: TestBroker, port: int) -> None:
+    close_all(node)
+    halves = [Web(port, source="127.0.0.2") for _ in range(CONNECTIONS_MAX)]
+    for half in halves:
+        half.socket.sendall(b"GET /livez HTTP/1.1\r\n")
+    until(lambda: node.call(lambda _: _half_sent(node)) == CONNECTIONS_MAX, "all of them are half sent")
+    for _ in range(3):
+        with Web(port) as web:
+            web.socket.sendall(GET)
+            assert web.socket.recv(15) == b"HTTP/1.1 200 OK"
+    assert halves[0].socket.recv(1) == b"", "the oldest has given way"
+    for half in halves:
+        half.socket.close()
+
+
+def test_an_address_that_has_most_gives_way(node: TestBroker, port: int) -> None:
+    close_all(node)
+
+    def pretend_all_at_work(_: Broker) -> None:
+        for each in server_of(node).connections:
+            each.idle, each._answering = False, True
+
+    many = [Web(port, source="127.0.0.2") for _ in range(CONNECTIONS_MAX)]
+    until(lambda: node.call(lambda _: len(server_of(node).connections)) == CONNECTIONS_MAX, "all are there")
+    node.call(pretend_all_at_work)
+    with Web(port, source="127.0.0.2") as own:
+        assert own.socket.recv(1) == b"", "its own address has all of them"
+    with Web(port) as other:
+        other.socket.sendall(GET)
+        assert other.socket.recv(15) == b"HTTP/1.1 200 OK"
+    close_all(node)
+    for each in many:
+        each.socket.close()
+
+
+def _half_sent(node: TestBroker) -> int:
+    return sum(not each.idle for each in server_of(node).connections)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        b"Host: x\r\nContent-Length: 0\r\nContent-Length: 0",
+        b"Host: x\r\nContent-Length: 5\r\ncontent-length: 0",
+        b"Host: x\r\nContent-Length: 0\r\nTransfer-Encoding: chunked",
+        b"Host: x\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: identity",
+        b"Host: x\r\nContent-Length: +0",
+        b"Host: x\r\nContent-Length: 0, 0",
+        b"Host: x\r\nContent-Length:",
+        b"Host: x\r\nHost: y",
+        b"Host:",
+        b"Host: a b",
+        b"Host: a/b",
+        b"Host: x@y",
+        b"Host: x:port",
+    ],
+)
+def test_what_two_servers_may_read_differently_is_refused(headers: bytes) -> None:
+    with pytest.raises(RefusedError) as refused:
+        parse_head(b"GET /livez HTTP/1.1\r\n" + headers)
+    assert refused.value.page.status == 400
+
+
+@pytest.mark.parametrize("host", [b"x", b"10.0.0.1:9404", b"[2001:db8::1]:80", b"broker-1.example.org", b"_a.b"])
+def test_hosts_that_are_served(host: bytes) -> None:
+    assert parse_head(b"GET /livez HTTP/1.1\r\nHost: " + host).path == "/livez"

@@ -8,6 +8,7 @@ at a time; while one is answered, nothing more is read of that connection.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from hmac import compare_digest
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
     from headrace.env import Node, Timer
 
 CONNECTIONS_MAX: Final = 32
-"""Open at once. One more takes the place of the one that has been idle for longest, or is closed."""
+"""Open at once. One more takes the place of the oldest that is idle, else of the oldest whose request has not come
+whole, of the address with most of them; else of the oldest of an address that has more of them than its own, or it is
+closed."""
 HEAD_BYTES_MAX: Final = 8192
 """Request line and headers of one request."""
 RECEIVE_BYTES: Final = 8192
@@ -50,6 +53,11 @@ REASONS: Final[Mapping[int, str]] = {
 
 _END_OF_HEAD: Final = re.compile(rb"\r?\n\r?\n")
 _REQUEST_LINE: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) ([!-~]+) HTTP/([0-9])\.([0-9])")
+_HOST: Final = re.compile(rb"([0-9A-Za-z._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
+"""Any host is served that can be one: clients come by addresses, names and forwarded ports, and no page changes
+anything. Where pages are to be kept from others, a token keeps them."""
+_ONCE: Final = frozenset({b"host", b"content-length", b"transfer-encoding"})
+"""Headers that a request has once: of two, a proxy before this server may go by the other one."""
 _HEADER: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*(.*?)[ \t]*", re.DOTALL)
 
 
@@ -99,9 +107,19 @@ def parse_head(head: bytes) -> HttpRequest:
         header = _HEADER.fullmatch(line)
         if header is None:
             raise RefusedError(400, "a header cannot be read")
-        headers[header[1].lower()] = header[2]
+        name = header[1].lower()
+        if name in _ONCE and name in headers:
+            raise RefusedError(400, f"a request has one header {name.decode()}")
+        headers[name] = header[2]
     if minor != b"0" and b"host" not in headers:
         raise RefusedError(400, "a request of HTTP/1.1 names its host")
+    if b"host" in headers and _HOST.fullmatch(headers[b"host"]) is None:
+        raise RefusedError(400, "the host of a request cannot be one")
+    if b"content-length" in headers:
+        if b"transfer-encoding" in headers:
+            raise RefusedError(400, "a request has a length or an encoding")
+        if not headers[b"content-length"].isdigit():
+            raise RefusedError(400, "the length of a request is no number")
     options = {each.strip().lower() for each in headers.get(b"connection", b"").split(b",")}
     keeps_alive = b"keep-alive" in options if minor == b"0" else b"close" not in options
     has_body = b"transfer-encoding" in headers or headers.get(b"content-length", b"0").strip(b"0") != b""
@@ -125,12 +143,18 @@ class HttpConnection:
         """Whether the client has nothing to come: no request of it is here or is answered."""
         self._server = server
         self._stream = stream
+        self.host = stream.peer_host
         self._buffer = b""
         self._unsent = memoryview(b"")
         self._answering = self._advancing = self._last = self._lingers = False
         self._timer: Timer | None = None
         self._patience(IDLE_S)
         stream.on_readable(self._readable)
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether a request of it is answered now, or an answer leaves."""
+        return self._answering or bool(self._unsent)
 
     def _patience(self, seconds: float) -> None:
         """The connection ends after `seconds`, unless something else is said before."""
@@ -322,13 +346,25 @@ class HttpServer:
     def _accept(self, stream: Stream) -> None:
         if len(self.connections) >= CONNECTIONS_MAX:
             self._refused.value += 1
-            longest_idle = next((each for each in self.connections if each.idle), None)
-            if longest_idle is None:
+            gives_way = self._gives_way(stream.peer_host)
+            if gives_way is None:
                 stream.close()
                 return
-            longest_idle.close()
+            gives_way.close()
         secured = stream if self.tls is None else self.tls(stream)
         self.connections[HttpConnection(self, secured)] = None
+
+    def _gives_way(self, host: str) -> HttpConnection | None:
+        """Whose place a new connection from an address takes."""
+        idle = next((each for each in self.connections if each.idle), None)
+        if idle is not None:
+            return idle
+        counts = Counter(each.host for each in self.connections)
+        for_heads = [each for each in self.connections if not each.is_at_work]
+        if for_heads:
+            return max(for_heads, key=lambda each: counts[each.host])
+        heaviest = max(self.connections, key=lambda each: counts[each.host])
+        return heaviest if counts[heaviest.host] > counts[host] + 1 else None
 
     def forget(self, connection: HttpConnection) -> None:
         """A connection has ended."""
