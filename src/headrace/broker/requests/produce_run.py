@@ -2,9 +2,9 @@
 
 A run collects the Produce requests of one readable event that name one partition each (what librdkafka sends, and Java
 producers mostly). Those of one partition share one write; each gets its own answer, in order, from a template that the
-generated codec made. Whatever is not plain - several partitions, acks=0, a transaction, an unknown topic, an offline
-replica, a batch that its topic has opened - is left to the handler in `apis/k00_produce.py`, which gives the same
-answers the long way.
+generated codec made, or none where it asked for none (acks=0). Whatever is not plain - several partitions, a
+transaction, an unknown topic, an offline replica, a batch that its topic has opened - is left to the handler in
+`apis/k00_produce.py`, which gives the same answers the long way.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ NO_TAGS: Final[Buffer] = b"\0\0\0"
 RECORDS_LEAST: Final = 64
 """Room that the shortest batch and what is around it take; a shorter request goes the long way."""
 
-Shape = tuple[int, bytes, int, "Replica", bool, int, int]
-"""Version, the bytes between correlation id and records, where those end in a frame, the replica, whether acks=all, the
-timeout in milliseconds, and the generation of the authorizer that allowed it."""
+Shape = tuple[int, bytes, int, "Replica", int, int, int]
+"""Version, the bytes between correlation id and records, where those end in a frame, the replica, its acks, the timeout
+in milliseconds, and the generation of the authorizer that allowed it."""
 
 _MARK: Final = 0x1122334455667788
 _WRITE: Final = Operation.WRITE
@@ -92,7 +92,7 @@ def shape_of(
     cut = len(frame) - len(NO_TAGS) - len(records) - length_bytes
     if length_bytes > 3 or frame[len(frame) - len(NO_TAGS) :] != NO_TAGS:
         return None
-    return version, bytes(frame[CLIENT_ID_AT - 4 : cut]), cut + 4, replica, acks == -1, timeout_ms, generation
+    return version, bytes(frame[CLIENT_ID_AT - 4 : cut]), cut + 4, replica, acks, timeout_ms, generation
 
 
 class ProduceRun:
@@ -101,7 +101,7 @@ class ProduceRun:
     __slots__ = ("_chunks", "_count", "_services", "entries", "shape")
 
     def __init__(self, services: Services) -> None:
-        self.entries: list[tuple[int, int, Replica, int, int, int, bool]] = []
+        self.entries: list[tuple[int, int, Replica, int, int, int, int]] = []
         self.shape: Shape | None = None
         """Of the last request that `add` took; None where nothing is to be compared with it."""
         self._chunks: dict[Replica, list[Buffer]] = {}
@@ -125,7 +125,7 @@ class ProduceRun:
             return False
         acks = request.acks
         topics = request.topic_data
-        if len(topics) != 1 or (acks != -1 and acks != 1) or request.transactional_id is not None:
+        if len(topics) != 1 or not -1 <= acks <= 1 or request.transactional_id is not None:
             return False
         topic = topics[0]
         if len(topic.partition_data) != 1:
@@ -153,7 +153,7 @@ class ProduceRun:
         if generation != OPEN_GENERATION and not self._may_write(connection, replica.topic):
             return False
         timeout_ms = request.timeout_ms
-        self._take(replica, correlation_id, version, records, len(frame), timeout_ms, acks == -1)  # type: ignore[arg-type]
+        self._take(replica, correlation_id, version, records, len(frame), timeout_ms, acks)  # type: ignore[arg-type]
         # The run is everybody's: what it keeps of a request before this one may be another connection's right.
         self.shape = None
         if version >= FLEXIBLE_FROM:
@@ -175,14 +175,14 @@ class ProduceRun:
         records: Buffer,
         size: int,
         timeout_ms: int,
-        needs_all: bool,
+        acks: int,
     ) -> None:
         chunks = self._chunks.get(replica)
         if chunks is None:
             self._chunks[replica] = [records]
-            self.entries.append((correlation_id, version, replica, 0, size, timeout_ms, needs_all))
+            self.entries.append((correlation_id, version, replica, 0, size, timeout_ms, acks))
         else:
-            self.entries.append((correlation_id, version, replica, len(chunks), size, timeout_ms, needs_all))
+            self.entries.append((correlation_id, version, replica, len(chunks), size, timeout_ms, acks))
             chunks.append(records)
 
     def add_alike(self, shape: Shape, view: memoryview, at: int, stop: int, version: int, correlation_id: int) -> bool:
@@ -191,7 +191,7 @@ class ProduceRun:
         A producer sends the same bytes before its records again and again: comparing them costs less than decoding
         them.
         """
-        known_version, prefix, cut, replica, needs_all, timeout_ms, generation = shape
+        known_version, prefix, cut, replica, acks, timeout_ms, generation = shape
         cut += at
         if version != known_version or cut + RECORDS_LEAST > stop or view[at + CLIENT_ID_AT : cut] != prefix:
             return False
@@ -212,11 +212,11 @@ class ProduceRun:
             or view[end:stop] != NO_TAGS
             or not replica.takes_appends
             or (view[cut + ATTRIBUTES_AT - 1] | ANY_BATCH_BIT) & (TRANSACTIONAL | replica.log.opened_bits)
-            or (needs_all and replica.shared and replica.under_min_isr)
+            or (acks < 0 and replica.shared and replica.under_min_isr)
             or self._services.authorizer.generation != generation
         ):
             return False
-        self._take(replica, correlation_id, version, view[cut:end], stop - at - 4, timeout_ms, needs_all)
+        self._take(replica, correlation_id, version, view[cut:end], stop - at - 4, timeout_ms, acks)
         return True
 
     def finish(self, connection: Connection) -> None:
@@ -232,11 +232,16 @@ class ProduceRun:
         by_replica, self._chunks, self.entries = self._chunks, {}, []
         at_once = len(entries)
         results = {replica: append(replica, chunks, now_ms) for replica, chunks in by_replica.items()}
-        for correlation_id, version, replica, position, size, timeout_ms, needs_all in entries:
+        for correlation_id, version, replica, position, size, timeout_ms, acks in entries:
             result = results[replica][position]
+            if not acks:
+                if not result.error:
+                    continue
+                self._close(connection, version, replica, result, timeout_ms)
+                return
             if result.error or replica.answers_wait:
                 at_once -= 1  # it is timed on its own
-                self._answer_slowly(connection, correlation_id, version, replica, result, size, timeout_ms, needs_all)
+                self._answer_slowly(connection, correlation_id, version, replica, result, size, timeout_ms, acks < 0)
                 continue
             template = replica.templates.get(version)
             if template is None:
@@ -264,6 +269,16 @@ class ProduceRun:
         times = connection.server.times
         if times is not None:
             times.produced += at_once
+
+    def _close(
+        self, connection: Connection, version: int, replica: Replica, result: AppendResult, timeout_ms: int
+    ) -> None:
+        """An error is answered to nobody: what was sent behind it may be appended, and is not acknowledged."""
+        from headrace.broker.requests.apis.k00_produce import UNANSWERED, Waiting
+
+        waiting = Waiting(self._services, version, timeout_ms, connection)
+        waiting.appended(waiting.topic(replica.topic, replica.topic_id), replica, result, False)
+        connection.close(UNANSWERED)
 
     def _answer_slowly(
         self,

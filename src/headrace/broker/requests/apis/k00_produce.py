@@ -87,6 +87,10 @@ _COMES_AGAIN: Final = (
 _MOVED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
+UNANSWERED: Final = "a Produce request with acks=0 failed"
+"""Why a connection ends."""
+
+
 class Waiting:
     """A response in the making: it is finished when every partition's batch is where its acks want it."""
 
@@ -390,7 +394,7 @@ def _append(
 def _finish(request: ProduceRequest, waiting: Waiting) -> ProduceResponse | Pending[ProduceResponse] | None:
     if request.acks == NONE:
         if waiting.failed:
-            raise CloseConnectionError("a Produce request with acks=0 failed")
+            raise CloseConnectionError(UNANSWERED)
         return None
     return waiting.finish()
 
