@@ -18,6 +18,7 @@ from bench.bars import Barred
 from bench.link import Link
 from bench.memory import touch
 from bench.rigs import DATA, ROOT, Ours, Rig, run_java, run_python
+from bench.unanswered import cpu_over_answered
 from bench.wire_load import Load
 from tests.peers.kafka import cpu_s
 
@@ -336,6 +337,14 @@ def cpu_per_gb(rig: Rig, scale: Scale) -> float:
     return float(spent / ((inward["bytes"] + outward["bytes"]) / GB))
 
 
+def unanswered(rig: Rig, _scale: Scale) -> float:
+    """See `bench.unanswered`."""
+    fresh = topic_for(rig, f"unanswered-{time.monotonic_ns()}")
+    spent = cpu_over_answered(rig, fresh)
+    drop(rig, fresh)
+    return spent
+
+
 def cold_read(rig: Rig, scale: Scale) -> float:
     """A paced producer's p99 while a log that is not in memory is read by another client, over its p99 without."""
     cold = topic_for(rig, "cold")
@@ -434,6 +443,15 @@ WIRE_ROWS = (
     Row("latency-p50", "end to end p50, 100 B, acks=all", "ms", 1.0, latency("p50_ms"), True, latency_limit(0.5)),
     Row("latency-p99", "end to end p99, 100 B, acks=all", "ms", 0.4, latency("p99_ms"), True, latency_limit(0.99)),
     Row("cpu", "broker CPU per GB in and out", "s/GB", 1.0, cpu_per_gb, True, cpu_limit),
+    Row(
+        "unanswered",
+        "broker CPU of a request with acks=0, 100 B, over one with acks=1",
+        "x",
+        1.1,
+        unanswered,
+        lower=True,
+        against_itself=True,
+    ),
     Row(
         "cold-read",
         "producer p99 beside a cold read, over without",
