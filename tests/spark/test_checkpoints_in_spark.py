@@ -51,3 +51,44 @@ def test_a_checkpoint_that_was_restored(spark: Any, broker: Any, tmp_path: Path,
         with pytest.raises(StreamingQueryException, match="Batch 1 of query .* with other records of its sources"):
             run()
         assert visible(client, sink) == [b"0", b"1", b"2", b"3"]
+
+
+def test_two_writes_a_batch_and_a_checkpoint_that_was_restored(spark: Any, broker: Any, tmp_path: Path) -> None:
+    """Where `foreachBatch` has two sinks and neither is told of the checkpoint, which is the query's alone."""
+    from headrace.spark import write_updates
+
+    source, good, bad = (f"{name}-{tmp_path.name}" for name in ("in", "good", "bad"))
+    brokers = {"kafka.bootstrap.servers": broker.bootstrap}
+    sinks = [write_updates({"topic": topic, "delivery": "exactly-once", **brokers}) for topic in (good, bad)]
+
+    def both(rows: Any, batch_id: int) -> None:
+        for number, sink in enumerate(sinks):
+            sink(rows.filter(f"cast(cast(value as string) as int) % 2 = {number}").select("value"), batch_id)
+
+    def run() -> None:
+        rows = spark.readStream.format("headrace").options(subscribe=source, startingOffsets="earliest", **brokers)
+        copy = rows.load().writeStream.trigger(availableNow=True).foreachBatch(both)
+        copy.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination()
+
+    with Client(broker.bootstrap) as client:
+        for topic in (source, good, bad):
+            create_topic(client, topic, partitions=1)
+        produce(client, source, 1)  # the first write of the first batch has no rows
+        run()
+        produce(client, source, 2, 3)
+        run()
+        forget(tmp_path / "checkpoint", 1, "commits")  # as if the driver had died before
+        produce(client, source, 4, 5)
+        run()
+        assert visible(client, good) == [b"2", b"4"] and visible(client, bad) == [b"1", b"3", b"5"]
+        forget(tmp_path / "checkpoint", 2, "commits", "offsets")
+        produce(client, source, 6)
+        with pytest.raises(StreamingQueryException, match=r"(?s)Batch 2 of query .* with other records of its sources"):
+            run()
+        assert visible(client, good) == [b"2", b"4"] and visible(client, bad) == [b"1", b"3", b"5"]
+
+
+def forget(checkpoint: Path, batch: int, *logs: str) -> None:
+    for log in logs:
+        for name in (f"{batch}", f".{batch}.crc"):
+            (checkpoint / log / name).unlink(missing_ok=True)

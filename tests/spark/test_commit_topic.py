@@ -77,7 +77,8 @@ def test_it_is_made_compacted_and_says_where_a_batch_is(query: Query) -> None:
     assert {entry.name: entry.value for entry in entries}["cleanup.policy"] == "compact"
     assert spans == [Span(query.topic, index, 0, 8) for index in range(3)]
     record = read_last(query.client, COMMITS, query.id)
-    assert record == CommitRecord(Mark(0, "run", 2, 24), tuple(spans))
+    assert record is not None and [(write.number, write.topic) for write in record.mark.writes] == [(0, query.topic)]
+    assert record == CommitRecord(Mark(0, "run", 2, 24, writes=record.mark.writes), tuple(spans))
     exactly_once._kept.clear()
     assert commit_batch(options, query.tasks(0), 0) == spans, "found, not written again"
     query.check(0)

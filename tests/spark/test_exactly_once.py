@@ -29,6 +29,7 @@ from headrace.client.groups import commit_offsets, delete_offsets, fetch_offsets
 from headrace.client.reading import Fetcher, latest_offsets, visible_batches
 from headrace.client.transaction_states import list_transactions
 from headrace.spark import exactly_once
+from headrace.spark.delivery import OfBatch
 from headrace.spark.exactly_once import EncodedTask, commit_batch, commit_write
 from headrace.spark.markers import HistoryError
 from headrace.spark.options import SinkOptions, sink_options
@@ -477,7 +478,7 @@ def test_a_query_whose_marks_are_of_an_older_version_goes_on(query: Query, tmp_p
 
 def marked_metadata(query: Query) -> str | None:
     at = (query.topic, 0)
-    return fetch_offsets(query.client, f"headrace-{query.id}", [at])[at].metadata
+    return fetch_offsets(query.client, f"headrace-{query.id}", [at], require_stable=True)[at].metadata
 
 
 def test_what_is_too_large_is_not_sent(query: Query) -> None:
@@ -496,7 +497,7 @@ def test_messages_of_another_batch_are_refused(query: Query) -> None:
 
 def test_a_batch_write_that_is_all_of_a_streams_batch(query: Query) -> None:
     for batch_id in (0, 0, 1):
-        once = replace(query.options.exactly_once, of_batch=batch_id)  # type: ignore[type-var]
+        once = replace(query.options.exactly_once, of_batch=OfBatch(batch_id))  # type: ignore[type-var]
         BatchWriter(replace(query.options, exactly_once=once)).commit(query.tasks(batch_id))
         commit(query, batch_id)
     query.check(0, 1)

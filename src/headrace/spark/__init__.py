@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -52,31 +51,16 @@ def write_updates(options: Mapping[str, str]) -> Callable[[DataFrame, int], None
     options are those of the sink; ValueError, in one sentence, for what is wrong with them. With `delivery` set to
     exactly-once, `checkpointLocation` among them lets the offsets of sources be committed too; over Spark Connect it
     must be there, as nothing else tells of which query a batch is.
+
+    A function of your own for `foreachBatch` may call what this returns several times in a batch, and may have several
+    of them, each for its topic: exactly once each, if a batch that is repeated writes the same in the same order.
     """
     from pyspark.sql.utils import is_remote
 
-    from headrace.spark.checkpoint_offsets import no_query, query_of
     from headrace.spark.client_settings import open_stores
-    from headrace.spark.delivery import OF_BATCH, OF_QUERY
-    from headrace.spark.options import sink_options
+    from headrace.spark.updates import Updates
 
-    chosen = dict(options)
-    checked = sink_options(chosen)
+    made = Updates(options)
     if not is_remote():
-        open_stores(checked.cluster)
-    how = checked.exactly_once
-    if how is not None and is_remote() and not how.checkpoint:
-        raise no_query("")  # now, and not with the first batch
-    run_id = ""
-
-    def write(rows: DataFrame, batch_id: int) -> None:
-        nonlocal run_id
-        of_batch = {}
-        if how is not None:
-            of_batch[OF_BATCH] = str(batch_id)
-            if is_remote():
-                run_id = run_id or str(uuid.uuid4())  # made on the server, where a query that starts again has another
-                of_batch[OF_QUERY] = f"{query_of(how.checkpoint)} {run_id}"
-        rows.write.format("headrace").options(**chosen, **of_batch).mode("append").save()
-
-    return write
+        open_stores(made.cluster)
+    return made

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
@@ -71,17 +72,30 @@ def no_query(checkpoint: str) -> ValueError:
 
 def source_ends(checkpoint: str, batch_id: int) -> list[SourceEnd]:
     """Of our sources, those that commit offsets to a group; none where the file cannot be read here."""
-    return parsed(_lines(checkpoint, batch_id))
+    return parsed(_lines(_reader(checkpoint), batch_id))
 
 
-def _lines(checkpoint: str, batch_id: int) -> list[str]:
-    """The lines of a batch's file; none where it cannot be read here, for which no batch fails."""
+Reader = Callable[[PurePosixPath], bytes | None]
+"""Reads a file of a checkpoint; None where it is not there, or cannot be read."""
+
+
+def _reader(checkpoint: str) -> Reader:
     directory = local_directory(checkpoint)
-    if directory is None:
-        return []
+
+    def read(name: PurePosixPath) -> bytes | None:
+        try:
+            return None if directory is None else (directory / name).read_bytes()
+        except OSError:
+            return None  # no batch fails for it
+
+    return read
+
+
+def _lines(read: Reader, batch_id: int) -> list[str]:
+    """The lines of a batch's file; none where it cannot be read."""
     try:
-        return (directory / "offsets" / str(batch_id)).read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError):
+        return (read(PurePosixPath("offsets", str(batch_id))) or b"").decode("utf-8").splitlines()
+    except UnicodeDecodeError:
         return []
 
 
@@ -92,29 +106,31 @@ def digest(checkpoint: str, batch_id: int) -> str:
     It is the same whenever Spark repeats the batch, as it does that from this file. A source of files counts what it
     has found, and keeps the names in a file of that number, which is taken in.
     """
-    lines = _lines(checkpoint, batch_id)
+    return digest_by(_reader(checkpoint), batch_id)
+
+
+def digest_by(read: Reader, batch_id: int) -> str:
+    """The same of a checkpoint that is read in another way."""
+    lines = _lines(read, batch_id)
     if not lines or lines[0] not in VERSIONS:
         return ""
     found = hashlib.sha256()
     for place, line in enumerate(lines[2:]):
         found.update(line.encode() + b"\n")
-        found.update(_found_files(checkpoint, place, line.partition(":")[2] if lines[0] == "v2" else line))
+        found.update(_found_files(read, place, line.partition(":")[2] if lines[0] == "v2" else line))
     return found.hexdigest()[:DIGEST_SIZE]
 
 
-def _found_files(checkpoint: str, place: int, text: str) -> bytes:
+def _found_files(read: Reader, place: int, text: str) -> bytes:
     """What a source of files has found with its last number; nothing of other sources."""
-    directory = local_directory(checkpoint)
     try:
         offset = json.loads(text)
     except ValueError:
         return b""
     match offset:
-        case {"logOffset": int() as number} if directory is not None:
-            for name in (str(number), f"{number}.compact"):
-                path = directory / "sources" / str(place) / name
-                if path.is_file():
-                    return path.read_bytes()
+        case {"logOffset": int() as number}:
+            at = PurePosixPath("sources", str(place))
+            return read(at / str(number)) or read(at / f"{number}.compact") or b""
     return b""
 
 

@@ -5,6 +5,7 @@ Every complaint is a `ValueError` of one sentence.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -17,9 +18,34 @@ MAX_BYTES: Final = 256 << 20
 """Of one batch's records, encoded and compressed: they pass through the driver, and lie in its memory twice or so."""
 MARKER_MISSING: Final = ("fail", "trust")
 OF_BATCH: Final = "headracebatch"
-"""Not for programs: the number of the batch of a stream that a batch write is all of, as `write_updates` says it."""
-OF_QUERY: Final = "headracequery"
-"""Not for programs: the ids of that stream's query and of its run, where Spark does not tell tasks (over Connect)."""
+"""Not for programs: of which batch of a stream a batch write is, and which write of it (`OfBatch`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class OfBatch:
+    """What `write_updates` says of a batch write: of which batch of a stream it is, and which write of that, from 0.
+
+    `before` is the last batch that this run of the query wrote in before this one, and how often; `offsets` a digest of
+    where the batch ends in its sources, where the writer cannot read that. `query` has the ids of the query and of its
+    run, where Spark does not tell its tasks (over Connect).
+    """
+
+    batch_id: int
+    write: int = 0
+    before: tuple[int, int] | None = None
+    offsets: str = ""
+    query: tuple[str, str] | None = None
+
+    def text(self) -> str:
+        """As the value of the option."""
+        return json.dumps([self.batch_id, self.write, self.before, self.offsets, self.query])
+
+
+def _of_batch(text: str) -> OfBatch:
+    batch_id, write, before, offsets, query = json.loads(text)
+    return OfBatch(
+        batch_id, write, None if before is None else tuple(before), offsets, None if query is None else tuple(query)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +61,8 @@ class ExactlyOnce:
     marker_topic: str = ""
     trusted: bool = False
     checkpoint: str = ""
-    of_batch: int | None = None
-    """Where a batch write is the whole of a stream's batch, the number of that one."""
-    of_query: tuple[str, str] | None = None
-    """Ids of the query and of its run, where tasks are not told by Spark."""
+    of_batch: OfBatch | None = None
+    """Where a batch write is one of a stream's batch."""
     mode: str = EXACTLY_ONCE
     commit_topic: str = ""
 
@@ -77,7 +101,5 @@ def delivery(known: Mapping[str, str], given: Mapping[str, str]) -> ExactlyOnce 
         raise ValueError("Delivery exactly once needs 'kafka.enable.idempotence', which is set to false.")
     of_batch = beside.get(OF_BATCH)
     checkpoint = beside.get("checkpointlocation", "")
-    batch_id = None if of_batch is None else int(of_batch)
-    query_id, _, run_id = beside.get(OF_QUERY, "").partition(" ")
-    of_query = (query_id, run_id) if query_id else None
-    return ExactlyOnce(int(most), topic, missing == "trust", checkpoint, batch_id, of_query, chosen, commit_topic)
+    written = None if of_batch is None else _of_batch(of_batch)
+    return ExactlyOnce(int(most), topic, missing == "trust", checkpoint, written, chosen, commit_topic)

@@ -13,7 +13,7 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 import pyarrow as pa
@@ -34,14 +34,13 @@ from headrace.spark.commit_records import CommitRecord, Span
 from headrace.spark.delivery import PER_TASK, ExactlyOnce
 from headrace.spark.markers import HistoryError, Mark, Step, Turn
 from headrace.spark.options import SinkOptions
-from headrace.spark.sink import Sources, encoded_rows, partition_count, span_of
+from headrace.spark.sink import Sources, encoded_rows, span_of
+from headrace.spark.turns import TaskNames, last_mark, make_topics, turn_of
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 
 NO_BATCH: Final = -1
 """The batch of a task that is not of a stream."""
-TaskNames = tuple[str, str, int]
-"""The ids of a query and of its run, and the number of a batch."""
 
 
 class Part(Protocol):
@@ -167,15 +166,19 @@ def _received(options: SinkOptions, messages: Sequence[WriterCommitMessage | Non
 
 @dataclass(slots=True)
 class _Kept:
-    """The producer of a query, and the last batch that it committed."""
+    """The producer of a query, the mark that it left last, and where the records of that batch are. `made` is what the
+    producer was made with: the writes of a query may differ in it."""
 
     producer: TransactionalProducer
+    run_id: str
     mark: Mark
     spans: list[Span]
+    made: object
 
 
-_kept: dict[tuple[SinkOptions, str], _Kept] = {}
-"""By query, in the process beside the driver that commits. Spark may end that process at any time."""
+_kept: dict[tuple[ClusterSettings, str], _Kept] = {}
+"""By cluster and query, in the process beside the driver that commits: one, however many sinks the query has, as they
+share its transactional id. Spark may end that process at any time."""
 
 
 def commit_batch(
@@ -201,24 +204,22 @@ def commit_parts(
     of = {(part.query_id, part.batch_id) for part in parts}
     if len(of) != 1 or next(iter(of)) != (parts[0].query_id, batch_id) or not parts[0].query_id:
         raise ValueError(f"The tasks of batch {batch_id} say that they are of others: {sorted(of)}.")
-    turn = _turn(options, parts[0], offsets)
-    key = (options, turn.query_id)
+    turn = turn_of(options, (parts[0].query_id, parts[0].run_id, batch_id), offsets)
+    key = (options.cluster, turn.query_id)
     kept = _kept.pop(key, None)  # kept again only when all is well
-    if kept is not None and kept.mark.run_id != turn.run_id:
-        # a run that begins asks the cluster: others may have written since
+    if kept is not None and not (kept.run_id == turn.run_id and turn.follows(kept.mark)):
+        # others may have written since: a run that begins asks the cluster, and so does one that has other processes
         kept.producer.client.close()
         kept = None
     client = options.cluster.client(known=True) if kept is None else kept.producer.client
     try:
-        if kept is not None and kept.mark.batch_id == batch_id:
-            markers.decide(kept.mark, turn, trusted=False)
-            abandon_tasks(client, parts)
-            _kept[key] = kept
-            return kept.spans
         batch = Batch(options, client, parts, turn)
-        known = kept.producer if kept is not None and kept.mark.batch_id + 1 == batch_id else None
+        known = None
+        if kept is not None and kept.made == batch.made:
+            known, batch.mark = kept.producer, kept.mark
+            batch.spans = list(kept.spans) if kept.mark.batch_id == batch_id else []
         producer = batch.commit(known)
-        if producer is None:
+        if batch.is_repeated:
             abandon_tasks(client, parts)
         elif producer is not known or _opened(parts):
             _end_leftovers(client, batch.group, parts)
@@ -226,20 +227,12 @@ def commit_parts(
         abandon_tasks(client, parts)
         client.close()
         raise
-    if producer is not None and producer.renews_epoch:
-        _kept[key] = _Kept(producer, batch.mark, batch.spans)
+    if producer is not None and producer.renews_epoch and batch.mark is not None:
+        _kept[key] = _Kept(producer, turn.run_id, batch.mark, batch.spans, batch.made)
     else:
         # with the older protocol the epoch does not tell one batch from the next: the mark does
         client.close()
     return batch.spans
-
-
-def _turn(options: SinkOptions, part: Part, offsets: str | None) -> Turn:
-    """What is to be written, by what one of the tasks says, and by the checkpoint."""
-    assert options.exactly_once is not None
-    if offsets is None:
-        offsets = checkpoint_offsets.digest(options.exactly_once.checkpoint, part.batch_id)
-    return Turn(part.query_id, part.run_id, part.batch_id, offsets)
 
 
 def _opened(parts: Sequence[Part]) -> list[OpenTransaction]:
@@ -280,49 +273,79 @@ def abort_batch(options: SinkOptions, messages: Sequence[WriterCommitMessage | N
 
 
 class Batch:
-    """One batch on its way into its topics. `spans` say where its records are, as far as that is known."""
+    """One write of a batch on its way into its topics.
+
+    `mark` is the newest one of the query, as far as it is known, and `is_repeated` whether that has this write already;
+    `spans` say where the batch's records are, as far as that is known.
+    """
 
     def __init__(self, options: SinkOptions, client: Client, parts: Sequence[Part], turn: Turn) -> None:
         assert options.exactly_once is not None
         self.options = options
         self.how = options.exactly_once
+        self.made = (options.produce, options.compression, self.how.mode)
         self.client = client
         self.parts = parts
         self.turn = turn
         self.batch_id = turn.batch_id
         self.query_id = turn.query_id
         self.group = markers.group_of(self.query_id)
-        rows = sum(part.rows for part in parts)
-        self.mark = Mark(turn.batch_id, turn.run_id, len(parts), rows, self.how.mode, offsets=turn.offsets)
+        self.mark: Mark | None = None
+        self.is_repeated = False
         self.spans: list[Span] = []
 
     def commit(self, known: TransactionalProducer | None) -> TransactionalProducer | None:
-        """Commit with the producer of the batch before, else with a new one; returns it, or None where the batch was
-        in the topic already."""
-        producer = known or self._take_over()
-        if producer is None:
-            self._recall()
-            return None
+        """Commit with a producer that is `known`, and which has left the `mark`, else with a new one. Returns it, or
+        None where the write was done already and there was no need of one."""
         try:
-            self._transact(producer)
+            producer, step = self._take_over() if known is None else (known, self._decide(self.mark))
+            if step is Step.SKIP:
+                self._pass_over(producer)
+            else:
+                assert producer is not None
+                self._transact(producer)
         except FencedError as newer:
             self._say_who(newer)
             raise
         except BrokerError as error:
             if known is None or error.code != ErrorCode.INVALID_PRODUCER_ID_MAPPING:
                 raise
-            return self.commit(
-                None
-            )  # nothing is open: the coordinator forgot the id of a query that rested for so long
+            # nothing is open: the coordinator forgot the id of a query that rested for so long
+            return self.commit(None)
         except InDoubtError as doubt:
             # whoever fenced us has the query: the mark may be read, but not the id taken back
-            fenced = isinstance(doubt.__cause__, FencedError)
-            over = self._step() if fenced else Step.SKIP if self._take_over() is None else Step.WRITE
-            if over is Step.SKIP:
-                self._recall()
-                return None
-            raise
+            if isinstance(doubt.__cause__, FencedError):
+                self.mark = last_mark(self.client, self.how, self.query_id)
+                over = self._decide(self.mark)
+            else:
+                _, over = self._take_over()
+            if over is not Step.SKIP:
+                raise
+            self._pass_over(None)
+            return None
         return producer
+
+    def _pass_over(self, producer: TransactionalProducer | None) -> None:
+        """This write was done before. If its batch had others behind it, the mark says that it is being repeated: one
+        that ends too early must be noticed when the next batch is written, by whatever run."""
+        self.is_repeated = True
+        assert self.mark is not None
+        if not self.spans:
+            self._recall()
+        repeated = self._repeated(self.mark)
+        if producer is None or repeated == self.mark.repeated:
+            return
+        mark = replace(self.mark, repeated=repeated)
+        at = (self.mark.topic or self.how.marker_topic, markers.PARTITION)
+        producer.begin()
+        with aborted_on_error(producer):
+            producer.send_offsets(self.group, {at: mark.committed()})
+            producer.commit()
+        self.mark = mark
+
+    def _repeated(self, mark: Mark) -> int | None:
+        """What the mark is to say when this write is passed over."""
+        return self.turn.write.number + 1 if self.turn.write.number < mark.last else None
 
     def _say_who(self, fenced: FencedError) -> None:
         """Adds to the error which run has taken the query over, as far as its mark says it."""
@@ -338,21 +361,19 @@ class Batch:
             )
 
     def _recall(self) -> None:
-        """The batch is in the topic, perhaps by another driver: where it is, the commit topic says."""
+        """Where the batch is that is in the topic, perhaps by another driver: the commit topic says it."""
         self.spans = []
         if self.how.commit_topic:
             record = commit_records.read_last(self.client, self.how.commit_topic, self.query_id)
             if record is not None and record.mark.batch_id == self.batch_id:
                 self.spans = list(record.spans or ())
 
-    def _step(self) -> Step:
-        return self._decide(last_mark(self.client, self.how, self.query_id))
-
     def _decide(self, mark: Mark | None) -> Step:
         return markers.decide(mark, self.turn, trusted=self.how.trusted)
 
-    def _take_over(self) -> TransactionalProducer | None:
-        """A producer that is alone with this query's id; None where the batch is in the topic already.
+    def _take_over(self) -> tuple[TransactionalProducer | None, Step]:
+        """A producer that is alone with this query's id, and whether the write is still to be done; no producer where
+        that is clear without one.
 
         The mark is read before, so that a stale driver fences nobody, and after, when no transaction is open any more:
         one that was open may have been decided, and a driver that was faster may have committed this batch. Before, to
@@ -360,14 +381,19 @@ class Batch:
         """
         make_topics(self.client, self.how)
         mark = markers.read_mark(self.client, self.group, self.how.marker_topic, stable=False)
-        if mark is not None and mark.batch_id >= self.batch_id and self._decide(mark) is Step.SKIP:
-            return None
+        if mark is not None and mark.batch_id >= self.batch_id:
+            self.mark = mark
+            if self._decide(mark) is Step.SKIP and self._repeated(mark) == mark.repeated:
+                return None, Step.SKIP
         producer = producer_of(self.options, self.client, self.group)
         producer.initialize()
-        if self._step() is Step.SKIP:
-            return None
-        self._check_tasks()
-        return producer
+        self.mark = last_mark(self.client, self.how, self.query_id)
+        step = self._decide(self.mark)
+        if step is Step.WRITE:
+            self._check_tasks()
+            if self.mark is not None and self.mark.batch_id == self.batch_id:
+                self._recall()
+        return producer, step
 
     def _check_tasks(self) -> None:
         """No task may have committed a part of this batch that this driver knows nothing of.
@@ -384,7 +410,7 @@ class Batch:
                 continue
             producer_of(self.options, self.client, group).initialize()
             mark = markers.read_mark(self.client, group, self.how.marker_topic, stable=True)
-            if mark is not None and mark.batch_id >= self.batch_id:
+            if mark is not None and mark.place >= self.turn.place:
                 why = (
                     f"was planned with more tasks before than the {known} of now: run it as before"
                     if known
@@ -397,47 +423,33 @@ class Batch:
 
     def _transact(self, producer: TransactionalProducer) -> None:
         """The rows, the mark and the sources' offsets, all or none."""
+        rows = sum(part.rows for part in self.parts)
+        mark = self.turn.marked(self.mark, tasks=len(self.parts), rows=rows, mode=self.how.mode)
         groups: dict[str, dict[tuple[str, int], int | Committed]] = {
-            self.group: {(self.how.marker_topic, markers.PARTITION): self.mark.committed()}
+            self.group: {(self.how.marker_topic, markers.PARTITION): mark.committed()}
         }
         for end in checkpoint_offsets.source_ends(self.how.checkpoint, self.batch_id):
             if positions := checkpoint_offsets.of_cluster(self.client, end):
                 groups.setdefault(end.group, {}).update(positions)
         producer.begin()
         with aborted_on_error(producer):
-            self.spans = [*send_parts(producer, self.parts), *self._written()]
+            spans = [*self.spans, *send_parts(producer, self.parts), *self._written()]
             if self.how.commit_topic:
-                self._record(producer)
+                self._record(producer, mark, spans)
             for group, offsets in groups.items():
                 producer.send_offsets(group, offsets)
             producer.commit(_opened(self.parts))
+        self.mark, self.spans = mark, spans
 
     def _written(self) -> list[Span]:
         """Where tasks have written by themselves what this commits."""
         return [span for part in self.parts if isinstance(part, EncodedTask) for span in part.spans]
 
-    def _record(self, producer: TransactionalProducer) -> None:
+    def _record(self, producer: TransactionalProducer, mark: Mark, spans: list[Span]) -> None:
         # where each task sends its own, the driver does not know of all where they went
-        spans = None if self.how.mode == PER_TASK else tuple(self.spans)
-        value = CommitRecord(self.mark, spans).value()
+        known = None if self.how.mode == PER_TASK else tuple(spans)
+        value = CommitRecord(mark, known).value()
         producer.send(self.how.commit_topic, value, key=self.query_id.encode(), partition=commit_records.PARTITION)
-
-
-def make_topics(client: Client, how: ExactlyOnce) -> None:
-    """Those of the marks, where they are missing; the marker topic only where brokers make topics by themselves."""
-    if how.commit_topic:
-        commit_records.make_topic(client, how.commit_topic)
-    partition_count(client, how.marker_topic)
-
-
-def last_mark(client: Client, how: ExactlyOnce, query_id: str) -> Mark | None:
-    """The query's mark, or what the commit topic has of it where that is gone. No transaction of the query is open, or
-    this waits for it."""
-    mark = markers.read_mark(client, markers.group_of(query_id), how.marker_topic, stable=True)
-    if mark is None and how.commit_topic:
-        record = commit_records.read_last(client, how.commit_topic, query_id)
-        mark = None if record is None else record.mark
-    return mark
 
 
 def settled_mark(options: SinkOptions, query_id: str) -> Mark | None:

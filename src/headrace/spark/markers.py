@@ -8,6 +8,11 @@ the offset is the number of the batch, the leader epoch is -1, and the metadata 
 repeats from the checkpoint, so a repeated batch has the digest of the mark. A batch that has another one was planned a
 second time: the checkpoint was restored to a state before it, or it is a copy.
 
+A query may write several times in a batch, each time in a transaction of its own, and each adds itself to the mark:
+`"writes"` are its number in the batch, the beginning of its topic's name, and a digest of topic and options. A batch
+that is repeated must write the same again, and its writes that are there are passed over. While it has come to some of
+them only, `"repeated"` says how many. The newest mark of the group counts, in whichever topic's name it is kept.
+
 Where each task commits itself, each has a group and a mark of its own, `headrace-<query id>-task-<number>`, with the
 sum of its rows' hashes; the mark of the query follows when all have theirs. Both say so in `"mode"`.
 """
@@ -15,7 +20,7 @@ sum of its rows' hashes; the mark of the query follows when all have theirs. Bot
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Any, Final
 
@@ -29,6 +34,12 @@ VERSION: Final = 1
 PARTITION: Final = 0
 _REQUIRES_STABLE: Final = 7
 """The version of OffsetFetch from which on it waits for open transactions (KIP-447)."""
+
+
+TOPIC_SHOWN: Final = 40
+"""Characters of a topic's name in a mark, for messages: a name may have 249, and a mark 4,096."""
+WRITES_MAX: Final = 48
+"""Of one batch: so many fit into a mark."""
 
 
 class Step(Enum):
@@ -53,12 +64,28 @@ def task_group_of(query_id: str, task: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Write:
+    """One of a batch's writes, by its number from 0. `digest` is of its topic and of the options that say what is
+    written there."""
+
+    number: int = 0
+    topic: str = ""
+    digest: str = ""
+
+    def fields(self) -> list[Any]:
+        """As JSON has it."""
+        return [self.number, self.topic[:TOPIC_SHOWN], self.digest]
+
+
+@dataclass(frozen=True, slots=True)
 class Mark:
     """What is committed with a batch, or with a task's part of it.
 
     `tasks` and `rows` are how many it had, 0 tasks where that is not known; `row_hash` is the sum of the hashes of its
     rows, where each task commits itself. `offsets` is the digest of where the batch ends in its sources; it is empty
-    where nobody could read that, and in marks of older versions.
+    where nobody could read that, and in marks of older versions, which have no `writes` either. `repeated` says how
+    many of its writes a repetition of the batch has come to; it is None where that has come to all, or there was none.
+    `topic` is the one in whose name the mark was found.
     """
 
     batch_id: int
@@ -68,12 +95,29 @@ class Mark:
     mode: str = EXACTLY_ONCE
     row_hash: int | None = None
     offsets: str = ""
+    writes: tuple[Write, ...] = ()
+    repeated: int | None = None
+    topic: str = field(default="", compare=False)
+
+    @property
+    def last(self) -> int:
+        """The number of the last write."""
+        return self.writes[-1].number if self.writes else 0
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Batch and last write: what is newer has a higher one."""
+        return self.batch_id, self.last
 
     def fields(self) -> dict[str, Any]:
         """As JSON has it, without the number of the batch."""
         said: dict[str, Any] = {"v": VERSION, "run": self.run_id, "tasks": self.tasks, "rows": self.rows}
         if self.offsets:
             said["offsets"] = self.offsets
+        if self.writes:
+            said["writes"] = [write.fields() for write in self.writes]
+        if self.repeated is not None:
+            said["repeated"] = self.repeated
         if self.mode != EXACTLY_ONCE:
             said["mode"] = self.mode
         if self.row_hash is not None:
@@ -91,22 +135,25 @@ def mark_of(batch_id: int, said: Any) -> Mark | None:
         if said["v"] != VERSION:
             return None
         row_hash = int(said["hash"], 16) if "hash" in said else None
-        mode, offsets = said.get("mode", EXACTLY_ONCE), said.get("offsets", "")
-        return Mark(batch_id, said["run"], said["tasks"], said["rows"], mode, row_hash, offsets)
+        mode, offsets, repeated = said.get("mode", EXACTLY_ONCE), said.get("offsets", ""), said.get("repeated")
+        writes = tuple(Write(*each) for each in said.get("writes", ()))
+        counts = said["tasks"], said["rows"]
+        return Mark(batch_id, said["run"], *counts, mode, row_hash, offsets, writes, repeated)
     except (ValueError, TypeError, KeyError):
         return None
 
 
-def parsed(found: Committed) -> Mark | None:
-    """The mark that a group's offset is; None where it is none."""
+def parsed(found: Committed, topic: str = "") -> Mark | None:
+    """The mark that a group's offset is, in the name of a topic; None where it is none."""
     try:
-        return mark_of(found.offset, json.loads(found.metadata or ""))
+        mark = mark_of(found.offset, json.loads(found.metadata or ""))
     except ValueError:
         return None
+    return None if mark is None else replace(mark, topic=topic)
 
 
 def read_mark(client: Client, group: str, topic: str, *, stable: bool) -> Mark | None:
-    """The mark of the last batch; None where there is none.
+    """The mark of the last batch, of those of equal age that of this `topic`; None where there is none.
 
     Where it is to be `stable` this waits for the group's open transaction, if there is one: to its timeout, where the
     driver that has it is gone. Else what is found may be too low, as that transaction may be decided already.
@@ -115,61 +162,135 @@ def read_mark(client: Client, group: str, topic: str, *, stable: bool) -> Mark |
     """
     if not client.supports(ApiKey.OFFSET_FETCH, _REQUIRES_STABLE):
         raise ProtocolMismatchError("delivery exactly once needs a broker of Apache Kafka 2.5 or later")
-    found = fetch_offsets(client, group, [(topic, PARTITION)], require_stable=stable).get((topic, PARTITION))
-    if found is None:
-        return None
-    mark = parsed(found)
-    if mark is None:
-        raise HistoryError(
-            f"Group {group} has an offset in topic {topic} that is no mark of this version of headrace's sink: "
-            f"{found.metadata!r}."
-        )
-    return mark
+    newest = None
+    for (name, _), found in fetch_offsets(client, group, require_stable=stable).items():
+        mark = parsed(found, name)
+        if mark is None:
+            raise HistoryError(
+                f"Group {group} has an offset in topic {name} that is no mark of this version of headrace's sink: "
+                f"{found.metadata!r}."
+            )
+        if newest is None or (mark.place, name == topic) > (newest.place, newest.topic == topic):
+            newest = mark
+    return newest
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A batch that a run of a query is about to write; `offsets` as in `Mark`."""
+    """A write that a run of a query is about to do; `offsets` are those of its batch, as in `Mark`.
+
+    `marker_topic` is the one in whose name its mark is to be kept. `before` is the batch in which the run wrote last
+    before this one, and how often; None where that is not known.
+    """
 
     query_id: str
     run_id: str
     batch_id: int
     offsets: str = ""
+    write: Write = Write()
+    marker_topic: str = ""
+    before: tuple[int, int] | None = None
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """As that of a mark."""
+        return self.batch_id, self.write.number
+
+    def follows(self, mark: Mark) -> bool:
+        """Whether nothing can have been written between the mark and this, as far as the run knows."""
+        if mark.batch_id == self.batch_id:
+            return self.write.number <= mark.last + 1
+        is_next = mark.batch_id + 1 == self.batch_id and self.write.number == 0
+        return is_next and self.before in (None, (mark.batch_id, mark.last + 1))
+
+    def marked(self, mark: Mark | None, *, tasks: int, rows: int, mode: str) -> Mark:
+        """The mark that this write leaves, where the one before is `mark`."""
+        writes: tuple[Write, ...] = (self.write,)
+        if mark is not None and mark.batch_id == self.batch_id:
+            tasks, rows = tasks + mark.tasks, rows + mark.rows
+            writes = (*(mark.writes or (Write(),)), self.write)
+        return Mark(self.batch_id, self.run_id, tasks, rows, mode, None, self.offsets, writes)
 
 
 def decide(mark: Mark | None, turn: Turn, *, trusted: bool) -> Step:
-    """Whether a batch is still to be written. Raises `HistoryError` where that cannot be known.
+    """Whether a write is still to be done. Raises `HistoryError` where that cannot be known.
 
-    `trusted` takes the checkpoint's word where the mark of the batch before is not there.
+    `trusted` takes the checkpoint's word where the mark of the batch before is not there, or says that the batch was
+    not repeated as it was.
     """
     batch = f"Batch {turn.batch_id} of query {turn.query_id}"
+    if turn.write.number >= WRITES_MAX:
+        raise HistoryError(f"{batch} has more than {WRITES_MAX} writes, and its mark has room for no more.")
     marked = -1 if mark is None else mark.batch_id
     if mark is not None and marked == turn.batch_id:
-        _check_offsets(mark, turn)
-        return Step.SKIP
+        return _repeated(mark, turn)
     if marked > turn.batch_id:
         raise HistoryError(
             f"{batch} comes after batch {marked}, which is in the topic already: another driver has gone on with this "
             "checkpoint, or the checkpoint is an older copy; nothing was written."
         )
+    if mark is not None and not trusted:
+        _check_complete(mark, turn)
     if trusted or turn.batch_id == marked + 1:
         return Step.WRITE
     last = "no batch" if mark is None else f"batch {marked}"
     raise HistoryError(
         f"{batch} is to be written, and the cluster remembers {last} as the last one: the mark has expired "
-        "(offsets.retention.minutes), or the query wrote batches at least once. If all batches before are in the "
-        "topic, set the option markerMissing to trust for one run."
+        "(offsets.retention.minutes), or the query wrote batches at least once, or without any write. If all batches "
+        "before are in the topic, set the option markerMissing to trust for one run."
     )
 
 
-def _check_offsets(mark: Mark, turn: Turn) -> None:
-    """What is in the topic must be what the run has planned."""
-    if not mark.offsets or not turn.offsets or mark.offsets == turn.offsets:
-        return
+def _repeated(mark: Mark, turn: Turn) -> Step:
+    """Whether the mark of the same batch has this write. What is there must be what the run is about to write."""
+    batch = f"atch {turn.batch_id} of query {turn.query_id}"
+    if mark.offsets and turn.offsets and mark.offsets != turn.offsets:
+        raise HistoryError(
+            f"B{batch} is in the topic with other records of its sources: run {mark.run_id} wrote it up to other "
+            f"offsets than this run, {turn.run_id}, has planned. The checkpoint was restored to a state before that "
+            "batch, or it is a copy and two queries write with one id; nothing was written. Go on with the checkpoint "
+            "of the run that wrote the batch, or start a query with a new checkpointLocation at the offsets where the "
+            "batch in the topic ends."
+        )
+    number = turn.write.number
+    if not mark.writes:
+        return _repeated_of_old(mark, turn)
+    if number > mark.last:
+        return Step.WRITE
+    found = next((each for each in mark.writes if each.number == number), None)
+    if found is not None and found.digest == turn.write.digest:
+        return Step.SKIP
+    goes, went = (None if each is None else each.topic or "that its rows name" for each in (turn.write, found))
     raise HistoryError(
-        f"Batch {turn.batch_id} of query {turn.query_id} is in the topic with other records of its sources: run "
-        f"{mark.run_id} wrote it up to other offsets than this run, {turn.run_id}, has planned. The checkpoint was "
-        "restored to a state before that batch, or it is a copy and two queries write with one id; nothing was "
-        "written. Go on with the checkpoint of the run that wrote the batch, or start a query with a new "
-        "checkpointLocation at the offsets where the batch in the topic ends."
+        f"Write {number + 1} of b{batch} goes to topic {goes}, and when run {mark.run_id} wrote the batch it went "
+        + ("to another cluster" if went is None else f"to topic {went}, or with other options")
+        + ": a batch that is repeated must write the same, in the same order. Nothing was written; run the program "
+        "that began the batch until it is done, and change it then."
     )
+
+
+def _repeated_of_old(mark: Mark, turn: Turn) -> Step:
+    """The same of the mark of a version that knew of one write for each batch and marker topic."""
+    is_own = mark.topic in ("", turn.marker_topic)
+    if is_own and turn.write.number == 0:
+        return Step.SKIP
+    if not is_own and turn.write.number > 0:
+        return Step.WRITE
+    raise HistoryError(
+        f"Batch {turn.batch_id} of query {turn.query_id} was begun by an older version of headrace, which kept no "
+        f"count of its writes, and write {turn.write.number + 1} may be there or not: let that version end the batch."
+    )
+
+
+def _check_complete(mark: Mark, turn: Turn) -> None:
+    """The batch before must have been repeated with all the writes that its mark names."""
+    count = mark.last + 1
+    done = count if mark.repeated is None else mark.repeated
+    if turn.before is not None and turn.before[0] == mark.batch_id:
+        done = turn.before[1]
+    if done < count:
+        raise HistoryError(
+            f"Batch {mark.batch_id} of query {turn.query_id} was repeated with {done} of the {count} writes that it "
+            f"had when run {mark.run_id} wrote it, so the topics have more than the program writes now; nothing of "
+            f"batch {turn.batch_id} was written. If it may go on so, set the option markerMissing to trust for one run."
+        )

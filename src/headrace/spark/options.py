@@ -22,7 +22,7 @@ from headrace.spark.client_settings import (
     fetch_settings,
     produce_settings,
 )
-from headrace.spark.delivery import OF_BATCH, OF_QUERY, ExactlyOnce, delivery
+from headrace.spark.delivery import OF_BATCH, ExactlyOnce, delivery
 from headrace.spark.java_patterns import to_python
 from headrace.spark.option_table import BATCH_KEYS, IGNORED, SINK_KEYS, SOURCE_KEYS
 from headrace.spark.row_types import CORRUPT, EVENT_TIME, HEADERS, RECORD_TYPES
@@ -58,8 +58,8 @@ class Times:
 Places = Positions | Times
 """Where a read begins or ends."""
 
-_BESIDE: Final = frozenset({"path", "checkpointlocation", "queryname", OF_BATCH, OF_QUERY})
-"""Keys that Spark itself puts among the options, and two of `write_updates`."""
+_BESIDE: Final = frozenset({"path", "checkpointlocation", "queryname", OF_BATCH})
+"""Keys that Spark itself puts among the options, and one of `write_updates`."""
 
 DELAY_UNITS_S: Final = {
     "us": 1e-6, "ms": 1e-3, "": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0,

@@ -31,14 +31,13 @@ from headrace.spark.exactly_once import (
     aborted_on_error,
     commit_parts,
     kept_client,
-    last_mark,
-    make_topics,
     producer_of,
     task_names,
 )
-from headrace.spark.markers import HistoryError, Mark, Step, Turn
+from headrace.spark.markers import HistoryError, Mark, Step
 from headrace.spark.options import SinkOptions
 from headrace.spark.sink import Sources, encoded_rows
+from headrace.spark.turns import last_mark, make_topics, turn_of
 from headrace.wire.apis import ApiKey
 
 TIMEOUT_MS: Final = 900_000
@@ -94,6 +93,8 @@ class TaskWrite:
         self.of_query = not write_id
         if write_id:
             self.batch_id = 0
+        # the checkpoint may be out of a worker's reach: the driver compares offsets, and here rows are
+        self.turn = turn_of(options, (self.query_id, self.run_id, self.batch_id), "")
         self.group = f"headrace-write-{write_id}-task-{task}" if write_id else markers.task_group_of(names[0], task)
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> DoneTask:
@@ -107,14 +108,14 @@ class TaskWrite:
             return self._done(0)
         mark = self._mark(stable=False)
         producer = None
-        if mark is None or mark.batch_id < self.batch_id:
+        if mark is None or mark.place < self.turn.place:
             producer = producer_of(self.options, self.client, self.group, timeout_ms=TIMEOUT_MS)
             producer.initialize()
             # earlier attempts are fenced now, and what they had open is over
             if self.of_query and self._batch_is_done(fence=False):
                 return self._done(0)
             mark = self._mark(stable=True)
-        if mark is not None and mark.batch_id >= self.batch_id:
+        if mark is not None and mark.place >= self.turn.place:
             self._compare(mark, rows)
         else:
             assert producer is not None
@@ -135,21 +136,24 @@ class TaskWrite:
         """
         group = markers.group_of(self.query_id)
         mark = markers.read_mark(self.client, group, self.how.marker_topic, stable=False)
-        if (-1 if mark is None else mark.batch_id) < self.batch_id - 1:
-            # Spark knows that the batch before is committed: its end is on its way to the group, and is not fenced,
+        if (mark is None and self.turn.place > (0, 0)) or (mark is not None and not self._is_after(mark)):
+            # Spark knows that what comes before is committed: its end is on its way to the group, and is not fenced,
             # as the driver goes on with this producer
             mark = markers.read_mark(self.client, group, self.how.marker_topic, stable=True)
-        if mark is None or (mark.mode != PER_TASK and mark.batch_id < self.batch_id):
+        if mark is None or (mark.mode != PER_TASK and mark.place < self.turn.place):
             if fence:
                 producer_of(self.options, self.client, group).initialize()
             mark = last_mark(self.client, self.how, self.query_id)
-        # the checkpoint may be out of a worker's reach: the driver compares offsets, and here rows are
-        turn = Turn(self.query_id, self.run_id, self.batch_id)
-        return markers.decide(mark, turn, trusted=self.how.trusted) is Step.SKIP
+        return markers.decide(mark, self.turn, trusted=self.how.trusted) is Step.SKIP
+
+    def _is_after(self, mark: Mark) -> bool:
+        """Whether the mark is that of the write before this one, or a newer one."""
+        batch_id, number = self.turn.place
+        return mark.place >= ((batch_id, number - 1) if number else (batch_id - 1, 0))
 
     def _compare(self, mark: Mark, rows: TaskRows) -> None:
         """The rows of this attempt must be those that are in the topic."""
-        if mark.batch_id > self.batch_id:
+        if mark.place > self.turn.place:
             raise HistoryError(
                 f"Task {self.task} of query {self.query_id} has committed batch {mark.batch_id} already, and this is "
                 f"batch {self.batch_id}: another driver has gone on with this checkpoint; nothing was written."
@@ -170,14 +174,15 @@ class TaskWrite:
                 for (topic, partition, batch, _), _ in encoded_rows(iter(rows), self.client, self.options):
                     producer.send_batch(topic, partition, batch)
                 producer.flush()
-                mark = Mark(self.batch_id, self.run_id, 0, rows.count, PER_TASK, rows.row_hash)
+                writes = (self.turn.write,) if self.of_query else ()
+                mark = Mark(self.batch_id, self.run_id, 0, rows.count, PER_TASK, rows.row_hash, writes=writes)
                 producer.send_offsets(self.group, {(self.how.marker_topic, markers.PARTITION): mark.committed()})
                 producer.commit()
         except InDoubtError as doubt:
             if not isinstance(doubt.__cause__, FencedError):
                 producer.initialize()
             found = self._mark(stable=True)
-            if found is None or found.batch_id != self.batch_id:
+            if found is None or found.place != self.turn.place:
                 raise
 
 

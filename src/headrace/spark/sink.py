@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 import pyarrow as pa
@@ -222,21 +222,16 @@ class BatchWriter(DataSourceArrowWriter):
 
     def __init__(self, options: SinkOptions) -> None:
         self.options = options
-        once = options.exactly_once
-        # said to be all of a stream's batch, it is committed as that
-        self.of_batch = None if once is None else once.of_batch
-        self.of_query = None if once is None else once.of_query
+        # said to be one of a stream's batch, it is committed as that
+        self.of_batch = None if options.exactly_once is None else options.exactly_once.of_batch
         self.write_id = str(uuid.uuid4()) if self.of_batch is None else ""
-        if once is not None:
-            # these are no part of what a query's batches have in common
-            self.options = replace(options, exactly_once=replace(once, of_batch=None, of_query=None))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        if self.of_query is None or self.of_batch is None:
+        if self.of_batch is None or self.of_batch.query is None:
             return way_of(self.options).write(iterator, self.options, self.write_id)
         from headrace.spark.exactly_once import told
 
-        with told((*self.of_query, self.of_batch)):
+        with told((*self.of_batch.query, self.of_batch.batch_id)):
             return way_of(self.options).write(iterator, self.options, self.write_id)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -247,7 +242,7 @@ class BatchWriter(DataSourceArrowWriter):
         """What `commit` does; where the records are, as far as that is known."""
         if self.of_batch is None:
             return way_of(self.options).commit_write(self.options, messages, self.write_id)
-        return way_of(self.options).commit_batch(self.options, messages, self.of_batch)
+        return way_of(self.options).commit_batch(self.options, messages, self.of_batch.batch_id)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """A task failed. What tasks have committed by themselves stays, and a write that is repeated doubles it; what

@@ -26,7 +26,7 @@ from headrace.client.cluster import TopicPartition
 from headrace.client.security import PLAINTEXT, Security
 from headrace.spark.client_settings import security_options
 from headrace.spark.commit_records import Span
-from headrace.spark.delivery import AT_LEAST_ONCE, OF_BATCH
+from headrace.spark.delivery import AT_LEAST_ONCE, OF_BATCH, OfBatch
 from headrace.spark.options import SinkOptions, Subscription, sink_options, source_options
 from headrace.spark.pipelines.mirror_groups import MIRROR_GROUPS
 from headrace.spark.pipelines.mirror_offsets import Run, Runs, extended
@@ -195,7 +195,7 @@ class Copier:
         )  # fmt: skip
         options = {**self.mirror.write_options(), REPORT: str(self.report)}
         if self.mirror.is_once:
-            options[OF_BATCH] = str(batch_id)
+            options[OF_BATCH] = OfBatch(batch_id).text()
         rows.write.format(CopySink.name()).options(**options).mode("append").save()
         written: dict[TopicPartition, list[Run]] = {}
         for span in (Span(*fields) for fields in json.loads(self.report.read_text())):
