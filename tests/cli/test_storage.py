@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from headrace.broker.quorum.metadata_start import open_quorum
 from headrace.broker.quorum.snapshot_files import SnapshotFiles
+from headrace.broker.storage.storage_format import StorageError
 from headrace.cli import main
+from headrace.config import BrokerConfig
 from headrace.env.posix import PosixDisk
+from headrace.env.posix_node import PosixNode
 from headrace.metadata.bootstrap import BOOTSTRAP_FILE_NAME
 from headrace.metadata.framing import decode_record
 from headrace.metadata.scram_credentials import SCRAM_SHA_256, credential_in, make_credential
@@ -58,6 +63,49 @@ def test_a_directory_that_was_added_is_formatted_beside_the_others(file: Path, t
     file.write_text(file.read_text().rstrip() + f",{tmp_path / 'three'}\n")
     done = run("format", "-t", CLUSTER, "-c", file, "-g", "--json")
     assert json.loads(done.stdout)["formatted"] == [str(tmp_path / "three")]
+
+
+async def test_a_replaced_first_disk_is_formatted_beside_the_others(file: Path, tmp_path: Path) -> None:
+    """What `format` says leads out, and the node does not vote before it has what the other controllers have."""
+    note = tmp_path / "one" / "metadata-incomplete"
+    assert run("format", "-t", CLUSTER, "-c", file).exit_code == 0
+    assert not note.exists()
+    shutil.rmtree(tmp_path / "one")
+    with pytest.raises(StorageError, match=r"or the first of log\.dirs .*headrace storage format --ignore-formatted"):
+        open_quorum(PosixNode(), BrokerConfig.load(properties_of(file)))
+    done = run("format", "-t", CLUSTER, "-c", file, "-g", "--json")
+    assert json.loads(done.stdout)["formatted"] == [str(tmp_path / "one")]
+    quorum, _ = open_quorum(PosixNode(), BrokerConfig.load(properties_of(file)))
+    assert note.exists() and not quorum.raft.may_stand
+
+
+async def test_a_replaced_first_disk_of_a_voter_that_the_metadata_name_joins(dynamic: Path, tmp_path: Path) -> None:
+    assert run("format", "-t", CLUSTER, "-c", dynamic).exit_code == 0
+    shutil.rmtree(tmp_path / "one")
+    alone = run("format", "-t", CLUSTER, "-c", dynamic, "-g")
+    assert alone.exit_code == 1 and "restore it from a copy" in alone.stderr and "log.dirs" in alone.stderr
+    with dynamic.open("a") as stream:
+        stream.write("controller.quorum.bootstrap.servers=127.0.0.1:9094\n")
+    for options in ((), ("--standalone",)):
+        founds = run("format", "-t", CLUSTER, "-c", dynamic, "-g", *options)
+        assert founds.exit_code == 1 and "--no-initial-controllers" in founds.stderr
+    assert run("format", "-t", CLUSTER, "-c", dynamic, "-g", "--no-initial-controllers").exit_code == 0
+    quorum, _ = open_quorum(PosixNode(), BrokerConfig.load(properties_of(dynamic)))
+    assert not quorum.voters and not quorum.raft.may_stand
+
+
+def test_directories_in_another_order_are_named(file: Path, tmp_path: Path) -> None:
+    assert run("format", "-t", CLUSTER, "-c", file).exit_code == 0
+    (tmp_path / "one" / "__cluster_metadata-0").mkdir(exist_ok=True)
+    file.write_text(file.read_text().replace(f"log.dirs={tmp_path / 'one'}", f"log.dirs={tmp_path / 'zero'}"))
+    file.write_text(file.read_text().rstrip() + f",{tmp_path / 'one'}\n")
+    moved = run("format", "-t", CLUSTER, "-c", file, "-g")
+    assert moved.exit_code == 1 and f"set metadata.log.dir={tmp_path / 'one'}" in moved.stderr
+    assert not (tmp_path / "zero" / "metadata-incomplete").exists()
+
+
+def properties_of(file: Path) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in file.read_text().splitlines())
 
 
 def test_info_says_what_a_directory_belongs_to(file: Path, tmp_path: Path) -> None:

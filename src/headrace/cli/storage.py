@@ -72,10 +72,11 @@ def format_directories(
 ) -> None:
     """Format the directories that a server.properties names.
 
-    A controller without controller.quorum.voters is --standalone by default.
+    The metadata lie in metadata.log.dir, or in the first of log.dirs. A controller without controller.quorum.voters is
+    --standalone by default.
     """
-    from headrace.broker.quorum.metadata_start import format_storage
-    from headrace.broker.storage.storage_format import StorageError, is_formatted
+    from headrace.broker.quorum.metadata_start import format_storage, when_replaced
+    from headrace.broker.storage.storage_format import StorageError, is_formatted, unformatted
     from headrace.env.posix import PosixEnvironment
 
     if not CLUSTER_ID.fullmatch(cluster_id):
@@ -89,8 +90,14 @@ def format_directories(
     formatted = [directory for directory in config.directories if is_formatted(env.disk, directory)]
     if formatted and not ignore_formatted:
         raise Failure(f"{formatted[0]} is formatted already: --ignore-formatted leaves it as it is")
+    replaces = bool(formatted) and config.metadata_log_dir not in formatted
+    founds = not (joins or config.static_voters or config.is_broker_alone)
+    if replaces and (founds or not config.waits_for_others):  # it would begin with metadata of its own
+        raise Failure(unformatted(env.disk, config.metadata_log_dir, formatted, when_replaced(config)))
     try:
-        format_storage(env, config, cluster_id, voters=voters, joins=joins, levels=levels, users=users)
+        format_storage(
+            env, config, cluster_id, voters=voters, joins=joins, levels=levels, users=users, replaces=replaces
+        )
     except StorageError as error:
         raise Failure(str(error)) from error
     except OSError as error:

@@ -516,8 +516,12 @@ async def test_directories_must_agree(node: PosixNode, tmp_path: Path) -> None:
         open_quorum(node, config_of(one, two))
     with pytest.raises(StorageError, match="belongs to node 1, but node.id is 5"):
         open_quorum(node, config_of(one, node_id="5"))
-    with pytest.raises(StorageError, match="a disk is missing"):
+    with pytest.raises(StorageError, match=f"or the first of log.dirs .*: set metadata.log.dir={one}"):
         open_quorum(node, config_of(tmp_path / "new", one))
+    with pytest.raises(StorageError, match=f"{tmp_path}/new is not formatted.*, restore it from a copy"):
+        (one / "__cluster_metadata-0").rename(tmp_path / "lost")
+        open_quorum(node, config_of(tmp_path / "new", one))
+    (tmp_path / "lost").rename(one / "__cluster_metadata-0")
     (one / "meta.properties").write_text("version=0\n")
     with pytest.raises(StorageError, match="its version is 0"):
         open_quorum(node, config_of(one))

@@ -22,6 +22,7 @@ from headrace.broker.storage.storage_format import (
     StorageLayout,
     is_formatted,
     open_storage,
+    unformatted,
 )
 from headrace.config import BrokerConfig, topic_config
 from headrace.controller.brokers import Registration
@@ -53,11 +54,13 @@ def open_quorum(node: Node, config: BrokerConfig, *, cluster_id: str = "") -> tu
     """Formats what is fresh, and replays the metadata; a node that votes alone takes the lead. Raises StorageError or
     OSError."""
     if config.waits_for_others and not is_formatted(node.disk, config.metadata_log_dir):
+        formatted = [each for each in config.directories if is_formatted(node.disk, each)]
+        if formatted:
+            raise StorageError(unformatted(node.disk, config.metadata_log_dir, formatted, when_replaced(config)))
         others = "no vote" if config.is_broker_alone else "other controllers beside it"
-        joins = "" if config.is_broker_alone or config.static_voters else " --no-initial-controllers"
         raise StorageError(
             f"{config.metadata_log_dir} is not formatted, and this node has {others}: format it for the cluster of the "
-            f"others, `headrace storage format --cluster-id ID --config FILE{joins}`"
+            f"others, `headrace storage format --cluster-id ID --config FILE{_joins(config)}`"
         )
     lock = None
     if config.metadata_log_dir not in config.log_dirs:
@@ -73,6 +76,23 @@ def open_quorum(node: Node, config: BrokerConfig, *, cluster_id: str = "") -> tu
     return quorum, layout
 
 
+def _joins(config: BrokerConfig) -> str:
+    return "" if config.is_broker_alone or config.static_voters else " --no-initial-controllers"
+
+
+def when_replaced(config: BrokerConfig) -> str:
+    """What an operator can do where the disk of the metadata directory was replaced, and others were not."""
+    if config.waits_for_others:
+        return (
+            f"run `headrace storage format --ignore-formatted --cluster-id ID --config FILE{_joins(config)}`: the node "
+            "fetches the metadata from the other controllers"
+        )
+    return (
+        "restore it from a copy, since this node names no other controller that has the metadata "
+        "(controller.quorum.bootstrap.servers); a new cluster begins in empty directories alone"
+    )
+
+
 def format_storage(
     env: Environment,
     config: BrokerConfig,
@@ -82,14 +102,26 @@ def format_storage(
     joins: bool = False,
     levels: Mapping[str, int] | None = None,
     users: Sequence[UserScramCredentialRecord] = (),
+    replaces: bool = False,
 ) -> StorageLayout:
     """Formats the directories of a node for a cluster; those that are formatted for it stay. `voters` are the first
     ones of the cluster, without them this node is the only one; but one that `joins` others learns from them who votes.
-    `levels` are the cluster's first feature levels, by default the newest, and `users` are in its first records. Raises
-    StorageError."""
+    `levels` are the cluster's first feature levels, by default the newest, and `users` are in its first records.
+    `replaces`: the metadata directory is a new disk in the place of one that is lost, and other controllers have what
+    was on it; this one does not vote before it has it too. Raises StorageError."""
     is_dynamic = not config.controller_quorum_voters and not config.is_broker_alone and not joins
     endpoint = controller_endpoint(config)
-    options = FormatOptions(cluster_id, config.node_id, endpoint, is_dynamic, levels, tuple(voters), tuple(users))
+    options = FormatOptions(
+        cluster_id,
+        config.node_id,
+        endpoint,
+        is_dynamic,
+        levels,
+        tuple(voters),
+        tuple(users),
+        replaced=None if replaces else when_replaced(config),
+        is_incomplete=replaces and not config.is_broker_alone,
+    )
     now_ms = env.clock.now_ms()
     return open_storage(env.disk, config.directories, config.metadata_log_dir, options, env.entropy.uuid, now_ms)
 

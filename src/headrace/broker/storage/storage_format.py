@@ -12,6 +12,7 @@ from itertools import islice
 
 from headrace.env import Disk
 from headrace.metadata import batches, bootstrap, levels
+from headrace.metadata.damage import INCOMPLETE_FILE, INCOMPLETE_TEXT
 from headrace.metadata.framing import encode_record
 from headrace.metadata.meta_properties import (
     FILE_NAME,
@@ -58,7 +59,9 @@ class FormatOptions:
     `dynamic`: the voter set is metadata (kraft.version 1). Otherwise `controller.quorum.voters` names it for ever, or
     the node learns it from the leader. `voters` are the first ones, this node among them, which gets the directory id
     that they give it; without them this node is the only one. `levels` are the cluster's first feature levels, by
-    default those of the newest metadata.version. `users` are in its first records too.
+    default those of the newest metadata.version. `users` are in its first records too. `replaced` is what an operator
+    can do whose metadata directory is not formatted where others are; None: it is to be formatted. `is_incomplete`:
+    that directory takes the place of one whose log others count on.
     """
 
     cluster_id: str
@@ -68,6 +71,8 @@ class FormatOptions:
     levels: Mapping[str, int] | None = None
     voters: tuple[Voter, ...] = ()
     users: tuple[UserScramCredentialRecord, ...] = ()
+    replaced: str | None = ""
+    is_incomplete: bool = False
 
     @property
     def named(self) -> Voter | None:
@@ -102,10 +107,8 @@ def open_storage(
         found = replace(found, cluster_id=uuids.to_text(new_id()))
     was_formatted = metadata_directory in known
     if known and not was_formatted and not disk.exists(f"{metadata_directory}/{METADATA_DIRECTORY}"):
-        raise StorageError(
-            f"the metadata directory {metadata_directory} is not formatted, but {min(known)} is: "
-            "a disk is missing, or metadata.log.dir changed"
-        )
+        if options.replaced is not None or _elsewhere(disk, known) is not None:
+            raise StorageError(unformatted(disk, metadata_directory, sorted(known), options.replaced or ""))
     taken = {properties.directory_id for properties in known.values()}
     result: dict[str, bytes] = {}
     for directory in directories:
@@ -121,6 +124,22 @@ def open_storage(
         taken.add(properties.directory_id)
         result[directory] = properties.directory_id
     return StorageLayout(found.cluster_id, found.node_id, result, metadata_directory, was_formatted)
+
+
+def unformatted(disk: Disk, metadata_directory: str, formatted: Sequence[str], replaced: str) -> str:
+    """What is said of a metadata directory that is not formatted, though others of the node are; `replaced` is what can
+    be done where its disk was replaced."""
+    elsewhere = _elsewhere(disk, formatted)
+    ways = f"if its disk was replaced, {replaced}" if elsewhere is None else f"set metadata.log.dir={elsewhere}"
+    return (
+        f"the metadata directory {metadata_directory} is not formatted, but {formatted[0]} is (it is metadata.log.dir, "
+        f"or the first of log.dirs where that is not set): {ways}"
+    )
+
+
+def _elsewhere(disk: Disk, directories: Iterable[str]) -> str | None:
+    """Which of these directories has metadata."""
+    return next((each for each in directories if disk.exists(f"{each}/{METADATA_DIRECTORY}")), None)
 
 
 def is_formatted(disk: Disk, directory: str) -> bool:
@@ -160,6 +179,8 @@ def _format(
     values = [encode_record(record, 0) for record in records]
     content = snapshot_bytes([snapshot_header(0)], values, epoch=0, now_ms=now_ms)
     disk.write_file_atomically(f"{directory}/{bootstrap.BOOTSTRAP_FILE_NAME}", content)
+    if holds_metadata and options.is_incomplete:
+        disk.write_file_atomically(f"{directory}/{INCOMPLETE_FILE}", INCOMPLETE_TEXT.encode())
     if not (holds_metadata and options.dynamic):
         return
     voters = options.voters or (Voter(options.node_id, properties.directory_id, (options.controller,)),)
