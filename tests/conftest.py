@@ -28,9 +28,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    """In the background of a shell SIGINT is ignored, and so it would be by the processes that tests interrupt."""
+    """In the background of a shell SIGINT is ignored, and SIGHUP under nohup: so they would be by the processes that
+    tests signal."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.hookimpl(trylast=True)
