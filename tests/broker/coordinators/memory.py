@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from headrace.broker.coordinators.group_coordinator import OFFSETS_TOPIC, GroupCoordinator
 from headrace.broker.net.answers import Pending
@@ -213,7 +213,8 @@ class FakeBroker:
     def fetched(self, group: str = "g") -> list[int]:
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
         # all pieces of the answer at once: there is no loop whose turns they would fill
-        steps = k09_offset_fetch._batched(self, request, RequestContext(self.authorizer, client_id="c", api_version=9))
+        context = RequestContext(self.authorizer, client_id="c", api_version=9)
+        steps = k09_offset_fetch._batched(cast(Any, self), request, context)
         while True:
             try:
                 next(steps)

@@ -105,8 +105,8 @@ def test_the_table_says_what_handlers_ask_for() -> None:
                 noted.append((request.API_KEY, authorizer))
                 rule(broker, OpenAuthorizer())
     asked: dict[int, set[Access]] = defaultdict(set)
-    for key, authorizer in noted:
-        asked[key] |= authorizer.asked
+    for api, authorizer in noted:
+        asked[api] |= authorizer.asked
     for served, table in SERVED.items():
         if "broker" not in APIS[served].listeners:
             continue
