@@ -34,27 +34,28 @@ Steps = Generator[int, None, R]
 
 def in_pieces(broker: NodeServices, context: RequestContext, steps: Steps[R]) -> R | Coroutine[Any, Any, Any]:
     """What `steps` returns: at once where that is one piece, else later, encoded."""
-    left = PIECE_STEPS
-    while left > 0:
-        try:
-            left -= next(steps)
-        except StopIteration as end:
-            response: R = end.value
-            return response
-    return _go_on(broker, context, steps)
+    first = _first_piece(steps)
+    return first[0] if first is not None else _go_on(broker, context, steps)
 
 
 async def in_turn(broker: NodeServices, context: RequestContext, steps: Steps[R]) -> R:
     """The same for a handler that is a coroutine and has more to do: what `steps` returns, as it is."""
+    first = _first_piece(steps)
+    if first is not None:
+        return first[0]
+    async with broker.long_answers.turn:
+        return await rest_of(context, steps)
+
+
+def _first_piece(steps: Steps[R]) -> tuple[R] | None:
+    """Returns the result of `steps` if they end within one piece, and None if steps are left."""
     left = PIECE_STEPS
     while left > 0:
         try:
             left -= next(steps)
         except StopIteration as end:
-            result: R = end.value
-            return result
-    async with broker.long_answers.turn:
-        return await rest_of(context, steps)
+            return (end.value,)
+    return None
 
 
 async def listed(broker: NodeServices, context: RequestContext, things: Iterable[T], make: Callable[[T], R]) -> list[R]:

@@ -9,6 +9,7 @@ when the request names it, and when the follower begins another life. The next f
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -32,7 +33,7 @@ class WaitingFetch(Protocol):
         ...
 
 
-class Resting:
+class Resting(ABC):
     """See the module. What is kept of a session, whoever reads."""
 
     def __init__(self, resources: Resources, partitions: Iterable[SessionPartition]) -> None:
@@ -49,15 +50,17 @@ class Resting:
         """How many rest."""
         return len(self._at_rest)
 
+    @abstractmethod
     def _waiters(self, replica: Replica) -> dict[FetchWaiter, None]:
         """Where those are told who wait for a replica to move."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _may_rest(self, replica: Replica, partition: SessionPartition) -> bool:
-        raise NotImplementedError
+        """Whether a partition may rest."""
 
+    @abstractmethod
     def _woke(self, replica: Replica) -> None:
-        """A replica rests no longer."""
+        """Takes note that a replica rests no longer."""
 
     # --- a fetch
 
@@ -193,6 +196,9 @@ class RestingForConsumer(Resting):
 
     def _waiters(self, replica: Replica) -> dict[FetchWaiter, None]:
         return replica.fetch_waiters
+
+    def _woke(self, replica: Replica) -> None:
+        """Does nothing: a replica counts nothing of consumers that rest."""
 
     def _may_rest(self, replica: Replica, partition: SessionPartition) -> bool:
         state, log, offset = replica.state, replica.log, partition.fetch_offset
