@@ -86,8 +86,11 @@ FOUND_AT = {
     "ignores-leader-epochs": 13,
     "applies-what-is-not-committed": 1,
 }
-"""A seed that finds each fault, and soon: the search begins with it."""
-SEEDS_OF_A_PLANT = 6
+"""A seed that finds each fault, and soon: the search begins with it.
+
+Any change of the code may give a seed another course, so that a test never depends on one seed alone.
+"""
+SEEDS_OF_A_PLANT = 60
 FOUND_IN_RAISES_AT = {
     "confirms-a-raise-at-once": 2,
     "forgets-the-level-over-a-restart": 1,
@@ -96,13 +99,13 @@ FOUND_IN_RAISES_AT = {
 }
 """The same, of raises of kraft.version."""
 FOUND_IN_TRANSACTIONS_AT = {
-    "answers-what-is-not-committed": 26,
+    "answers-what-is-not-committed": 10,
     "sends-markers-too-early": 13,
     "takes-any-marker": 7,
-    "takes-a-batch-after-its-marker": 3,
+    "takes-a-batch-after-its-marker": 2,
     "counts-offsets-at-once": 1001771,
     "forgets-ends-when-it-loads": 1,
-    "times-out-without-a-raise": 3,
+    "times-out-without-a-raise": 8,
     "keeps-the-last-partitions": 1,
     "sends-a-marker-once": 11,
     "ends-some-the-other-way": 1001771,
@@ -253,8 +256,10 @@ def test_a_fault_planted_into_a_raise_of_kraft_version_is_found(name: str) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("name", THIN)
 def test_a_fault_planted_into_transactions_is_found(name: str) -> None:
+    first = FOUND_IN_TRANSACTIONS_AT[name]
     with planted(name):
-        assert run_transactions_seed(FOUND_IN_TRANSACTIONS_AT[name]).objection is not None
+        seeds = range(first, first + SEEDS_OF_A_PLANT)
+        assert any(run_transactions_seed(seed).objection is not None for seed in seeds)
 
 
 @pytest.mark.soak
