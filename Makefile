@@ -7,8 +7,8 @@ RUN := $(VENV)/bin/python
 EXTRAS ?= all
 LOCK := requirements$(if $(EXTRAS),,-broker).lock
 INSTALLED := $(VENV)/installed$(if $(EXTRAS),,-broker)
-# a file of tests is one process's: its broker and its Spark are for all of the file
-PYTEST := $(RUN) -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+# a file of tests is one process's, for its broker and its Spark; files that share a broker are one process's too
+PYTEST := $(RUN) -m pytest -n auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 
 .PHONY: install check lint types layers tidy docs-check codegen codegen-check docs test coverage demo bench bench-spark fuzz crash flaky soak sim mutate lock sbom system-deps clean
 

@@ -10,7 +10,10 @@ from collections.abc import Generator
 import pytest
 from hypothesis import settings
 from peers import class_archive, kafka, shared
+from peers.either import bootstrap, either_headrace, either_kafka, topic
 from peers.headrace import HeadracePeer
+
+__all__ = ["bootstrap", "either_headrace", "either_kafka", "topic"]
 
 # how long an example takes says how busy the machine is
 settings.register_profile("headrace", deadline=None)
@@ -27,13 +30,36 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rewrite", action="store_true", help="write the traces of transcripts as they are now")
 
 
-def pytest_configure() -> None:
+SHARED_BROKERS = {"kafka": "tests/compat", "ours": "tests/compat", "bootstrap": "tests"}
+"""Fixtures of a whole run, and the folder whose conftest has them."""
+
+
+class Groups:
+    """With `--dist loadgroup` a file is tested by one process, and so are all files that share a broker: it is started
+    once a run."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Marks each test with its group."""
+        broker_of = {item.path: folder for item in items if (folder := self._shared(item))}
+        for item in items:
+            item.add_marker(pytest.mark.xdist_group(broker_of.get(item.path) or item.nodeid.partition("::")[0]))
+
+    def _shared(self, item: pytest.Item) -> str:
+        """Returns the folder whose broker a test shares, or nothing."""
+        found = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
+        of = (folder for name, folder in SHARED_BROKERS.items() if name in found and found[name][-1].baseid == folder)
+        return next(of, "")
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """In the background of a shell SIGINT is ignored, and SIGHUP under nohup: so they would be by the processes that
     tests signal."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    config.pluginmanager.register(Groups())
 
 
 @pytest.hookimpl(trylast=True)

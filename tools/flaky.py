@@ -72,7 +72,7 @@ def run(files: list[str], rounds: int, options: list[str]) -> Counter[str]:
     """Returns how often each test failed. A run that ends without a verdict counts under its exit status."""
     failed: Counter[str] = Counter()
     for number in range(1, rounds + 1):
-        command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", *options, *files]
+        command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup", *options, *files]
         with busy(os.cpu_count() or 1):
             done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
         names = NOT_OK.findall(done.stdout)

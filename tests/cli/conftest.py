@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 from cli.commanding import as_user
 from click.testing import CliRunner, Result
-from peers.either import bootstrap, topic
 from peers.secured import Secured, secured_broker
 
 from headrace.cli import main
 
-__all__ = ["bootstrap", "run", "run_json", "topic"]
+__all__ = ["run", "run_json"]
 
 Run = Callable[..., Result]
 

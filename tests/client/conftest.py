@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from peers.either import bootstrap, topic
 
 from headrace.client.cluster import Client
 
-__all__ = ["bootstrap", "client", "topic"]
+__all__ = ["client"]
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """The same tests against both brokers: ours in this process, and Apache Kafka beside it (marked `jvm`).
 
-A conftest imports `bootstrap` from here; `topic` gives every test a name of its own.
+The fixtures are tests/conftest.py's, so that all files share the brokers; `topic` gives every test a name of its own.
 """
 
 from __future__ import annotations
@@ -18,18 +18,27 @@ BROKERS = ["headrace", pytest.param("kafka", marks=pytest.mark.jvm)]
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="session", params=BROKERS)
-def bootstrap(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A broker's address, for the whole run."""
-    if request.param == "kafka":
-        peer = KafkaPeer(settings={"offsets.topic.num.partitions": "1"})
-        with shared("the Apache Kafka of tests against either broker", peer) as kafka:
-            yield kafka.bootstrap
-    else:
-        import headrace.testing
+@pytest.fixture(scope="session")
+def either_headrace() -> Iterator[str]:
+    """Our broker's address; it is started once a run, by the first test that asks for it."""
+    import headrace.testing
 
-        with headrace.testing.broker() as ours:
-            yield ours.bootstrap
+    with headrace.testing.broker() as ours:
+        yield ours.bootstrap
+
+
+@pytest.fixture(scope="session")
+def either_kafka() -> Iterator[str]:
+    """Apache Kafka's address; it is started once a run."""
+    peer = KafkaPeer(settings={"offsets.topic.num.partitions": "1"})
+    with shared("the Apache Kafka of tests against either broker", peer) as kafka:
+        yield kafka.bootstrap
+
+
+@pytest.fixture(scope="session", params=BROKERS)
+def bootstrap(request: pytest.FixtureRequest) -> str:
+    """A broker's address. The broker stays when a test asks for the other one."""
+    return str(request.getfixturevalue(f"either_{request.param}"))
 
 
 @pytest.fixture
