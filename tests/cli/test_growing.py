@@ -157,6 +157,7 @@ def read(bootstrap: str, group: str, topic: str, count: int) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 def test_one_broker_becomes_three_under_load_and_outlives_its_first_node(growing: Growing) -> None:
     growing.begin_by_itself()
     admin = AdminClient({"bootstrap.servers": growing.bootstrap, "log_level": 0})
@@ -192,6 +193,7 @@ def test_one_broker_becomes_three_under_load_and_outlives_its_first_node(growing
     assert read(everywhere, "after", "t", len(acknowledged)) == acknowledged
 
 
+@pytest.mark.slow
 def test_each_leader_is_removed_through_another_broker_and_votes_again(growing: Growing) -> None:
     """Its last act as the leader is to answer: who asked again would hear that there is no such voter."""
     growing.nodes[1].start()

@@ -48,6 +48,7 @@ def test_three_nodes_under_load_outlive_the_kill_of_one_and_of_two(tmp_path: Pat
     assert all((tmp_path / "a folder" / f"node-{at}" / "data" / ".kafka_cleanshutdown").exists() for at in (1, 2, 3))
 
 
+@pytest.mark.slow
 def test_a_stopped_child_is_waited_for_and_comes_back(tmp_path: Path) -> None:
     with serving(tmp_path, "--set", "broker.session.timeout.ms=2000") as running:
         running.create(TOPIC, PARTITIONS)
@@ -67,6 +68,7 @@ def test_a_stopped_child_is_waited_for_and_comes_back(tmp_path: Path) -> None:
         assert running.said[-1] == "headrace: nodes were killed that had not stopped yet"
 
 
+@pytest.mark.slow
 def test_a_folder_is_one_cluster_with_its_own_ports(tmp_path: Path) -> None:
     with serving(tmp_path) as running:
         running.create("kept", 1)
@@ -88,6 +90,7 @@ def test_a_folder_is_one_cluster_with_its_own_ports(tmp_path: Path) -> None:
     assert properties["broker.rack"] == socket.gethostname()
 
 
+@pytest.mark.slow
 def test_nodes_end_when_their_supervisor_is_killed(tmp_path: Path) -> None:
     with serving(tmp_path) as running:
         running.process.kill()
@@ -111,6 +114,7 @@ def test_one_node(tmp_path: Path) -> None:
     assert any(line.startswith('{"from_node": 1, "time": ') for line in running.said)
 
 
+@pytest.mark.slow
 def test_a_node_that_dies_again_and_again_ends_the_whole(tmp_path: Path) -> None:
     with serving(tmp_path) as running:
         number = re.compile(r"node 2 died")
@@ -125,6 +129,7 @@ def test_a_node_that_dies_again_and_again_ends_the_whole(tmp_path: Path) -> None
     assert (tmp_path / "node-1" / "data" / ".kafka_cleanshutdown").exists()
 
 
+@pytest.mark.slow
 def test_nodes_that_are_stopped_start_again_as_often_as_that_happens(tmp_path: Path) -> None:
     """A stop by SIGTERM is no failure: it is neither counted nor followed by a pause."""
     with serving(tmp_path) as running:
@@ -161,6 +166,7 @@ def child_of(parent: int, word: str) -> int:
     return 0
 
 
+@pytest.mark.slow
 def test_a_node_that_cannot_start_is_not_started_again(tmp_path: Path) -> None:
     with serving(tmp_path) as running:
         assert running.end() == 0

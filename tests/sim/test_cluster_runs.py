@@ -33,8 +33,8 @@ from headrace.sim.sabotage import (
 )
 from headrace.wire.primitives import Buffer
 
-SEEDS = (4, 36, pytest.param(24, marks=pytest.mark.soak))
-SEEDS_APART = (1, 2)
+SEEDS = (4, pytest.param(36, marks=pytest.mark.slow), pytest.param(24, marks=pytest.mark.soak))
+SEEDS_APART = (1, pytest.param(2, marks=pytest.mark.slow))
 SEEDS_DYNAMIC = (1, pytest.param(5, marks=pytest.mark.soak))
 SEED_RAISED = 7
 """Two leaders fail that have appended what raises kraft.version, and it is cut from their logs; then it is raised."""
@@ -161,6 +161,7 @@ def test_a_fault_planted_into_groups_of_transactions_is_found(name: str) -> None
         assert any(run_grouped_seed(seed).objection is not None for seed in range(1, 1 + SEEDS_OF_A_PLANT))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS_GUARDED)
 def test_rights_that_change_are_kept(seed: int) -> None:
     run = ClusterRun(seed, guarded=True)
@@ -169,6 +170,7 @@ def test_rights_that_change_are_kept(seed: int) -> None:
     assert run.rights.accepted > 0 < run.rights.refused
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS_ENCRYPTED)
 def test_nodes_that_speak_tls_keep_their_promises(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
@@ -183,6 +185,7 @@ def test_nodes_that_speak_tls_keep_their_promises(seed: int, monkeypatch: pytest
     assert opened.count("TLSv1.3") > 1000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLANTED_IN_RIGHTS)
 def test_a_fault_planted_into_rights_is_found(name: str) -> None:
     with planted(name):
@@ -203,6 +206,7 @@ def test_a_cluster_whose_voters_come_and_go_keeps_its_promises(seed: int) -> Non
     assert result.acknowledged > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS_RAISED)
 def test_a_cluster_that_raises_kraft_version_keeps_its_promises(seed: int) -> None:
     result = run_raised_seed(seed)

@@ -62,6 +62,7 @@ def test_a_seed_that_holds_is_told_whole() -> None:
     assert story.objection is None and story.faults == list(range(len(KINDS)))
 
 
+@pytest.mark.slow
 def test_the_command_line_tells_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--sabotage", "forgets-its-vote", "--seed", "14", "--story"]) == 1
     *lines, last = capsys.readouterr().out.splitlines()
