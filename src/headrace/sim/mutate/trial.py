@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +33,14 @@ KINDS: Final[Mapping[str, tuple[str, ...]]] = {
 """The runs of the simulator in which a fault of a pure package can show; each has its share of the seeds."""
 TRANSCRIPTS: Final = "tests/scripts/test_transcripts.py"
 SELECTED: Final = ("-q", "-x", "-p", "no:cacheprovider", "-p", "no:randomly", "-m", "not jvm and not slow")
+
+
+class Run(Enum):
+    """How a command ends, and what the ledger puts in front of its name."""
+
+    PASSED = "passed "
+    FAILED = ""
+    KILLED = "no end of "
 
 
 class Copy:
@@ -64,12 +73,12 @@ class Copy:
         source = path.read_bytes()
         self._put(path, mutation.applied(source))
         try:
-            if not self._passes(self._tests(package), self._patience_s[package]):
-                return "tests"
+            if (seen := self._run(self._tests(package), self._patience_s[package])) is not Run.PASSED:
+                return f"{seen.value}tests"
             kinds = KINDS[package]
             for kind in kinds:
-                if not self._passes(_seeds(kind, SEEDS // len(kinds)), SEEDS_PATIENCE_S):
-                    return f"seeds {kind}".rstrip()
+                if (seen := self._run(_seeds(kind, SEEDS // len(kinds)), SEEDS_PATIENCE_S)) is not Run.PASSED:
+                    return f"{seen.value}seeds {kind}".rstrip()
         finally:
             self._put(path, source)
         return SURVIVED
@@ -83,16 +92,16 @@ class Copy:
     def _tests(self, package: str) -> list[str]:
         return [sys.executable, "-m", "pytest", *SELECTED, TRANSCRIPTS, f"tests/{package}"]
 
-    def _passes(self, command: Sequence[str], patience_s: float) -> bool:
-        """Whether a command succeeds in time; a change may well make an endless loop."""
+    def _run(self, command: Sequence[str], patience_s: float) -> Run:
+        """Returns how a command ends, and kills it after its time; a change may well make an endless loop."""
         with subprocess.Popen(
             command, cwd=self._root, env=self._environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         ) as process:
             try:
-                return process.wait(patience_s) == 0
+                return Run.FAILED if process.wait(patience_s) else Run.PASSED
             except subprocess.TimeoutExpired:
                 process.kill()
-                return False
+                return Run.KILLED
 
 
 def _seeds(kind: str, count: int) -> list[str]:
