@@ -47,6 +47,7 @@ def test_a_clean_stop_and_start(tmp_path: Path) -> None:
     assert sorted(os.listdir(logs[0].directory)) == [
         "00000000000000000000.index",
         "00000000000000000000.log",
+        "00000000000000000000.seal",
         "00000000000000000000.timeindex",
         "00000000000000000010.snapshot",
         "leader-epoch-checkpoint",

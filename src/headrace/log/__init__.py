@@ -6,7 +6,8 @@ What lives here
       checked in it, others in `careful`, those of coordinators, controllers and leaders in `trusted`; `validate` knows
       the rules, `producers` the sequences, `guards` who waits to be verified, `rolling` when a segment is full.
     - `segment_list.SegmentList`: which segments there are, and how some take the place of others.
-    - `segment.Segment`: a `.log` file with its indexes (`offset_index`, `transaction_index`); `scan` walks its batches,
+    - `segment.Segment`: a `.log` file with its indexes (`offset_index`, `transaction_index`), and what vouches for them
+      (`sealed`, `seal`; `derived` says which file is made from which); `scan` walks its batches,
       `segment_end` judges where they end, `files` bounds how many are open.
     - `log.Log` itself: reading and cutting; `lookup` finds times and aborted transactions.
     - `flushing.Flushing`: how far it is safe. `epochs.LeaderEpochs`: who wrote what.

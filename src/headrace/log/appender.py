@@ -377,6 +377,7 @@ class Appender:
                 active.begin(first_timestamp, now_ms)
                 return
             active.finish_indexes()
+            active.index_dirty = True  # they are to be synced, and sealed
             active.complete_files()
             self.take_snapshot()
             created_ms = now_ms if now_ms is not None else max(active.max_timestamp, active.created_ms)

@@ -293,7 +293,7 @@ def _clean_group(log: Log, group: list[Segment], rules: Rules, transactions: Tra
         new.finish_indexes()
         new.forget_first_timestamp()
         new.sync()
-        new.sync_indexes()
+        new.sync_indexes(ended=True)
     except BaseException:
         new.remove_files()
         raise

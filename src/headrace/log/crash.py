@@ -15,7 +15,6 @@ from headrace.log.epochs import LeaderEpochs
 from headrace.log.offset_index import IndexDamaged, OffsetIndex, TimeIndex, times_rise
 from headrace.log.producer_history import load_producers
 from headrace.log.producers import Producers
-from headrace.log.rebuild import rebuild_aborted
 from headrace.log.results import LogCorrupt, LogDamaged, RecoveryReport
 from headrace.log.scan import Scan
 from headrace.log.segment import Segment, index_of
@@ -68,11 +67,6 @@ class Recovery:
         self.snapshot_offset = load_producers(
             self.producers, self.disk, self.directory, self.segments, end_offset, now_ms, snapshots
         )
-
-    @property
-    def has_ended_transactions(self) -> bool:
-        """Whether a marker is known to be in the log, as far as it was read."""
-        return any(producer.coordinator_epoch >= 0 for _, producer in self.producers.items())
 
     def run(self, snapshots: list[int], now_ms: int) -> Recovered:
         """Scans and cuts. Raises OSError, LogDamaged."""
@@ -131,7 +125,6 @@ class SegmentScan:
         self.interval_bytes = recovery.config.index_interval_bytes
         self.end_offset = segment.base_offset
         self.problem: str | None = None
-        self._aborted: list[AbortedTransaction] = []
         self.batches = 0
         self.bytes_scanned = 0
         self.bytes_cut = 0
@@ -145,7 +138,8 @@ class SegmentScan:
         start, safe_position, start_offset = self._trusted_start()
         if snapshots is not None:
             recovery.load_producers([offset for offset in snapshots if offset <= start_offset], start_offset, now_ms)
-        aborted = self._aborted_before(start_offset)
+        before = self._aborted_before(start, start_offset)
+        aborted: list[AbortedTransaction] = []
         scan = Scan(segment.file(), start, segment.size, crc_from=start if self.distrusted else safe_position)
         self.end_offset = segment.base_offset
         epochs, producers = recovery.epochs, recovery.producers
@@ -170,8 +164,11 @@ class SegmentScan:
         self.problem = scan.problem
         if self.problem is not None:
             self._cut(scan.position)
-        if aborted != self._aborted:
-            segment.set_aborted(aborted)
+        if before is not None:
+            segment.set_aborted(before + aborted)
+        else:
+            for entry in aborted:
+                segment.add_aborted(entry)
         if segment is not recovery.segments[-1]:
             segment.finish_indexes()
             segment.complete_files()
@@ -188,20 +185,21 @@ class SegmentScan:
         self.bytes_scanned = scan.position - start
         segment.finish_indexes()
         segment.complete_files()
+        segment.put_rebuilt(segment.time_index.last)
 
-    def _aborted_before(self, offset: int) -> list[AbortedTransaction]:
-        """What the transaction index says of the part that is not scanned; from the batches where it is damaged, or
-        not there and may have been."""
-        segment, recovery = self.segment, self.recovery
+    def _aborted_before(self, position: int, offset: int) -> list[AbortedTransaction] | None:
+        """What the transaction index says of the part that is not scanned; None where nothing vouches for it: then it
+        is made again from the batches when it is first asked for. Raises OSError."""
+        sealed = self.segment.read_seal()
+        self.segment.remove_seal()  # it may cover what is cut, and what comes in its place
+        if not position:
+            return []
+        if sealed is None or sealed.log_bytes < position:
+            return None
         try:
-            self._aborted = segment.aborted()
-            is_known = bool(self._aborted) or offset <= segment.base_offset or not recovery.has_ended_transactions
+            return [e for e in self.segment.sealed_aborted(sealed) if e.last_offset < offset]
         except TransactionIndexError:
-            segment.set_aborted([])
-            self._aborted, is_known = [], False
-        if is_known or offset <= segment.base_offset:
-            return [entry for entry in self._aborted if entry.last_offset < offset]
-        return rebuild_aborted(recovery.disk, recovery.directory, recovery.segments, segment, below=offset)
+            return None
 
     def _trusted_start(self) -> tuple[int, int, int]:
         """(where to begin the scan, from where on checksums are needed, the offset at the former).
@@ -212,7 +210,7 @@ class SegmentScan:
         relative = self.recovery_point - segment.base_offset
         index, time_index = segment.open_indexes_unchecked()
         entries, count = self._trusted_entries(index, relative)
-        if count and not self._times_reach(time_index, entries[count - 1]):
+        if count and not (self._points(entries[:count]) and self._times_reach(time_index, entries[count - 1])):
             segment.rebuild_indexes(self.interval_bytes)
             index, time_index = segment.open_indexes_unchecked()
             entries, count = self._trusted_entries(index, relative)
@@ -230,6 +228,15 @@ class SegmentScan:
             start_offset = header.base_offset
             break
         return start, self._position_of_recovery_point(start), start_offset
+
+    def _points(self, entries: array[int]) -> bool:
+        """Whether the last two entries point to batches: the scan begins at one of them."""
+        try:
+            for entry in entries[-2:]:
+                self.segment.check_entry(entry)
+        except IndexDamaged:
+            return False
+        return True
 
     def _trusted_entries(self, index: OffsetIndex, relative: int) -> tuple[array[int], int]:
         """The entries of the offset index as it is, and how many of them were safe, and are whole."""

@@ -10,6 +10,8 @@ INDEX = ".index"
 TIME_INDEX = ".timeindex"
 TRANSACTION_INDEX = ".txnindex"
 SNAPSHOT = ".snapshot"
+SEAL = ".seal"
+"""Ours: what the derived files of a segment are to be. Kafka leaves such a name alone."""
 
 DELETED = ".deleted"
 CLEANED = ".cleaned"
@@ -37,7 +39,8 @@ CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 DIRECTORY_NAME_MAX = 255
 """Longest name of a folder; a topic's name is shortened in `-delete` names so that they stay within it."""
 
-_SEGMENT_SUFFIXES = (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX)
+SEGMENT_KINDS = (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX, SEAL)
+"""The files of a segment, in the order in which they are renamed."""
 
 
 def offset_name(offset: int, suffix: str) -> str:
@@ -95,4 +98,4 @@ def parse_directory_name(name: str) -> tuple[str, int, str] | None:
 
 def is_segment_file(name: str) -> bool:
     """Whether a name (without `.deleted`, `.cleaned`, `.swap`) is one of a segment's files."""
-    return any(parse_offset_name(name, suffix) is not None for suffix in _SEGMENT_SUFFIXES)
+    return any(parse_offset_name(name, suffix) is not None for suffix in SEGMENT_KINDS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from headrace.log import lookup
 from headrace.log.filenames import PARTITION_METADATA
 from headrace.log.segment import Segment, index_of
 
@@ -102,14 +103,20 @@ class Flushing:
         for segment in log.segments:
             if segment.index_dirty and segment.base_offset < self.flushed_offset:
                 with self.guard:  # for one segment at a time: flushes, which somebody may wait for, come in between
-                    _skip_what_went(log, segment, segment.sync_indexes)
+                    _sync_indexes(log, segment)
+
+
+def _sync_indexes(log: Log, segment: Segment) -> None:
+    _skip_what_went(log, segment, lambda: segment.sync_indexes(ended=segment is not log.active))
 
 
 def _sync(log: Log, segment: Segment, *, is_active: bool) -> None:
     def sync() -> None:
+        if segment.owes_aborted:
+            lookup.aborted_in(log, segment)
         segment.sync()
         if not is_active:
-            segment.sync_indexes()
+            segment.sync_indexes(ended=True)
 
     _skip_what_went(log, segment, sync)
 

@@ -7,13 +7,11 @@ from headrace.log.checkpoints import CheckpointError, decode_partition_metadata,
 from headrace.log.filenames import (
     CLEANED,
     DELETED,
-    INDEX,
     LOG,
     PARTITION_METADATA,
     REBUILT,
+    SEGMENT_KINDS,
     SWAP,
-    TIME_INDEX,
-    TRANSACTION_INDEX,
     is_segment_file,
     offset_name,
     parse_offset_name,
@@ -70,7 +68,7 @@ def _finish_swap(resources: Resources, directory: str, base: int) -> None:
         next_offset = header.next_offset
     segment.release()
     for name in disk.list(directory):
-        for kind in (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX):
+        for kind in SEGMENT_KINDS:
             offset = parse_offset_name(name, kind)
             if offset is not None and (offset == base or base <= offset < next_offset):
                 disk.remove(f"{directory}/{name}")
@@ -94,13 +92,6 @@ def find_segments(
     name = offset_name(bases[-1], LOG)
     created_ms = resources.disk.modified_ms(f"{directory}/{name}") if sizes[name] else now_ms
     return [*older, Segment(resources, directory, bases[-1], size=sizes[name], created_ms=created_ms)]
-
-
-def lacks_index(segment: Segment, sizes: dict[str, int]) -> bool:
-    """Whether one of a segment's indexes is not there, or (the one by time) has nothing in it."""
-    return offset_name(segment.base_offset, INDEX) not in sizes or not sizes.get(
-        offset_name(segment.base_offset, TIME_INDEX)
-    )
 
 
 def read_topic_id(disk: Disk, directory: str) -> bytes:

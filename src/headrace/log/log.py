@@ -7,7 +7,7 @@ lists that they share are replaced, never changed, and `lock` orders those who r
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from headrace.config.topic import TopicConfig
@@ -15,10 +15,11 @@ from headrace.log import lookup, retention
 from headrace.log.appender import Appender
 from headrace.log.epochs import LeaderEpochs
 from headrace.log.filenames import SNAPSHOT, offset_name
-from headrace.log.producer_history import EMPTY_SNAPSHOT_BYTES, load_producers, snapshot_offsets
+from headrace.log.producer_history import load_producers, snapshot_offsets
 from headrace.log.producers import Producers
 from headrace.log.resources import Resources
 from headrace.log.results import ReadResult, RecoveryReport, TimestampOffset
+from headrace.log.seal import read_sum
 from headrace.log.segment import Segment
 from headrace.log.segment_end import last_batch_end
 from headrace.log.transaction_index import AbortedTransaction
@@ -337,14 +338,10 @@ class Log(Appender):
         """See SegmentList.swap. For a worker. Raises OSError."""
         return self.segment_list.swap(old, new, self.resources.disk, self.snapshot_offset)
 
-    def load_snapshot(self, snapshots: list[int], sizes: Mapping[str, int], now_ms: int) -> None:
-        """After a clean stop: what is known of producers is in the snapshot at the end of the log. Raises OSError."""
-        end_offset = self.end_offset
-        if snapshots and snapshots[-1] == end_offset:
-            if sizes.get(offset_name(end_offset, SNAPSHOT)) == EMPTY_SNAPSHOT_BYTES:
-                self.snapshot_offset = end_offset
-                return
-        if snapshots:
+    def load_snapshot(self, snapshots: list[int], now_ms: int) -> None:
+        """After a clean stop: what is known of producers is in the snapshot at the end of the log; where that is
+        missing or damaged, in an older one and the batches behind it. Raises OSError."""
+        if snapshots or self.end_offset > self.bases[0]:
             self._load_producers(snapshots, now_ms)
 
     def _load_producers(self, snapshots: list[int] | None, now_ms: int) -> None:
@@ -360,10 +357,23 @@ class Log(Appender):
             self.take_snapshot()
             self.active.finish_indexes()
             self.active.complete_files()
+            for segment in self.segments:
+                if segment.write_aborted():  # what was read from the batches, and nothing was appended since
+                    segment.put_seal()
             self.sync_indexes()
+            self._seal_end()
         finally:
             for segment in self.segments:
                 segment.release()
+
+    def _seal_end(self) -> None:
+        """Seals the last segment with the leader epochs, unless it was sealed so when it was opened. Raises OSError."""
+        active = self.active
+        if not active.size:
+            return
+        epochs = read_sum(self.resources.disk, self.epochs.path)
+        if not active.is_sealed_with(epochs):
+            active.put_seal(active.time_index.last, epochs)
 
     def moved(self, directory: str) -> None:
         """Notes that the folder has another name now."""

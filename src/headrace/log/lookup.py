@@ -5,6 +5,9 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING
 
+from headrace.log.filenames import SNAPSHOT, offset_name
+from headrace.log.producer_snapshot import SnapshotError
+from headrace.log.producer_snapshot import decode as decode_snapshot
 from headrace.log.rebuild import rebuild_aborted
 from headrace.log.results import ReadResult, TimestampOffset
 from headrace.log.scan import Scan
@@ -17,8 +20,6 @@ from headrace.wire.records import CorruptBatch, batch_body
 if TYPE_CHECKING:
     from headrace.log.log import Log
 
-EMPTY_SNAPSHOT_BYTES = 10
-
 
 def aborted_transactions(log: Log, from_offset: int, read: ReadResult, wait: bool = True) -> list[AbortedTransaction]:
     """See Log.aborted_transactions."""
@@ -26,7 +27,15 @@ def aborted_transactions(log: Log, from_offset: int, read: ReadResult, wait: boo
     segments = log.segments
     to_offset = -1
     for index in range(log.segment_of(from_offset), len(segments)):
-        for entry in aborted_in(log, segments[index], wait=wait):
+        segment = segments[index]
+        try:
+            entries = segment.aborted(wait=wait)
+        except TransactionIndexError:
+            to_offset = _end_of(log, read, wait) if to_offset < 0 else to_offset
+            if segment.base_offset >= to_offset and not is_open_before(log, segment.base_offset, to_offset):
+                return found  # the markers from there on end transactions that begin at or after that offset
+            entries = aborted_in(log, segment)
+        for entry in entries:
             if entry.last_offset < from_offset:
                 continue
             if to_offset < 0:
@@ -39,17 +48,31 @@ def aborted_transactions(log: Log, from_offset: int, read: ReadResult, wait: boo
 
 
 def aborted_in(log: Log, segment: Segment, *, wait: bool = True) -> list[AbortedTransaction]:
-    """The aborted transactions whose marker is in a segment; a damaged index is made anew from the batches, in memory
-    where the segment is not written to any more. Raises OSError, and BlockingIOError where the index has to be read
-    first and `wait` is false."""
+    """The aborted transactions whose marker is in a segment; an index that is damaged, or that nothing vouches for, is
+    made again from the batches. Raises OSError, and BlockingIOError where the index has to be read first and `wait` is
+    false."""
     try:
         return segment.aborted(wait=wait)
     except TransactionIndexError:
         found = rebuild_aborted(log.resources.disk, log.directory, log.segments, segment)
     with log.lock:
         if segment in log.segments:
-            segment.set_aborted(found)
+            segment.learn_aborted(found)
+            if segment is not log.active:  # that one is written and sealed with the next flush
+                segment.write_aborted(durable=False)  # nobody syncs under the lock
+                segment.put_seal()
+            found = segment.aborted()
     return found
+
+
+def is_open_before(log: Log, offset: int, first_offset: int) -> bool:
+    """Whether a transaction that is open at an offset began below another, or nothing says so. Raises OSError."""
+    path = f"{log.directory}/{offset_name(offset, SNAPSHOT)}"
+    try:
+        entries = decode_snapshot(path, log.resources.disk.read_file(path))
+    except (FileNotFoundError, SnapshotError):
+        return True
+    return any(0 <= entry.current_txn_first_offset < first_offset for entry in entries)
 
 
 def none_aborted(log: Log, segment: Segment) -> bool:
@@ -85,9 +108,6 @@ def offset_for_timestamp(log: Log, timestamp: int) -> TimestampOffset | None:
 
 def _first_in_segment(log: Log, segment: Segment, timestamp: int) -> TimestampOffset | None:
     place = segment.find(max(segment.offset_before(timestamp - 1), log.log_start_offset))
-    if place is None and segment.offset_before(timestamp - 1) > log.log_start_offset:
-        segment.rebuild_indexes()  # its time index names an offset that it does not have
-        place = segment.find(max(segment.offset_before(timestamp - 1), log.log_start_offset))
     if place is None:
         return None
     for _, header, data in Scan(segment.file(), place[0], segment.size, crc_from=segment.size, read_bytes=65536):

@@ -19,6 +19,7 @@ from collections import OrderedDict
 from operator import lt
 
 from headrace.env import Disk, File, Lock
+from headrace.log.seal import NOT_COVERED, Sum
 
 OFFSET_ENTRY_BYTES = 8
 TIME_ENTRY_BYTES = 12
@@ -104,7 +105,7 @@ def _rise(entries: array[int]) -> bool:
 class OffsetIndex:
     """Where in its log each indexed offset lies. An entry is held as one int: relative offset << 32 | position."""
 
-    __slots__ = ("_cache", "_disk", "_key", "_tail", "_written", "last", "path")
+    __slots__ = ("_cache", "_disk", "_key", "_tail", "_written", "last", "path", "sealed")
 
     def __init__(self, disk: Disk, path: str, cache: IndexCache) -> None:
         self._disk = disk
@@ -114,6 +115,7 @@ class OffsetIndex:
         self._written = 0  # entries in the file
         self._tail: array[int] = array("Q")  # entries after those
         self.last = 0  # the last entry; 0 when there is none
+        self.sealed: Sum = NOT_COVERED  # what the file begins with
 
     def __len__(self) -> int:
         return self._written + len(self._tail)
@@ -124,6 +126,8 @@ class OffsetIndex:
             size = self._disk.size(self.path)
         except FileNotFoundError:
             raise IndexDamaged(f"{self.path} is missing") from None
+        if size < self.sealed.size:
+            raise IndexDamaged(f"{self.path} has lost its end")
         count, last = size // OFFSET_ENTRY_BYTES, 0
         if count:
             file = self._disk.open(self.path)
@@ -146,15 +150,17 @@ class OffsetIndex:
     def stored(self) -> array[int]:
         """The entries of the file as it is, unchecked, none where there is no file: for recovery. Raises OSError."""
         try:
-            return self._read()
+            return self._read(NOT_COVERED)
         except FileNotFoundError:
             return array("Q")
 
-    def _read(self) -> array[int]:
+    def _read(self, sealed: Sum | None = None) -> array[int]:
         path = ""
         while path != self.path:  # renamed meanwhile: the old name may be that of another index now
             path = self.path
             data = self._disk.read_file(path)
+        if not (self.sealed if sealed is None else sealed).is_beginning_of(data):
+            raise IndexDamaged(f"{self.path} does not begin as it was sealed")
         entries = array("Q")
         entries.frombytes(data[: len(data) - len(data) % OFFSET_ENTRY_BYTES])
         entries.byteswap()
@@ -250,6 +256,7 @@ class OffsetIndex:
 
     def cut(self, entries: array[int]) -> None:
         """Cuts the file behind `entries`, which it begins with. What is kept is not written again: it stays safe."""
+        self.sealed = NOT_COVERED
         self._written = len(entries)
         self._tail = array("Q")
         self.last = entries[-1] if len(entries) else 0
@@ -258,6 +265,7 @@ class OffsetIndex:
 
     def replace(self, entries: array[int]) -> None:
         """Takes `entries` for the whole index, and writes them."""
+        self.sealed = NOT_COVERED
         data = array("Q", entries)
         data.byteswap()
         self._disk.write_file(self.path, data.tobytes())
@@ -312,7 +320,7 @@ def times_rise(entries: list[tuple[int, int]]) -> bool:
 class TimeIndex:
     """The largest timestamp up to each indexed offset."""
 
-    __slots__ = ("_count", "_disk", "_tail", "last_relative_offset", "last_timestamp", "path")
+    __slots__ = ("_count", "_disk", "_tail", "last_relative_offset", "last_timestamp", "path", "sealed")
 
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk = disk
@@ -321,9 +329,15 @@ class TimeIndex:
         self._tail = bytearray()
         self.last_timestamp = -1
         self.last_relative_offset = 0
+        self.sealed: Sum = NOT_COVERED  # what the file begins with
 
     def __len__(self) -> int:
         return self._count + len(self._tail) // TIME_ENTRY_BYTES
+
+    @property
+    def last(self) -> tuple[int, int]:
+        """The last entry: (timestamp, relative offset); (-1, 0) where there is none."""
+        return self.last_timestamp, self.last_relative_offset
 
     def load(self) -> None:
         """Finds the last entry, in the index of a log file that has batches. Raises IndexDamaged, OSError.
@@ -334,6 +348,8 @@ class TimeIndex:
             size = self._disk.size(self.path)
         except FileNotFoundError:
             raise IndexDamaged(f"{self.path} is missing") from None
+        if size < self.sealed.size:
+            raise IndexDamaged(f"{self.path} has lost its end")
         count = size // TIME_ENTRY_BYTES
         if not count:
             raise IndexDamaged(f"{self.path} is empty")
@@ -380,7 +396,7 @@ class TimeIndex:
             # The tail after the file: entries that are written out in between are missing, and none comes twice.
             tail = bytes(self._tail)
             entries = list(_TIME_ENTRY.iter_unpack(data + tail[: len(tail) - len(tail) % TIME_ENTRY_BYTES]))
-            if len(data) == count * TIME_ENTRY_BYTES and times_rise(entries):
+            if len(data) == count * TIME_ENTRY_BYTES and times_rise(entries) and self.sealed.is_beginning_of(data):
                 return entries
             if count == self._count:  # else it was cut meanwhile
                 raise IndexDamaged(f"{self.path}: its entries do not rise")
@@ -410,6 +426,7 @@ class TimeIndex:
 
     def cut(self, entries: list[tuple[int, int]]) -> None:
         """Cuts the file behind `entries`, which it begins with. What is kept is not written again: it stays safe."""
+        self.sealed = NOT_COVERED
         self._count = len(entries)
         self._tail = bytearray()
         self.last_timestamp, self.last_relative_offset = entries[-1] if entries else (-1, 0)
@@ -417,6 +434,7 @@ class TimeIndex:
 
     def replace(self, entries: list[tuple[int, int]]) -> None:
         """Takes `entries` for the whole index, and writes them."""
+        self.sealed = NOT_COVERED
         data = b"".join(_TIME_ENTRY.pack(*entry) for entry in entries)
         self._disk.write_file(self.path, data)
         self._count = len(entries)

@@ -13,9 +13,6 @@ from headrace.log.scan import Scan
 from headrace.log.segment import Segment, index_of
 from headrace.log.trusted import note_producer
 
-EMPTY_SNAPSHOT_BYTES = 10
-"""The size of a snapshot without producers: it need not be read."""
-
 
 def snapshot_offsets(names: list[str]) -> list[int]:
     """The offsets of the producer snapshots among file names, rising."""
@@ -51,6 +48,8 @@ def load_producers(
             continue
         try:
             entries = decode_snapshot(path, disk.read_file(path))
+        except FileNotFoundError:
+            continue  # it could not be read before
         except SnapshotError:
             disk.remove(path)
             continue

@@ -10,7 +10,7 @@ from headrace.log.epochs import LeaderEpochs
 from headrace.log.producer_history import load_producers, snapshot_offsets
 from headrace.log.producers import Producers
 from headrace.log.scan import Scan
-from headrace.log.segment import Segment
+from headrace.log.segment import Segment, index_of
 from headrace.log.transaction_index import AbortedTransaction
 from headrace.log.trusted import note_producer
 from headrace.wire.batch import BATCH_OVERHEAD, BatchHeader, read_header
@@ -33,6 +33,33 @@ def rebuild_epochs(epochs: LeaderEpochs, segments: Sequence[Segment]) -> None:
                 continue
         for _, header, _ in Scan(segment.file(), 0, segment.size, crc_from=segment.size):
             _take(epochs, header)
+
+
+def are_epochs_true(epochs: LeaderEpochs, segments: Sequence[Segment], start_offset: int, end_offset: int) -> bool:
+    """Whether the batches agree with the leader epochs: those around each beginning of an epoch, the first, and the
+    last. Raises OSError."""
+    beginnings = [offset for _, offset in epochs.entries() if start_offset < offset < end_offset]
+    for offset in {start_offset, end_offset - 1, *beginnings, *(offset - 1 for offset in beginnings)}:
+        header = _header_for(segments, offset)
+        if header is not None:
+            known = epochs.epoch_at(max(header.base_offset, start_offset))
+            if header.partition_leader_epoch != known:
+                return False
+    return all(_begins(_header_for(segments, offset), offset) for offset in beginnings)
+
+
+def _begins(header: BatchHeader | None, offset: int) -> bool:
+    """Whether a batch may be the first of an epoch that begins at an offset: compaction may have taken the first."""
+    return header is None or header.base_offset >= offset
+
+
+def _header_for(segments: Sequence[Segment], offset: int) -> BatchHeader | None:
+    """The header of the first batch that ends at or above an offset, in its segment."""
+    if offset < segments[0].base_offset:
+        return None
+    segment = segments[index_of(segments, offset)]
+    place = segment.find(offset)
+    return None if place is None else read_header(segment.file().read(place[0], BATCH_OVERHEAD))
 
 
 def _first_header(segment: Segment) -> BatchHeader | None:

@@ -11,15 +11,26 @@ from headrace.config.topic import TopicConfig
 from headrace.env import Disk
 from headrace.log.checkpoints import CheckpointError
 from headrace.log.crash import Recovered, Recovery
+from headrace.log.derived import lost_of, suspected
 from headrace.log.epochs import LeaderEpochs
-from headrace.log.filenames import LEADER_EPOCHS, PARTITION_METADATA, SNAPSHOT, TRANSACTION_INDEX, offset_name
-from headrace.log.folder import NO_TOPIC_ID, find_segments, finish_swaps, lacks_index, read_topic_id
+from headrace.log.filenames import (
+    INDEX,
+    LEADER_EPOCHS,
+    PARTITION_METADATA,
+    SEAL,
+    SNAPSHOT,
+    TIME_INDEX,
+    TRANSACTION_INDEX,
+    offset_name,
+)
+from headrace.log.folder import NO_TOPIC_ID, find_segments, finish_swaps, read_topic_id
 from headrace.log.log import Log
 from headrace.log.producer_history import snapshot_offsets
 from headrace.log.producers import Producers
-from headrace.log.rebuild import rebuild_aborted, rebuild_epochs
+from headrace.log.rebuild import are_epochs_true, rebuild_aborted, rebuild_epochs
 from headrace.log.resources import Resources
 from headrace.log.results import LogDamaged, RecoveryReport
+from headrace.log.seal import read_sum
 from headrace.log.segment import Segment
 from headrace.log.segment_end import check_end
 from headrace.log.transaction_index import TransactionIndexError
@@ -49,7 +60,7 @@ def open_log(
     if PARTITION_METADATA in sizes and topic_id == NO_TOPIC_ID:
         topic_id = read_topic_id(disk, directory)
     segments = find_segments(resources, directory, sizes, log_start_offset, now_ms)
-    unindexed = tuple(segment for segment in segments if segment.size and lacks_index(segment, sizes))
+    unindexed = _suspect(segments, sizes)
     epochs, rebuilt = _read_epochs(disk, directory, segments, 1 << 63 if clean else recovery_point)
     producers = Producers() if producers is None else producers  # one that knows nobody is falsy
     snapshots = snapshot_offsets(list(sizes))
@@ -65,8 +76,10 @@ def open_log(
         ).run(snapshots, now_ms)
         flushed_offset = min(recovery_point, recovered.end_offset)
     unindexed = tuple(segment for segment in unindexed if not segment.is_indexed)
-    report = recovered.report._replace(rebuilt=rebuilt, unindexed=unindexed)
     start_offset = max(log_start_offset, recovered.segments[0].base_offset)
+    if _mend_epochs(disk, epochs, recovered.segments, (start_offset, recovered.end_offset)):
+        rebuilt = tuple({**dict.fromkeys(rebuilt), LEADER_EPOCHS: None})
+    report = recovered.report._replace(rebuilt=rebuilt, unindexed=unindexed)
     log = Log(
         resources,
         directory,
@@ -89,13 +102,34 @@ def open_log(
         return log
     epochs.truncate_from_end(log.end_offset)
     epochs.truncate_from_start(start_offset)
+    _settle_producers(log, snapshots, recovered, now_ms, closed_well=closed_well)
+    return log
+
+
+def _settle_producers(
+    log: Log, snapshots: list[int], recovered: Recovered, now_ms: int, *, closed_well: bool
+) -> None:
+    """Loads what is known of producers, or forgets the expired ones after a scan; removes the snapshots that describe
+    nothing in the log any longer. Raises OSError."""
     if closed_well:
-        log.load_snapshot(snapshots, sizes, now_ms)
+        log.load_snapshot(snapshots, now_ms)
     else:
-        producers.remove_expired(now_ms)
+        log.producers.remove_expired(now_ms)
         _remove_untrue_snapshots(log, snapshots, recovered)
     _remove_stray_snapshots(log, snapshots)
-    return log
+
+
+def _suspect(segments: list[Segment], sizes: dict[str, int]) -> tuple[Segment, ...]:
+    """Nothing vouches any longer for what depends on a file that is missing; returns the segments that lack an index.
+    Raises OSError."""
+    unindexed: list[Segment] = []
+    for segment in segments:
+        lost = lost_of(segment.base_offset, sizes) if segment.size else []
+        if INDEX in lost or TIME_INDEX in lost:
+            unindexed.append(segment)
+        if SEAL not in lost and SEAL in suspected(lost):
+            segment.remove_seal()
+    return tuple(unindexed)
 
 
 def _remove_untrue_snapshots(log: Log, snapshots: list[int], recovered: Recovered) -> None:
@@ -141,19 +175,34 @@ def _read_epochs(
     return epochs, damaged
 
 
-def _mend_aborted(disk: Disk, directory: str, segments: list[Segment], sizes: dict[str, int]) -> tuple[str, ...]:
-    """Reads the transaction index of the last segment, which appends add to; returns its name where it was damaged, and
-    is made anew. The others are looked at when they are asked for. Raises OSError."""
+def _mend_epochs(disk: Disk, epochs: LeaderEpochs, segments: list[Segment], span: tuple[int, int]) -> bool:
+    """Makes the leader epochs again from the batches if their file is not what was sealed and contradicts the batches;
+    returns whether it did. Raises OSError."""
+    if span[0] >= span[1]:
+        return False
     active = segments[-1]
-    name = offset_name(active.base_offset, TRANSACTION_INDEX)
-    if name not in sizes:
+    sealed = active.read_seal()
+    if sealed is not None and sealed.log_bytes == active.size and sealed.epochs == read_sum(disk, epochs.path):
+        return False
+    if are_epochs_true(epochs, segments, *span):
+        return False
+    rebuild_epochs(epochs, segments)
+    return True
+
+
+def _mend_aborted(disk: Disk, directory: str, segments: list[Segment], sizes: dict[str, int]) -> tuple[str, ...]:
+    """Reads the transaction index of the last segment, which appends add to; returns its name if it was damaged, and
+    is made again. It is left until it is asked for, as the others are, if nothing was ever sealed: then another program
+    wrote it. Raises OSError."""
+    active = segments[-1]
+    if active.knows_aborted or offset_name(active.base_offset, SEAL) not in sizes:
         return ()
     try:
         active.aborted()
     except TransactionIndexError:
-        active.set_aborted(rebuild_aborted(disk, directory, segments, active))
-        active.sync()
-        return (name,)
+        if active.learn_aborted(rebuild_aborted(disk, directory, segments, active)):
+            active.sync()
+            return (offset_name(active.base_offset, TRANSACTION_INDEX),)
     return ()
 
 

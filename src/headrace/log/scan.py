@@ -9,13 +9,25 @@ from collections.abc import Iterator
 from struct import Struct
 
 from headrace.env import File
-from headrace.wire.batch import BATCH_OVERHEAD, LENGTH_OVERHEAD, MAGIC, BatchHeader, read_header
+from headrace.wire.batch import BATCH_OVERHEAD, BATCH_PLACE, LENGTH_OVERHEAD, MAGIC, BatchHeader, read_header
 from headrace.wire.checksum import crc32c
+from headrace.wire.primitives import Buffer
 
 READ_BYTES = 1024 * 1024
 """Bytes read at a time; a batch that is larger gets a buffer of its own size."""
 
+_MAGIC_AT = 16
 _LENGTH_MAGIC = Struct(">8xi4xb")
+
+
+def is_batch_at(data: Buffer, base_offset: int, offset: int) -> bool:
+    """Whether what begins there may be a batch of a segment that begins with `base_offset`, and the one to look for an
+    offset from, as an index says."""
+    if len(data) < BATCH_PLACE.size:
+        return False
+    base, length, delta = BATCH_PLACE.unpack_from(data)
+    is_whole = length + LENGTH_OVERHEAD >= BATCH_OVERHEAD and delta >= 0
+    return is_whole and data[_MAGIC_AT] == MAGIC and base_offset <= base <= offset
 
 
 class Scan:

@@ -14,12 +14,12 @@ from contextlib import suppress
 from typing import TypeVar
 
 from headrace.env import File
-from headrace.log import transaction_index
-from headrace.log.filenames import CLEANED, DELETED, INDEX, LOG, REBUILT, SWAP, TIME_INDEX, TRANSACTION_INDEX
+from headrace.log.filenames import CLEANED, DELETED, INDEX, LOG, REBUILT, SEGMENT_KINDS, SWAP, TIME_INDEX
 from headrace.log.offset_index import WRITE_OUT_ENTRIES, IndexDamaged, OffsetIndex, TimeIndex
 from headrace.log.resources import Resources
-from headrace.log.scan import Scan
-from headrace.log.transaction_index import AbortedTransaction, TransactionIndexError
+from headrace.log.scan import Scan, is_batch_at
+from headrace.log.seal import NOT_COVERED
+from headrace.log.sealed import SealedFiles
 from headrace.wire.batch import BATCH_OVERHEAD, BATCH_PLACE, read_header
 from headrace.wire.primitives import Buffer
 
@@ -37,29 +37,21 @@ SCAN_BYTES = 8192
 _UNKNOWN = -2  # of max_timestamp: to be taken from the time index when it is asked for
 
 
-class Segment:
+class Segment(SealedFiles):
     """See the module. `created_ms` and `first_timestamp` decide when it is rolled; -1 means not known."""
 
     __slots__ = (
-        "_aborted",
-        "_aborted_dirty",
         "_first_timestamp",
         "_found_last",
         "_index",
         "_max_timestamp_offset",
-        "_opened_with",
-        "_resources",
         "_time_index",
-        "base_offset",
         "bytes_since_index",
         "created_ms",
         "index_dirty",
         "newest_timestamp",
         "open_file",
         "recently_used",
-        "size",
-        "stem",
-        "suffix",
     )
 
     def __init__(
@@ -72,13 +64,8 @@ class Segment:
         created_ms: int = -1,
         suffix: str = "",
     ) -> None:
-        self._resources = resources
+        super().__init__(resources, f"{directory}/{base_offset:020d}", base_offset, size=size, suffix=suffix)
         self._found_last = (-1, 0)  # an offset that a batch starts at, and where
-        self.base_offset = base_offset
-        self.stem = f"{directory}/{base_offset:020d}"
-        self.suffix = suffix
-        self.size = size
-        self._opened_with = size  # what others wrote, and indexed; the rest went through this object
         self.created_ms = created_ms
         self._first_timestamp = -1 if size == 0 else _UNKNOWN
         self.bytes_since_index = 0
@@ -89,8 +76,6 @@ class Segment:
         self._time_index: TimeIndex | None = None
         self.newest_timestamp = -1 if size == 0 else _UNKNOWN  # `max_timestamp` before it has been looked up
         self._max_timestamp_offset = -1
-        self._aborted: list[AbortedTransaction] | None = None if size else []
-        self._aborted_dirty = False
 
     # Files
 
@@ -104,34 +89,15 @@ class Segment:
         """The folder of the log."""
         return self.stem.rpartition("/")[0]
 
-    def paths(self) -> list[str]:
-        """All files that the segment may have."""
-        return [f"{self.stem}{kind}{self.suffix}" for kind in (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX)]
-
     def file(self) -> File:
         """The open `.log` file. Raises OSError."""
         file = self.open_file
         if file is None:
-            self.open_file = file = self._by_name(LOG, self._resources.disk.open)
+            self.open_file = file = self.by_name(LOG, self._resources.disk.open)
             self._resources.files.opened(self)
         else:
             self.recently_used = True
         return file
-
-    def _by_name(self, kind: str, action: Callable[[str], T]) -> T:
-        """Does something to one of the files by its name, and again where that was another one's by then: the segment
-        was renamed meanwhile, or its folder. Raises OSError."""
-        while True:
-            path = f"{self.stem}{kind}{self.suffix}"
-            try:
-                found = action(path)
-            except FileNotFoundError:
-                with self._resources.renames:  # whoever renames has it
-                    if path == f"{self.stem}{kind}{self.suffix}":
-                        raise
-            else:
-                if path == f"{self.stem}{kind}{self.suffix}":
-                    return found
 
     def file_to_append(self) -> File:
         """The open `.log` file, with its end where the segment's is. Raises OSError.
@@ -188,7 +154,7 @@ class Segment:
         assert suffix in ("", DELETED, CLEANED, SWAP)
         disk = self._resources.disk
         with self._resources.renames:
-            for kind in (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX):
+            for kind in SEGMENT_KINDS:
                 old = f"{self.stem}{kind}{self.suffix}"
                 if disk.exists(old):
                     disk.rename(old, f"{self.stem}{kind}{suffix}")
@@ -197,6 +163,7 @@ class Segment:
     def remove_files(self) -> None:
         """Deletes all files. Raises OSError."""
         self.release()
+        self.seal_no_more()
         if self._index is not None:
             self._index.forget()
         for path in self.paths():
@@ -218,7 +185,10 @@ class Segment:
             made = OffsetIndex(self._resources.disk, path, self._resources.indexes)
             try:
                 if self._opened_with:
+                    sealed = self.read_seal()
+                    made.sealed = NOT_COVERED if sealed is None else sealed.offset_index
                     made.load(self.size)
+                    self.check_entry(made.last)
             except (IndexDamaged, FileNotFoundError):
                 index = self._repaired(path)[0]
                 continue
@@ -238,8 +208,7 @@ class Segment:
             made = TimeIndex(self._resources.disk, path)
             try:
                 if self._opened_with:
-                    made.load()
-                    self.check_times(made.last_relative_offset, made.last_timestamp, self.index.last)
+                    self._load_times(made)
             except (IndexDamaged, FileNotFoundError):
                 index = self._repaired(path)[1]
                 continue
@@ -249,6 +218,24 @@ class Segment:
                     made.path = f"{self.stem}{TIME_INDEX}{self.suffix}"
                     self._time_index = index = made
         return index
+
+    def _load_times(self, made: TimeIndex) -> None:
+        sealed = self.read_seal()
+        if sealed is not None:
+            made.sealed = sealed.time_index
+        made.load()
+        if sealed is not None and sealed.max_relative_offset >= 0 and sealed.log_bytes == self._opened_with:
+            if made.last != (sealed.max_timestamp, sealed.max_relative_offset):
+                raise IndexDamaged(f"{made.path} does not end as it was sealed")
+        self.check_times(made.last_relative_offset, made.last_timestamp, self.index.last)
+
+    def check_entry(self, entry: int) -> None:
+        """Raises IndexDamaged where an entry of the offset index does not point to a batch that begins at or below its
+        offset. Raises OSError."""
+        if entry:
+            data = self.file().read(entry & 0xFFFFFFFF, BATCH_OVERHEAD)
+            if not is_batch_at(data, self.base_offset, self.base_offset + (entry >> 32)):
+                raise IndexDamaged(f"{self.path_of(INDEX)}: there is no batch at byte {entry & 0xFFFFFFFF}")
 
     def check_times(self, relative_offset: int, timestamp: int, indexed: int) -> None:
         """Raises IndexDamaged where a time index lacks its end: `indexed` is the last entry of the offset index, and a
@@ -321,6 +308,7 @@ class Segment:
                     self.newest_timestamp = built.newest_timestamp
                     self.bytes_since_index = built.bytes_since_index
                 self.index_dirty = True
+        self.put_rebuilt(time_index.last)
         disk.sync_directory(self.stem.rpartition("/")[0])
         return True
 
@@ -421,17 +409,11 @@ class Segment:
         Raises OSError.
         """
         self.file().sync()
-        if self._aborted_dirty:
-            self._aborted_dirty = False
-            path = f"{self.stem}{TRANSACTION_INDEX}{self.suffix}"
-            try:
-                self._resources.disk.write_file_atomically(path, transaction_index.encode(self._aborted or []))
-            except OSError:
-                self._aborted_dirty = True
-                raise
+        if self.write_aborted():
+            self.put_seal()
 
-    def sync_indexes(self) -> None:
-        """Returns when the index entries are safe too. Raises OSError."""
+    def sync_indexes(self, *, ended: bool = False) -> None:
+        """Returns when the index entries are safe too; the segment is sealed. Raises OSError."""
         self.index_dirty = False
         try:
             index, time_index = self.index, self.time_index
@@ -444,43 +426,7 @@ class Segment:
         except OSError:
             self.index_dirty = True
             raise
-
-    # Aborted transactions
-
-    def aborted(self, *, wait: bool = True) -> list[AbortedTransaction]:
-        """The aborted transactions whose marker is in here.
-
-        Raises TransactionIndexError, and without `wait` BlockingIOError where the index was not read yet.
-        """
-        if self._aborted is None:
-            if not wait:
-                raise BlockingIOError(f"the transaction index of {self.stem} was not read yet")
-            disk = self._resources.disk
-            found = self._by_name(TRANSACTION_INDEX, lambda path: transaction_index.read(disk, path))
-            if found and found[0].last_offset < self.base_offset:
-                raise TransactionIndexError(f"{self.stem}{TRANSACTION_INDEX}: its first entry is of another segment")
-            with self._resources.index_making:
-                if self._aborted is None:
-                    self._aborted = found
-        return self._aborted
-
-    @property
-    def has_aborted(self) -> bool:
-        """Whether the marker of an aborted transaction is in here, or may be: the index was not read yet."""
-        return self._aborted is None or bool(self._aborted)
-
-    def set_aborted(self, entries: list[AbortedTransaction]) -> None:
-        """Replaces the transaction index, written with the next sync; no entries, no file. Raises OSError."""
-        path = f"{self.stem}{TRANSACTION_INDEX}{self.suffix}"
-        self._aborted = entries
-        self._aborted_dirty = bool(entries)
-        if not entries:
-            self._resources.disk.remove(path)
-
-    def add_aborted(self, entry: AbortedTransaction) -> None:
-        """Adds an entry to the transaction index; the file has it after the next sync."""
-        self._aborted = [*self.aborted(), entry]
-        self._aborted_dirty = True
+        self.put_seal(time_index.last if ended else None)
 
     # Looking up
 
@@ -492,7 +438,8 @@ class Segment:
         """
         end = self.size if limit is None else limit
         next_offset, position = self._found_last
-        if offset != next_offset:
+        is_checked = offset == next_offset
+        if not is_checked:
             position = 0
             if offset > self.base_offset:
                 if not wait and self._index is None:
@@ -502,6 +449,7 @@ class Segment:
                 except IndexDamaged:
                     self.rebuild_indexes()
                     position = self.index.lookup(offset - self.base_offset)
+            is_checked = not position
         if not wait and self.open_file is None:
             raise BlockingIOError(f"{self.stem} is not open")
         file = self.file()
@@ -513,6 +461,14 @@ class Segment:
                 data = room[: file.read_cached_into(position, room)]
                 if not data or len(data) < BATCH_PLACE.size <= end - position:
                     raise BlockingIOError(f"byte {position} of {self.stem} is not in memory")
+            if not is_checked:
+                if not is_batch_at(data, self.base_offset, offset):
+                    if not wait:
+                        raise BlockingIOError(f"the index of {self.stem} is damaged")
+                    self.rebuild_indexes()
+                    position, is_checked = self.index.lookup(offset - self.base_offset), True
+                    continue
+                is_checked = True
             at = 0
             while at + BATCH_PLACE.size <= len(data):
                 base, length, delta = BATCH_PLACE.unpack_from(data, at)
@@ -543,16 +499,30 @@ class Segment:
 
     def offset_before(self, timestamp: int) -> int:
         """An offset of the segment, from which on the first record after `timestamp` is found. Raises OSError."""
-        return self.base_offset + self._look_up(lambda: self.time_index.lookup(timestamp))[1]
+        newest, relative_offset = self._look_up(lambda: self.time_index.lookup(timestamp))
+        if newest >= 0 and not self._has_newest(newest, relative_offset):
+            self.rebuild_indexes()
+            relative_offset = self.time_index.lookup(timestamp)[1]
+        return self.base_offset + relative_offset
+
+    def _has_newest(self, timestamp: int, relative_offset: int) -> bool:
+        """Whether the batch that a time entry names has the timestamp that it says."""
+        place = self.find(self.base_offset + relative_offset)
+        if place is None:
+            return False
+        header = read_header(self.file().read(place[0], BATCH_OVERHEAD))
+        return header.base_offset <= self.base_offset + relative_offset and header.max_timestamp == timestamp
 
     def cut_file(self, position: int) -> None:
         """Cuts what recovery found to be no batches, for good. Its indexes end before that. Raises OSError."""
+        self.remove_seal()
         self.file().truncate(position)
         self.file().sync()
         self.size = position
 
     def truncate(self, position: int, end_offset: int) -> None:
         """Cuts the segment at a batch that starts at `position`; offsets from `end_offset` on are gone."""
+        self.remove_seal()
         self._look_up(lambda: self.index.truncate(end_offset - self.base_offset))
         self._look_up(lambda: self.time_index.truncate(end_offset - self.base_offset))
         self.index_dirty = True  # a crash may bring back what was cut, and other batches take its place

@@ -47,6 +47,8 @@ def check_end(segment: Segment, closed_at: int, *, from_start: bool = False) -> 
         before, next_offset, first_end = next_offset, header.next_offset, end
     if scan.problem is not None:
         raise CorruptBatch(f"{scan.problem} at byte {scan.position}")
+    if indexed and segment.base_offset + (indexed >> 32) >= next_offset:
+        raise CorruptBatch(f"the index names offset {segment.base_offset + (indexed >> 32)}, and {next_offset} is next")
     if last is not None and not check_crc(last[2], 0, last[1]):
         raise CorruptBatch(f"the checksum of the last batch does not match at byte {last[0]}")
     if last is not None and is_misplaced(last[1], before, closed_at):

@@ -254,7 +254,7 @@ def _cut(segments: list[Path], offset: int) -> int:
     with last.open("r+b") as stream:
         stream.truncate(position)
         os.fsync(stream.fileno())
-    for suffix in (".index", ".timeindex", ".txnindex"):
+    for suffix in (".index", ".timeindex", ".txnindex", ".seal"):
         last.with_suffix(suffix).unlink(missing_ok=True)
     return end
 
