@@ -212,14 +212,16 @@ DAMAGE: tuple[Callable[[bytes, random.Random], bytes], ...] = (
 )
 
 
-def unproven(disk: Disk, done: list[tuple[str, str]]) -> bool:
+def unproven(disk: Disk, done: list[tuple[str, str]], how: str) -> bool:
     """Whether the times of a segment are damaged and nothing proves it: its seal is gone too, or the broker was killed
-    before it sealed them."""
+    before it sealed them; or a power loss took the seal, or left one from before the segment was full."""
     damaged = [name.partition(".")[0] for name, how in done if name.endswith(("index", "seal")) and how != "removed"]
     for stem in damaged:
         path = f"{FOLDER}/{stem}.seal"
         sealed = seal.decode(disk.read_file(path)) if disk.exists(path) else None
         if sealed is None or sealed.time_index.size < 0:
+            return True
+        if how == "power" and sealed.log_bytes < disk.size(f"{FOLDER}/{stem}.log"):
             return True
     return False
 

@@ -210,7 +210,11 @@ class SegmentScan:
         relative = self.recovery_point - segment.base_offset
         index, time_index = segment.open_indexes_unchecked()
         entries, count = self._trusted_entries(index, relative)
-        if count and not (self._points(entries[:count]) and self._times_reach(time_index, entries[count - 1])):
+        if count and not (
+            self.segment.begins_as_sealed()
+            and self._points(entries[:count])
+            and self._times_reach(time_index, entries[count - 1])
+        ):
             segment.rebuild_indexes(self.interval_bytes)
             index, time_index = segment.open_indexes_unchecked()
             entries, count = self._trusted_entries(index, relative)

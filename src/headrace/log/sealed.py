@@ -89,6 +89,14 @@ class SealedFiles:
             return False
         return NOT_COVERED not in (sealed.transactions, sealed.offset_index, sealed.time_index)
 
+    def begins_as_sealed(self) -> bool:
+        """Whether both index files begin with what was sealed of them, if anything was. Raises OSError."""
+        sealed = self.read_seal()
+        if sealed is None:
+            return True
+        files = (INDEX, sealed.offset_index), (TIME_INDEX, sealed.time_index)
+        return all(of.is_beginning_of(self.by_name(kind, self._read_or_nothing)) for kind, of in files)
+
     def remove_seal(self) -> None:
         """Nothing vouches for the derived files any more. Raises OSError."""
         with self._resources.renames:
