@@ -41,6 +41,7 @@ from headrace.log.manager import LogManager
 from headrace.metadata import adoption, levels
 from headrace.replicas.sessions import SessionCache
 from headrace.security.authorizer import Authorizer
+from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from headrace.broker.coordinators.door import MarkerHere
@@ -336,8 +337,13 @@ class Broker:
 
     def _write_markers(self, markers: Sequence[MarkerHere]) -> None:
         # Imported with the first transaction that ends.
-        from headrace.broker.requests.apis.k27_write_txn_markers import write_here
-
+        try:
+            from headrace.broker.requests.apis.k27_write_txn_markers import write_here
+        except OSError as error:  # no descriptor is free for that: the sender tries again
+            self._log.error("markers cannot be written now", why=error)
+            for _, _, ended in markers:
+                ended(ErrorCode.KAFKA_STORAGE_ERROR)
+            return
         write_here(self, markers)
 
     def _registration(self) -> Registration:

@@ -315,9 +315,11 @@ class Appender:
         file = segment.open_file
         if file is None or file.size() != segment.size:
             file = segment.file_to_append()
+        interval = self._interval_bytes
+        if segment.newest_is_unknown or segment.bytes_since_index + self._staged_bytes > interval:
+            segment.load_indexes()  # what cannot be noted afterwards must not be in the file
         position = file.append(self._parts)
         segment.recently_used = True
-        interval = self._interval_bytes
         if self._recent is _NO_RECENT:
             self._recent = array("q"), array("q")
         offsets, positions = self._recent

@@ -365,6 +365,15 @@ class Segment(SealedFiles):
         self.newest_timestamp = timestamp
         self._max_timestamp_offset = offset
 
+    @property
+    def newest_is_unknown(self) -> bool:
+        """Whether the next `note_batch` has to look the largest timestamp up."""
+        return self.newest_timestamp == _UNKNOWN
+
+    def load_indexes(self) -> None:
+        """Reads what `note_batch` goes by, so that it does not fail then. Raises OSError."""
+        _ = self.index, self.time_index, self.max_timestamp
+
     def note_batch(self, position: int, last_offset: int, size: int, timestamp: int, interval_bytes: int) -> None:
         """Takes in a batch that lies at `position` now: its largest timestamp, and index entries where one is due.
 

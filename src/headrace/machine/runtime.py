@@ -135,7 +135,7 @@ class ShardState(Enum):
     LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     ACTIVE = ErrorCode.NONE
     FAILED = ErrorCode.NOT_COORDINATOR
-    """Its log could not be read: not served until leadership changes."""
+    """Its log could not be read: not served until it is loaded again, by another runtime."""
     CLOSED = -1
     """Resigned: its runtime is another one, or nobody's here."""
 

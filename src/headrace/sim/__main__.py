@@ -25,12 +25,14 @@ from headrace.sim.cluster_run import (
     run_raised_seed,
     run_transactions_seed,
 )
+from headrace.sim.load_run import run_load_seed
 from headrace.sim.quorum_run import run_quorum_seed
 from headrace.sim.run import Result, run_moving_seed, run_seed
 from headrace.sim.sabotage import (
     PLANTED,
     PLANTED_IN_CLUSTERS,
     PLANTED_IN_GROUPS,
+    PLANTED_IN_LOADS,
     PLANTED_IN_MOVES,
     PLANTED_IN_QUORUMS,
     PLANTED_IN_RAISES,
@@ -49,6 +51,7 @@ EVERY_PLANT: Final = (
     *PLANTED_IN_TRANSACTIONS,
     *PLANTED_IN_GROUPS,
     *PLANTED_IN_RIGHTS,
+    *PLANTED_IN_LOADS,
 )
 CONTENT: Final = 0
 OBJECTION: Final = 1
@@ -59,6 +62,7 @@ def _run_of(given: argparse.Namespace) -> Run:
     """The kind of run that is asked for, or in which a planted fault is to be found."""
     kinds: tuple[tuple[bool, Sequence[str], Run], ...] = (
         (given.quorum, PLANTED_IN_QUORUMS, run_quorum_seed),
+        (given.loads, PLANTED_IN_LOADS, run_load_seed),
         (given.apart, (), run_apart_seed),
         (given.dynamic, (), run_dynamic_seed),
         (given.raised, PLANTED_IN_RAISES, run_raised_seed),
@@ -106,6 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--encrypted", action="store_true", help="a cluster whose nodes speak TLS; OpenSSL has its own chance"
     )
     kind.add_argument("--quorum", action="store_true", help="three controllers of one metadata quorum, and no broker")
+    kind.add_argument("--loads", action="store_true", help="coordinators whose logs are in a bad state for a while")
     told = parser.add_mutually_exclusive_group()
     told.add_argument("--trace", action="store_true", help="print everything that crosses a seam")
     told.add_argument(

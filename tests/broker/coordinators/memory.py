@@ -99,15 +99,30 @@ class Replicas:
         self.held: list[Callable[[ErrorCode], None]] = []
         self.committed = dict.fromkeys(self.logs, 0)
         self.leader_epoch = 0
+        self.why_not: ErrorCode | None = None
+        """What `find` says instead of a partition."""
+        self.takes_appends = True
+        self.led: Callable[[int], None] = lambda _: None
+
+    def on_led(self, topic: str, listener: Callable[[int], None]) -> None:
+        assert topic == OFFSETS_TOPIC
+        self.led = listener
 
     def when_ready(self, key: tuple[str, int], callback: Callable[[], None], *, for_appends: bool) -> None:
         callback()
 
     def find(self, topic: str, index: int) -> Any:
         assert topic == OFFSETS_TOPIC
+        if self.why_not is not None:
+            return self.why_not
         log = self.logs[index]
         high_watermark = self.committed[index] if self.holding else log.end_offset
-        return SimpleNamespace(log=log, leader_epoch=self.leader_epoch, high_watermark=high_watermark)
+        return SimpleNamespace(
+            log=log,
+            leader_epoch=self.leader_epoch,
+            high_watermark=high_watermark,
+            takes_appends=self.takes_appends,
+        )
 
     def hold(self) -> None:
         """Nothing is committed from here on, until it is released."""

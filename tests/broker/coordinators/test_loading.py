@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
 import threading
 from dataclasses import replace
 
 import pytest
 from broker.controllers import until
-from broker.coordinators.memory import FakeBroker, error_of, image, log_index
+from broker.coordinators.memory import FakeBroker, commit_many, error_of, image, log_index
 
 from headrace.broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from headrace.broker.requests.apis import (
@@ -74,11 +75,13 @@ async def test_a_loaded_log_is_not_told_before_all_of_it_is_committed(broker: Fa
     assert broker.fetched() == [6]
 
 
-async def test_a_loaded_log_that_is_never_committed_is_not_served(broker: FakeBroker) -> None:
+async def test_a_loaded_log_that_is_not_committed_is_not_served_until_it_is(broker: FakeBroker) -> None:
     await loads_what_is_not_committed(broker)
-    broker.replicas.release(ErrorCode.KAFKA_STORAGE_ERROR)
+    broker.replicas.release(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
     await broker.groups.loaded()
     assert error_of(broker.commit(7)) == ErrorCode.NOT_COORDINATOR
+    await served_again(broker)
+    assert broker.fetched() == [6]
 
 
 async def test_a_defect_in_a_load_is_reported(broker: FakeBroker) -> None:
@@ -177,17 +180,158 @@ async def test_a_deleted_topic_takes_its_offsets_along(broker: FakeBroker) -> No
     assert broker.fetched() == []
 
 
-async def test_a_log_that_cannot_be_read_leaves_its_groups_unserved(broker: FakeBroker) -> None:
+async def test_a_log_that_cannot_be_read_leaves_its_groups_unserved_until_it_can(broker: FakeBroker) -> None:
     broker.commit(1)
     index = broker.groups.partition_for("g")
     log = broker.replicas.logs[index]
-    log.data = log.data[:-1] + b"\xff"
+    whole = log.data
     log.data = log.data[:61] + b"\xff" * (len(log.data) - 61)
+    elected_again(broker)
+    await broker.groups.loaded()
+    assert state_of(broker) is ShardState.FAILED
+    assert error_of(broker.commit(1)) == ErrorCode.NOT_COORDINATOR
+    log.data = whole
+    await served_again(broker)
+    assert broker.fetched() == [1]
+
+
+def elected_again(broker: FakeBroker) -> None:
+    """This broker leads again after another: it loads."""
     broker.groups._take_up(image(leader=2))
     broker.groups._take_up(image())
+
+
+def state_of(broker: FakeBroker, group: str = "g") -> ShardState:
+    return broker.groups.runtime.shards[log_index(broker, group)].state
+
+
+async def served_again(broker: FakeBroker) -> None:
+    await until(lambda: state_of(broker) is ShardState.ACTIVE)
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE, errno.ENOENT, errno.ENOSPC])
+@pytest.mark.parametrize("piece", range(2))
+async def test_a_read_that_fails_is_tried_again(broker: FakeBroker, number: int, piece: int) -> None:
+    """Whatever the error and wherever in the log: it may be gone the next time."""
+    commit_many(broker, 3_000)
+    log = broker.replicas.logs[log_index(broker)]
+    reads, failing = itertools.count(), [True]
+
+    def fail() -> None:
+        if next(reads) >= piece and failing:
+            raise OSError(number, "not now")
+
+    log.before_read = fail
+    elected_again(broker)
     await broker.groups.loaded()
-    assert broker.groups.runtime.shards[index].state is ShardState.FAILED
-    assert error_of(broker.commit(1)) == ErrorCode.NOT_COORDINATOR
+    assert next(reads) > piece
+    assert state_of(broker) is ShardState.FAILED
+    failing.clear()
+    await served_again(broker)
+    assert len(broker.fetched()) == 3_000
+
+
+async def test_a_load_that_goes_on_failing_is_logged_once_and_waits_longer(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.commit(5)
+    reads: list[float] = []
+    loop = asyncio.get_running_loop()
+
+    def fail() -> None:
+        reads.append(loop.time())
+        raise OSError(errno.EIO, "not now")
+
+    broker.replicas.logs[log_index(broker)].before_read = fail
+    elected_again(broker)
+    await until(lambda: len(reads) == 4)
+    pauses = [later - earlier for earlier, later in itertools.pairwise(reads)]
+    assert [pause >= least for pause, least in zip(pauses, (0.1, 0.2, 0.4), strict=True)] == [True] * 3
+    lines = [each for each in caplog.records if "cannot load its log" in each.getMessage()]
+    assert len(lines) == 1
+    broker.clock.pass_ms(60_000)
+    await until(lambda: len(reads) == 5)
+    await broker.groups.loaded()
+    assert len([each for each in caplog.records if "cannot load its log" in each.getMessage()]) == 2
+
+
+async def test_a_load_that_failed_is_not_tried_again_for_another_leader(broker: FakeBroker) -> None:
+    broker.commit(5)
+    reads = itertools.count()
+
+    def fail() -> None:
+        next(reads)
+        raise OSError(errno.EIO, "not now")
+
+    broker.replicas.logs[log_index(broker)].before_read = fail
+    elected_again(broker)
+    await broker.groups.loaded()
+    broker.groups._take_up(image(leader=2))
+    before = next(reads)
+    await asyncio.sleep(0.3)
+    assert next(reads) == before + 1
+    assert error_of(broker.commit(6)) == ErrorCode.NOT_COORDINATOR
+
+
+async def test_a_coordinator_that_stops_tries_no_load_again(broker: FakeBroker) -> None:
+    broker.replicas.why_not = ErrorCode.KAFKA_STORAGE_ERROR
+    elected_again(broker)
+    await broker.groups.stop()
+    broker.replicas.why_not = None
+    broker.replicas.led(0)
+    broker.replicas.led(1)
+    assert broker.groups.runtime.shards == {}
+
+
+@pytest.mark.parametrize(
+    ("why", "said"),
+    [
+        (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+    ],
+)
+async def test_a_coordinator_begins_when_its_log_comes(broker: FakeBroker, why: ErrorCode, said: ErrorCode) -> None:
+    """The log could not be opened, or a worker still cut it, when this broker was elected."""
+    broker.commit(5)
+    broker.replicas.why_not = why
+    elected_again(broker)
+    assert error_of(broker.commit(6)) == said
+    broker.replicas.led(log_index(broker))  # still not: other metadata
+    assert error_of(broker.commit(6)) == said
+    broker.replicas.why_not = None
+    broker.replicas.led(log_index(broker))
+    await broker.groups.loaded()
+    assert broker.fetched() == [5]
+    assert error_of(broker.commit(6)) == ErrorCode.NONE
+
+
+async def test_a_coordinator_that_is_loaded_minds_no_change_of_its_partition(broker: FakeBroker) -> None:
+    broker.commit(5)
+    runtime = broker.groups.runtime.shards[log_index(broker)]
+    broker.replicas.led(log_index(broker))
+    assert broker.groups.runtime.shards[log_index(broker)] is runtime
+
+
+async def test_an_epoch_whose_start_cannot_be_written_is_waited_for(broker: FakeBroker) -> None:
+    """The disk is full: the log can be read, and takes nothing."""
+    broker.commit(5)
+    broker.replicas.takes_appends = False
+    elected_again(broker)
+    assert error_of(broker.commit(6)) == ErrorCode.NOT_COORDINATOR
+    broker.replicas.takes_appends = True
+    await served_again(broker)
+    assert broker.fetched() == [5]
+
+
+async def test_a_log_that_takes_no_appends_any_more_is_loaded_again(broker: FakeBroker) -> None:
+    """It was moved, and its epoch has to be written down where it lies now: an append would come after the answer."""
+    broker.commit(5)
+    broker.replicas.takes_appends = False
+    assert error_of(broker.commit(6)) == ErrorCode.NOT_COORDINATOR
+    broker.replicas.takes_appends = True
+    await served_again(broker)
+    assert broker.fetched() == [5]
+    assert error_of(broker.commit(6)) == ErrorCode.NONE
 
 
 async def test_a_step_that_fails_half_way_leaves_its_shard_to_the_log(
@@ -217,3 +361,25 @@ async def test_a_step_that_fails_on_an_empty_log_is_got_over_too(broker: FakeBro
     log.config.max_message_bytes = 1_048_588
     await asyncio.sleep(0)
     assert error_of(broker.commit(1)) == ErrorCode.NONE
+
+
+async def test_a_machine_that_no_descriptor_is_free_for_is_imported_later(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Modules are files: the first shard of a broker reads some."""
+    broker.commit(5)
+    broker.groups._take_up(image(leader=2))
+    prepare, short = broker.groups._prepare, [True]
+
+    def fail() -> None:
+        if short:
+            raise OSError(errno.EMFILE, "Too many open files")
+        prepare()
+
+    monkeypatch.setattr(broker.groups, "_prepare", fail)
+    broker.groups._take_up(image())
+    assert error_of(broker.commit(6)) == ErrorCode.NOT_COORDINATOR
+    short.clear()
+    await until(lambda: log_index(broker) in broker.groups.runtime.shards)
+    await served_again(broker)
+    assert broker.fetched() == [5]

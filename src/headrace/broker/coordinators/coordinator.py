@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
+from headrace.broker.coordinators.load_retries import LoadRetries
 from headrace.broker.coordinators.loading import read_piece
 from headrace.broker.telemetry.pace import PacedLines
 from headrace.env.node import settle
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
 _CLOCK_STEP_MS: Final = 1_000
 """A wall clock that moves this much against the steady one was set: timers move with it, sessions do not end."""
+
+_ALL: Final = -1
+"""In the place of a partition: none of them can be loaded."""
 
 Event: TypeAlias = Callable[[int], object]
 """Tells a shard's runtime what happened; called with the time, in milliseconds."""
@@ -100,6 +104,8 @@ class Coordinator(Generic[S]):
         self._clock_base_ms = self._clock.now_ms() - int(self._clock.monotonic() * 1000)
         self._stopped = True
         self._loads: dict[ShardRuntime[S], asyncio.Task[None]] = {}
+        self._retries = LoadRetries(self._owner, self._clock, self._log, self._try_again)
+        partitions.on_led(topic, self._retries.log_is_here)
         self._records = metrics.counter(f"{name}.records_appended")
         self._refused = metrics.counter(f"{name}.appends_refused")
 
@@ -115,7 +121,9 @@ class Coordinator(Generic[S]):
     async def stop(self) -> None:
         """Answers whoever still waits with NOT_COORDINATOR and stops all timers and loads."""
         self._stopped = True
+        self._retries.forget(_ALL)
         for index in list(self.runtime.shards):
+            self._retries.forget(index)
             self._give_out(self.runtime.resign(index, self.now_ms()))
         await self._owner.closed()
 
@@ -243,6 +251,11 @@ class Coordinator(Generic[S]):
         if led.leader_epoch != runtime.leader_epoch or led.log.end_offset != runtime.written_offset:
             self._refuse_stranger(runtime, led)
             return
+        if not led.takes_appends:
+            # The log was moved, and its epoch has to be written down in the new place first.
+            self._refuse(runtime, ErrorCode.KAFKA_STORAGE_ERROR)
+            self._tell(runtime, partial(self._load_again, runtime))
+            return
         batches = runtime.next_append(now_ms, led.log.config.max_message_bytes)
         append = _Append(self, runtime)
         origin = "coordinator" if runtime.ending is None else runtime.ending.origin
@@ -331,8 +344,17 @@ class Coordinator(Generic[S]):
         self._lead({each.index: each.leader_epoch for each in partitions if each.leader == self._node_id})
 
     def _lead(self, epochs: Mapping[int, int]) -> None:
+        self._retries.forget(_ALL)
+        if epochs:
+            try:
+                self._prepare()
+            except OSError as error:
+                event = "a coordinator cannot be loaded into memory, so it serves no client; it tries again"
+                self._retries.failed(_ALL, event, error, 0.0, topic=self._topic)
+                epochs = {}
         change = self.runtime.lead(epochs, self.now_ms())
         for runtime in change.resigned:
+            self._retries.forget(runtime.index)
             self._resigned(runtime)
         for runtime in change.taken:
             self._begin(runtime)
@@ -347,8 +369,25 @@ class Coordinator(Generic[S]):
         """The shard cannot be sure that it holds what the log holds: another one takes its place."""
         if self.runtime.shards.get(runtime.index) is runtime:
             self._log.warning("a coordinator loads its log again", **self._fields(runtime))
-            self._resigned(self.runtime.resign(runtime.index, now_ms))
-            self._begin(self.runtime.take(runtime.index, runtime.leader_epoch))
+            self._replace(runtime, now_ms)
+
+    def _replace(self, runtime: ShardRuntime[S], now_ms: int) -> None:
+        self._resigned(self.runtime.resign(runtime.index, now_ms))
+        self._begin(self.runtime.take(runtime.index, runtime.leader_epoch))
+
+    def _prepare(self) -> None:
+        """Imports what shards are made of: a broker that serves none does without. Raises OSError where no descriptor
+        is free for that."""
+
+    def _try_again(self, index: int) -> None:
+        """The load of a partition failed; it is tried again with a new shard."""
+        if index == _ALL:
+            assert self._metadata is not None
+            self._take_up(self._metadata.image)
+            return
+        runtime = self.runtime.shards.get(index)
+        assert runtime is not None and not runtime.is_active, "who leads it no longer has forgotten the failure"
+        self._replace(runtime, self.now_ms())
 
     def _begin(self, runtime: ShardRuntime[S]) -> None:
         key = (self._topic, runtime.index)
@@ -356,13 +395,16 @@ class Coordinator(Generic[S]):
 
     def _log_is_open(self, runtime: ShardRuntime[S]) -> None:
         if self.runtime.shards.get(runtime.index) is not runtime:
-            return  # led no more, or under another epoch
+            return  # not led any longer, or under another epoch
         led = self._partitions.find(self._topic, runtime.index)
         if isinstance(led, ErrorCode):
-            self._log.error(
-                "a coordinator's log is not here, so it serves no client", error=led.name, **self._fields(runtime)
-            )
-            runtime.load_failed()
+            if led is not ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                runtime.load_failed()  # else a worker still cuts or writes the log, as a follower's
+            event = "a coordinator's log is not here, so it serves no client until it is"
+            self._retries.no_log(runtime.index, event, led.name, **self._fields(runtime))
+            return
+        if not led.takes_appends:
+            self._load_failed(runtime, "the start of the leader epoch cannot be written", 0.0)
             return
         runtime.begin(led.log.log_start_offset, led.high_watermark)
         if led.log.end_offset == led.log.log_start_offset:
@@ -370,15 +412,19 @@ class Coordinator(Generic[S]):
         else:
             self._loads[runtime] = self._owner.spawn(self._load(runtime, led))
 
+    def _load_failed(self, runtime: ShardRuntime[S], why: object, took_s: float) -> None:
+        runtime.load_failed()
+        event = "a coordinator cannot load its log, so it serves no client; it tries again"
+        self._retries.failed(runtime.index, event, why, took_s, **self._fields(runtime))
+
     async def _load(self, runtime: ShardRuntime[S], led: LedPartition) -> None:
+        began = self._clock.monotonic()
         try:
             records = await self._read(runtime, led)
             await self._all_committed(runtime, led)
-        except (OSError, CorruptBatch, DecodeError) as error:
-            self._log.error(
-                "a coordinator cannot read its log, so it serves no client", why=error, **self._fields(runtime)
-            )
-            runtime.load_failed()
+        except (OSError, MemoryError, CorruptBatch, DecodeError) as error:
+            if runtime.state is ShardState.LOADING:
+                self._load_failed(runtime, error, self._clock.monotonic() - began)
         except Exception as error:
             # Whatever it was, the shard must not be "loading" for ever.
             self._node.defects.report(error, "the load of a coordinator", **self._fields(runtime))
@@ -416,6 +462,7 @@ class Coordinator(Generic[S]):
         runtime.load(LogPiece([], 0, end_offset), end_offset)
 
     def _loaded(self, runtime: ShardRuntime[S], now_ms: int) -> None:
+        self._retries.forget(runtime.index)
         runtime.loaded(now_ms)
         self._drive(runtime, now_ms)
         if runtime.is_active:

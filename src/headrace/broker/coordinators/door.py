@@ -36,6 +36,11 @@ class LedPartition(Protocol):
         ...
 
     @property
+    def takes_appends(self) -> bool:
+        """Whether the start of the leader's epoch is written down, so that appends may come."""
+        ...
+
+    @property
     def high_watermark(self) -> int:
         """Everything below it is committed, and cannot be lost."""
         ...
@@ -51,6 +56,11 @@ class LedPartitions(Protocol):
 
     def find(self, topic: str, index: int) -> LedPartition | ErrorCode:
         """The partition, or why it cannot be led here now."""
+        ...
+
+    def on_led(self, topic: str, listener: Callable[[int], None]) -> None:
+        """Calls back with its index whenever a partition of a topic comes to be led here: `find` has it then, which it
+        may not have had when the metadata named this broker, or when `when_ready` called back."""
         ...
 
     def append_internal(

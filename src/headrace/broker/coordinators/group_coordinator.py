@@ -84,8 +84,12 @@ class GroupCoordinator(Coordinator["GroupShard"]):
         level = 0 if self._metadata is None else self._metadata.image.features.level(GROUP_VERSION)
         return level >= 1 and "consumer" in self._config().group_coordinator_rebalance_protocols
 
+    def _prepare(self) -> None:
+        import headrace.groups.consumer.cluster_topics
+        import headrace.groups.consumer.settings
+        import headrace.groups.shard  # noqa: F401
+
     def _make_shard(self, _index: int) -> GroupShard:
-        # Imported when there is one: a broker that serves no groups does without the machine.
         from headrace.groups.consumer.cluster_topics import topics_of
         from headrace.groups.outcome import Tallies
         from headrace.groups.shard import GroupShard

@@ -70,8 +70,10 @@ class TransactionCoordinator(Coordinator["TransactionShard"]):
     def _id_count(self) -> int:
         return sum(runtime.shard.transaction_count for runtime in self.runtime.shards.values())
 
+    def _prepare(self) -> None:
+        import headrace.transactions.shard  # noqa: F401
+
     def _make_shard(self, _index: int) -> TransactionShard:
-        # Imported when there is one: a broker that serves no transactions does without the machine.
         from headrace.transactions.shard import TransactionShard
 
         return TransactionShard(settings_of(self._config()), self._transaction_version, self._fresh_id)

@@ -79,6 +79,7 @@ class ReplicaManager:
         """
         self.node_id = config.node_id
         self.on_opened: Callable[[Replica], None] = lambda _: None
+        self._led_listeners: dict[str, Callable[[int], None]] = {}
         self._node = node
         self._log = node.logger("partitions")
         self._removals = PacedLines(self._log, node.clock.monotonic)
@@ -285,6 +286,8 @@ class ReplicaManager:
         if replica.become_leader(partition):
             self._epoch_starts.add(replica)
         self._deletions.look(replica)
+        if replica.topic in self._led_listeners:
+            self._led_listeners[replica.topic](replica.index)
 
     def _remove(self, key: Key, replica: Replica | None) -> None:
         """Other brokers have the partition now, and this one has it no more."""
@@ -379,6 +382,12 @@ class ReplicaManager:
             self._assignments.failed(paths)
 
     # --- for the other rooms
+
+    def on_led(self, topic: str, listener: Callable[[int], None]) -> None:
+        """Calls `listener` with the index of each partition of a topic that this broker comes to lead, or leads on with
+        other metadata; one listener a topic."""
+        assert topic not in self._led_listeners
+        self._led_listeners[topic] = listener
 
     def find(self, topic: str, index: int) -> Replica | ErrorCode:
         """The online replica of a partition that this broker leads, or what a client is answered instead.
