@@ -8,6 +8,7 @@ from headrace.config import (
     BrokerConfig,
     ConfigError,
     Endpoint,
+    Type,
     check_broker_overrides,
     check_topic_overrides,
     topic_config,
@@ -145,3 +146,35 @@ def test_describe_says_where_a_value_comes_from() -> None:
     assert (topic["max.message.bytes"].value, topic["max.message.bytes"].source) == ("5", ConfigSource.TOPIC)
     assert topic["retention.ms"].source is ConfigSource.DEFAULT
     assert [line.name for line in describe_broker_defaults(config)] == ["message.max.bytes"]
+
+
+def test_a_list_is_described_as_it_is_in_force() -> None:
+    """As Kafka describes it: a value twice in the file is there once, and its synonym says what the file says."""
+    config = BrokerConfig({"log.cleanup.policy": "delete,delete"})
+    line = next(line for line in describe_broker(config) if line.name == "log.cleanup.policy")
+    assert line.value == "delete"
+    assert [synonym.value for synonym in line.synonyms] == ["delete,delete", "delete"]
+    topic = {line.name: line for line in describe_topic(config, {"cleanup.policy": "compact, compact"})}
+    assert topic["cleanup.policy"].value == "compact"
+
+
+def test_a_name_without_a_row_is_described_without_its_value() -> None:
+    """Its value may be a secret of whatever reads the file."""
+    config = BrokerConfig({"my.plugin": "hunter2", "listener.name.a.made.up": "hunter2"}).with_overrides(
+        {"another": "hunter2"}, {"my.plugin": "hunter2", "of.all": "hunter2"}
+    )
+    lines = {line.name: line for line in describe_broker(config)}
+    assert "hunter2" not in str(lines)
+    expected = {
+        "my.plugin": [ConfigSource.DYNAMIC_DEFAULT_BROKER, ConfigSource.STATIC_BROKER],
+        "listener.name.a.made.up": [ConfigSource.STATIC_BROKER],
+        "another": [ConfigSource.DYNAMIC_BROKER],
+        "of.all": [ConfigSource.DYNAMIC_DEFAULT_BROKER],
+    }
+    for name, sources in expected.items():
+        line = lines[name]
+        assert (line.value, line.read_only, line.sensitive, line.type) == (None, True, True, Type.UNKNOWN)
+        assert (line.source, [each.source for each in line.synonyms]) == (sources[0], sources)
+    defaults = {line.name: line for line in describe_broker_defaults(config)}
+    assert set(defaults) == {"my.plugin", "of.all"}
+    assert all(line.sensitive and line.value is None for line in defaults.values())

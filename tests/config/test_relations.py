@@ -18,6 +18,14 @@ def test_keys_without_effect_are_named_once_each() -> None:
     ]
 
 
+def test_a_value_that_a_list_names_twice_is_kept_once() -> None:
+    lines: list[str] = []
+    listener = "PLAINTEXT://:9092"
+    config = BrokerConfig.load({"log.dirs": "a, b,a", "listeners": f"{listener},{listener}"}, lines.append)
+    assert (config.log_dirs, len(config.listeners)) == (("a", "b"), 1)
+    assert lines == [f"{name} names a value twice, and keeps the first of them" for name in ("log.dirs", "listeners")]
+
+
 ALONE = {
     "process.roles": "controller",
     "node.id": "1",
@@ -82,7 +90,6 @@ OBSERVER = {
         {"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"},
         {"log.retention.hours": "0"},
         {"num.partitions": "0"},
-        {"log.dirs": "a,a"},
     ],
     ids=lambda properties: next(iter(properties.items())),
 )

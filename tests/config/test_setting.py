@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.config import BROKER_SETTINGS, TOPIC_SETTINGS, ConfigError, format_value, parse_value
+from headrace.config import (
+    BROKER_SETTINGS,
+    TOPIC_SETTINGS,
+    ConfigError,
+    Setting,
+    Type,
+    format_value,
+    parse_value,
+)
+from headrace.config.setting import names_twice, parse_type
 
 # What Apache Kafka 4.3.1 answers to each.
 REFUSALS = [
@@ -93,3 +102,22 @@ def test_any_text_is_a_value_or_a_config_error(text: str) -> None:
             parse_value(TOPIC_SETTINGS[name], text)
         except ConfigError as error:
             assert error.name == name
+
+
+KEEPS_BOTH = {
+    "controller.quorum.voters",
+    "controller.quorum.bootstrap.servers",
+    "follower.replication.throttled.replicas",
+    "leader.replication.throttled.replicas",
+}
+"""Lists in which Kafka 4.3.1 leaves a value that is named twice; it drops the second one in all others (KIP-1161)."""
+LISTS = [each for each in (*BROKER_SETTINGS.values(), *TOPIC_SETTINGS.values()) if each.type is Type.LIST]
+
+
+@pytest.mark.parametrize("setting", LISTS, ids=lambda each: each.name)
+def test_a_list_has_each_value_once(setting: Setting) -> None:
+    assert setting.repeats == (setting.name in KEEPS_BOTH)
+    found = parse_type(setting, "b, a,b,a, b")
+    assert found == (("b", "a", "b", "a", "b") if setting.repeats else ("b", "a"))
+    assert names_twice(setting, "b,a, b") is not setting.repeats
+    assert not names_twice(setting, "b,a")

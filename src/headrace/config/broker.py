@@ -109,6 +109,12 @@ class BrokerConfig(BrokerFields):
         """The settings that are given for single listeners, and mechanisms of them, by their whole names; sorted."""
         return tuple(sorted(self._scoped))
 
+    @property
+    def unknown_names(self) -> tuple[str, ...]:
+        """The names that are given and have no row; sorted."""
+        given = {*self.static, *self.cluster_default, *self.per_broker}
+        return tuple(sorted(name for name in given if broker_setting(name) is None))
+
     def of_listener(self, name: str) -> ListenerConfig:
         """The settings as the listener of this name sees them."""
         return ListenerConfig(name, self._values, self._scoped)

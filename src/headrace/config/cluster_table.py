@@ -19,12 +19,14 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         Type.LIST,
         (),
         "The fixed voters, as `id@host:port`.",
+        repeats=True,
     ),
     Setting(
         "controller.quorum.bootstrap.servers",
         Type.LIST,
         (),
         "Addresses of controllers (`host:port`) through which a node finds the quorum.",
+        repeats=True,
     ),
     Setting(
         "controller.quorum.append.linger.ms",

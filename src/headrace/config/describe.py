@@ -33,7 +33,7 @@ class Described:
     sensitive: bool
     type: Type
     synonyms: tuple[Synonym, ...]
-    about: str
+    about: str | None
 
 
 def describe_broker(config: BrokerConfig) -> list[Described]:
@@ -43,10 +43,10 @@ def describe_broker(config: BrokerConfig) -> list[Described]:
         if setting.internal and not config.is_given(name):
             continue
         synonyms = _broker_synonyms(config, name, (name, *_chain(name)))
-        given = _layered(config, name)
-        value = given if given is not None else format_value(setting, setting.default)
+        value = _in_force(config, setting, name)
         described.append(_line(setting, value, synonyms, setting.update == "read-only"))
     described += [_of_listener(config, name) for name in config.scoped_names]
+    described += [_unknown(config, name) for name in config.unknown_names]
     return sorted(described, key=lambda each: each.name)
 
 
@@ -55,19 +55,33 @@ def _of_listener(config: BrokerConfig, name: str) -> Described:
     setting = broker_setting(name)
     assert setting is not None, "whatever is given for a listener has a row"
     synonyms = _broker_synonyms(config, name, (name, setting.name))
-    return _line(replace(setting, name=name), _layered(config, name), synonyms, setting.update == "read-only")
+    value = _in_force(config, setting, name)
+    return _line(replace(setting, name=name), value, synonyms, setting.update == "read-only")
+
+
+def _unknown(config: BrokerConfig, name: str) -> Described:
+    """A name that is given and has no row."""
+    found = (source for layer, source in _layers(config) if name in layer)
+    return _without_row(name, tuple(Synonym(name, None, source) for source in found))
+
+
+def _without_row(name: str, synonyms: tuple[Synonym, ...]) -> Described:
+    """Its value may be a secret of whatever reads it, and is not shown, as in Kafka."""
+    return Described(name, None, synonyms[0].source, True, True, Type.UNKNOWN, synonyms, None)
 
 
 def describe_broker_defaults(config: BrokerConfig) -> list[Described]:
     """The settings of all brokers together: the dynamic ones that have been set, sorted by name."""
     described = []
     for name, text in sorted(config.cluster_default.items()):
-        setting = BROKER_SETTINGS.get(name)
+        setting = broker_setting(name)
         if setting is None:
+            synonyms = (Synonym(name, None, ConfigSource.DYNAMIC_DEFAULT_BROKER),)
+            described.append(_without_row(name, synonyms))
             continue
         shown = None if setting.sensitive else text
         synonyms = (Synonym(name, shown, ConfigSource.DYNAMIC_DEFAULT_BROKER),)
-        described.append(_line(setting, text, synonyms, setting.update == "read-only"))
+        described.append(_line(replace(setting, name=name), text, synonyms, setting.update == "read-only"))
     return described
 
 
@@ -115,22 +129,25 @@ def _scoped_synonyms(config: BrokerConfig, setting: Setting) -> tuple[Synonym, .
     return _broker_synonyms(config, primary, (primary, *_chain(primary)))
 
 
-def _layered(config: BrokerConfig, name: str) -> str | None:
-    for layer in (config.per_broker, config.cluster_default, config.static):
-        if name in layer:
-            return layer[name]
-    return None
+def _in_force(config: BrokerConfig, setting: Setting, name: str) -> str | None:
+    """The value of the first layer that names a setting, as Kafka writes it, or the default."""
+    text = next((layer[name] for layer, _ in _layers(config) if name in layer), None)
+    return format_value(setting, setting.default if text is None else parse_value(setting, text))
 
 
-def _broker_synonyms(config: BrokerConfig, name: str, chain: tuple[str, ...]) -> tuple[Synonym, ...]:
-    """The layers in which `chain` is set, from the first that sets `name` itself on: Kafka's rule."""
-    layers = (
+def _layers(config: BrokerConfig) -> tuple[tuple[Mapping[str, str], ConfigSource], ...]:
+    """Where a broker's settings are given, the layer that counts first."""
+    return (
         (config.per_broker, ConfigSource.DYNAMIC_BROKER),
         (config.cluster_default, ConfigSource.DYNAMIC_DEFAULT_BROKER),
         (config.static, ConfigSource.STATIC_BROKER),
     )
+
+
+def _broker_synonyms(config: BrokerConfig, name: str, chain: tuple[str, ...]) -> tuple[Synonym, ...]:
+    """The layers in which `chain` is set, from the first that sets `name` itself on: Kafka's rule."""
     found: list[Synonym] = []
-    for layer, source in layers:
+    for layer, source in _layers(config):
         found += [Synonym(each, _shown(each, layer[each]), source) for each in chain if each in layer]
     for each in chain:
         setting = BROKER_SETTINGS.get(each)

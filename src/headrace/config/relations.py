@@ -9,7 +9,7 @@ from headrace.wire.address import address_text
 
 from .exposure import REMEDY, open_listeners, opening_text
 from .security_table import SERVED_PROTOCOLS, UNPROTECTED
-from .setting import ConfigError
+from .setting import ConfigError, names_twice
 from .table import broker_setting, check_refused, refusal
 from .tls import TLS_PROTOCOLS, tls_of
 
@@ -24,8 +24,10 @@ def check_file(properties: Mapping[str, str], warn: Callable[[str], None]) -> No
     refuses: those whose absence would weaken security, durability or topology."""
     for name, text in properties.items():
         check_refused(name, text)
-    for name in properties:
+    for name, text in properties.items():
         setting = broker_setting(name)
+        if setting is not None and names_twice(setting, text):
+            warn(f"{name} names a value twice, and keeps the first of them")
         if setting is not None and setting.unserved:
             warn(f"{name} has no effect: {setting.unserved}")
         elif setting is None and not refusal(name):
@@ -45,8 +47,6 @@ def check_relations(config: BrokerConfig) -> None:
     _check_consumer_groups(config)
     if not config.log_dirs or not all(config.log_dirs):
         raise ConfigError("log.dirs", "", "it must name at least one directory")
-    if len(set(config.log_dirs)) < len(config.log_dirs):
-        raise ConfigError("log.dirs", ",".join(config.log_dirs), "it names a directory twice")
 
 
 def _check_listeners(config: BrokerConfig) -> None:

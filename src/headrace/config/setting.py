@@ -24,6 +24,7 @@ LOOPBACK = "127.0.0.1"
 class Type(IntEnum):
     """A setting's type, numbered as in DescribeConfigs responses."""
 
+    UNKNOWN = 0
     BOOLEAN = 1
     STRING = 2
     INT = 3
@@ -65,7 +66,8 @@ class Setting:
     `unserved` says why setting it has no effect here; empty: it has. `refused` says why it must not be asked for: what
     would be missing without a word leaves a hole. `ours` marks what Kafka does not have. `by`: a listener may have a
     value of its own, behind `listener.name.NAME.`, or each SASL mechanism of a listener, behind
-    `listener.name.NAME.MECHANISM.`.
+    `listener.name.NAME.MECHANISM.`. `repeats`: a list keeps a value that is named twice; others keep the first of them
+    (KIP-1161).
     """
 
     name: str
@@ -84,6 +86,7 @@ class Setting:
     ours: bool = False
     internal: bool = False
     by: By = ""
+    repeats: bool = False
 
     @property
     def restart(self) -> bool:
@@ -155,8 +158,17 @@ def parse_type(setting: Setting, text: str) -> Value:
         except ValueError:
             raise ConfigError(setting.name, text, "Not a number of type DOUBLE") from None
     if kind is Type.LIST:
-        return tuple(part.strip() for part in trimmed.split(",")) if trimmed else ()
+        parts = tuple(part.strip() for part in trimmed.split(",")) if trimmed else ()
+        return parts if setting.repeats else tuple(dict.fromkeys(parts))
     return trimmed
+
+
+def names_twice(setting: Setting, text: str) -> bool:
+    """Whether a list has a value twice, of which one goes."""
+    if setting.type is not Type.LIST or setting.repeats:
+        return False
+    parts = [part.strip() for part in text.split(",")]
+    return len(set(parts)) < len(parts)
 
 
 def _parse_integer(setting: Setting, text: str, trimmed: str) -> int:

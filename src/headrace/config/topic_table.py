@@ -65,14 +65,14 @@ TOPIC_ROWS: Final[tuple[Setting, ...]] = (
             "Replicas that fetch at `follower.replication.throttled.rate` at most while they are not in sync: "
             "partition:broker pairs, or `*`.",
             scope="topic", update="cluster-wide",
-            check=throttled_replicas_check("follower.replication.throttled.replicas")),
+            check=throttled_replicas_check("follower.replication.throttled.replicas"), repeats=True),
     _topic("index.interval.bytes", _INT, 4096, "Bytes of log between two entries of the offset index.",
            "log.index.interval.bytes", at_least=0),
     Setting("leader.replication.throttled.replicas", _LIST, (),
             "Replicas whose leaders feed followers at `leader.replication.throttled.rate` at most while the followers "
             "are not in sync: partition:broker pairs, or `*`.",
             scope="topic", update="cluster-wide",
-            check=throttled_replicas_check("leader.replication.throttled.replicas")),
+            check=throttled_replicas_check("leader.replication.throttled.replicas"), repeats=True),
     _topic("local.retention.bytes", _LONG, -2, "Bytes of a tiered partition to keep locally; -2: `retention.bytes`.",
            "log.local.retention.bytes", at_least=-2, unserved=_NO_TIER),
     _topic("local.retention.ms", _LONG, -2, "Age of a tiered partition's records to keep locally; -2: `retention.ms`.",
