@@ -191,7 +191,8 @@ class Log(Appender):
         return lookup.offset_for_timestamp(self, timestamp)
 
     def max_timestamp_offset(self) -> TimestampOffset | None:
-        """The record with the largest timestamp; None in an empty log. Raises OSError."""
+        """The first of the records with the largest timestamp, at or above the log start offset; None where there is no
+        record. Raises OSError."""
         return lookup.max_timestamp_offset(self)
 
     def earliest_timestamp_offset(self) -> TimestampOffset:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headrace.log.filenames import SNAPSHOT, offset_name
 from headrace.log.producer_snapshot import SnapshotError
@@ -15,10 +15,13 @@ from headrace.log.segment import Segment
 from headrace.log.transaction_index import AbortedTransaction, TransactionIndexError
 from headrace.wire._walk import find
 from headrace.wire.batch import LOG_APPEND_TIME, BatchHeader
+from headrace.wire.primitives import Buffer
 from headrace.wire.records import CorruptBatch, batch_body
 
 if TYPE_CHECKING:
     from headrace.log.log import Log
+
+_ANY_TIME: Final = -(1 << 63)
 
 
 def aborted_transactions(log: Log, from_offset: int, read: ReadResult, wait: bool = True) -> list[AbortedTransaction]:
@@ -111,62 +114,96 @@ def _first_in_segment(log: Log, segment: Segment, timestamp: int) -> TimestampOf
     if place is None:
         return None
     for _, header, data in Scan(segment.file(), place[0], segment.size, crc_from=segment.size, read_bytes=65536):
-        if header.max_timestamp < timestamp or header.last_offset < log.log_start_offset:
-            continue
-        epoch = header.partition_leader_epoch
-        if header.timestamp_type == LOG_APPEND_TIME:
-            offset = max(header.base_offset, log.log_start_offset)
-            return TimestampOffset(offset, header.max_timestamp, epoch)
-        found = _find(log, data, header, timestamp)
-        if found is not None:
-            return found
+        if header.max_timestamp >= timestamp:
+            found = KeptRecords(log, header, data).first(timestamp)
+            if found is not None:
+                return found
     return None
 
 
 def max_timestamp_offset(log: Log) -> TimestampOffset | None:
-    """See Log.max_timestamp_offset: the first record with the largest timestamp of all."""
+    """See Log.max_timestamp_offset: the first of the records with the largest timestamp, be it -1."""
+    segments = [segment for segment in log.segments[log.segment_of(log.log_start_offset) :] if segment.size]
     found: TimestampOffset | None = None
-    for _ in log.segments:
-        best = _newest(log)
-        if best is None:
-            return None
-        place = best.find(best.max_timestamp_offset)
-        if place is not None:
-            found = _newest_in(log, best, place)
-            break
-        best.rebuild_indexes()  # its time index names an offset that it does not have
+    for segment in sorted(segments, key=lambda each: -each.max_timestamp):
+        if found is not None and segment.max_timestamp < found.timestamp:
+            break  # none of those that follow has a batch as new
+        if found is None or segment.max_timestamp > found.timestamp or segment.base_offset < found.offset:
+            newest = _newest_in_segment(log, segment)
+            if newest is not None and (found is None or _is_before(newest, found)):
+                found = newest
     return found
 
 
-def _newest(log: Log) -> Segment | None:
-    best: Segment | None = None
-    for segment in log.segments:
-        if segment.size and (best is None or segment.max_timestamp > best.max_timestamp):
-            best = segment
-    return best if best is not None and best.max_timestamp >= 0 else None
+def _is_before(one: TimestampOffset, other: TimestampOffset) -> bool:
+    return (-one.timestamp, one.offset) < (-other.timestamp, other.offset)
 
 
-def _newest_in(log: Log, best: Segment, place: tuple[int, int]) -> TimestampOffset | None:
-    for _, header, data in Scan(best.file(), place[0], place[0] + place[1], crc_from=best.size):
-        if header.timestamp_type == LOG_APPEND_TIME:
-            return TimestampOffset(header.last_offset, header.max_timestamp, header.partition_leader_epoch)
-        found = _find(log, data, header, header.max_timestamp)
-        return found or TimestampOffset(header.last_offset, header.max_timestamp, header.partition_leader_epoch)
-    return None
+def _newest_in_segment(log: Log, segment: Segment) -> TimestampOffset | None:
+    """Asks the batch that the time index names, and all batches if it has no such record: that was deleted, was
+    compacted away, or never was there, as the headers of compressed batches are believed."""
+    newest, last_offset = segment.max_timestamp, segment.max_timestamp_offset
+    start = max(log.log_start_offset, segment.base_offset)
+    place = segment.find(last_offset) if last_offset >= start else None
+    if place is not None:
+        for _, header, data in Scan(segment.file(), place[0], place[0] + place[1], crc_from=segment.size):
+            found = KeptRecords(log, header, data).first(newest)
+            if found is not None and found.timestamp == newest:
+                return found
+    place = segment.find(start)
+    best: TimestampOffset | None = None
+    if place is not None:
+        for _, header, data in Scan(segment.file(), place[0], segment.size, crc_from=segment.size):
+            if best is None or header.max_timestamp > best.timestamp:
+                above = _ANY_TIME if best is None else best.timestamp + 1
+                best = KeptRecords(log, header, data).newest(above) or best
+                if best is not None and best.timestamp >= newest:
+                    break
+    return best
 
 
-def _find(log: Log, data: memoryview, header: BatchHeader, timestamp: int) -> TimestampOffset | None:
-    """The first record of a batch at or after a time, at or above the log start offset.
+class KeptRecords:
+    """The records of a batch at or above the log start offset. What its header says is true of no single record.
 
     The records become no objects: a few KB may open to millions of them. A body that nobody can open, or that opens to
     more than the topic allows, has no record to answer with.
     """
-    try:
-        body = batch_body(data, 0, header, log.config.max_decompressed_bytes)
-    except CorruptBatch:
-        return None
-    found = array("q", (0, 0))
-    start = log.log_start_offset
-    if not find(body, 0, len(body), header.base_offset, header.base_timestamp, timestamp, start, found):
-        return None
-    return TimestampOffset(found[0], found[1], header.partition_leader_epoch)
+
+    def __init__(self, log: Log, header: BatchHeader, data: memoryview) -> None:
+        self._header = header
+        self._data = data
+        self._start = log.log_start_offset
+        self._limit = log.config.max_decompressed_bytes
+        self._body: Buffer | None = None
+
+    def first(self, timestamp: int) -> TimestampOffset | None:
+        """The first record at or after a time."""
+        header = self._header
+        is_stamped = header.timestamp_type == LOG_APPEND_TIME  # by the broker: all have the same
+        if is_stamped and header.max_timestamp < timestamp:
+            return None
+        try:
+            body = self._body = batch_body(self._data, 0, header, self._limit) if self._body is None else self._body
+        except CorruptBatch:
+            return None
+        found, after = array("q", (0, 0)), _ANY_TIME if is_stamped else timestamp
+        if not find(body, 0, len(body), header.base_offset, header.base_timestamp, after, self._start, found):
+            return None
+        found_at = header.max_timestamp if is_stamped else found[1]
+        return TimestampOffset(found[0], found_at, header.partition_leader_epoch)
+
+    def newest(self, after: int) -> TimestampOffset | None:
+        """The first of the records with the largest timestamp, if that is at or after a time."""
+        latest = self._header.max_timestamp
+        found = self.first(max(after, latest))
+        if found is not None:
+            return found
+        found = self.first(after)
+        while found is not None and found.timestamp < latest:  # no record is later than that
+            middle = found.timestamp + (latest - found.timestamp + 1) // 2
+            later = self.first(middle)
+            if later is None:
+                latest = middle - 1
+            else:
+                found = later
+        return found
