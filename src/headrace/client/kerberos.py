@@ -44,7 +44,8 @@ def library(mechanism_setting: str) -> ModuleType:
     try:
         from headrace.env import posix_gssapi
     except (ImportError, OSError):
-        raise ConfigError(mechanism_setting, GSSAPI, NOT_INSTALLED) from None
+        line = f"{mechanism_setting}: {NOT_INSTALLED}"
+        raise ConfigError(mechanism_setting, GSSAPI, NOT_INSTALLED, line=line) from None
     return posix_gssapi
 
 

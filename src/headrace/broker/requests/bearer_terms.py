@@ -154,7 +154,8 @@ def _keys(services: NodeServices, config: MechanismConfig, module: LoginModule |
     try:
         check_cryptography()
     except KeysError as error:
-        raise ConfigError("sasl.enabled.mechanisms", OAUTHBEARER, str(error)) from None
+        line = f"sasl.enabled.mechanisms: {error}"
+        raise ConfigError("sasl.enabled.mechanisms", OAUTHBEARER, str(error), line=line) from None
     node = services.node
     parts = split_url(url)
     fetch: Callable[[], bytes]

@@ -29,6 +29,10 @@ class StoreError(ValueError):
     """A store cannot be used. The text is one line that says what to do, and holds no password."""
 
 
+class MissingPackageError(StoreError):
+    """Nothing is wrong with the store: what would open it is not installed."""
+
+
 @dataclass(frozen=True)
 class KeyEntry:
     """A private key with its certificates.
@@ -51,12 +55,12 @@ class TrustedCertificates:
 
 
 def cryptography_modules() -> tuple[ModuleType, ModuleType]:
-    """The modules x509 and serialization of `cryptography`. Raises StoreError that names the extra without them."""
+    """The modules x509 and serialization of `cryptography`. Raises MissingPackageError without them."""
     try:
         from cryptography import x509
         from cryptography.hazmat.primitives import serialization
     except ImportError:
-        raise StoreError(_NEEDED) from None
+        raise MissingPackageError(_NEEDED) from None
     return x509, serialization
 
 

@@ -9,7 +9,7 @@ from headrace.config import ConfigError
 from headrace.config.tls import StoreConfig
 from headrace.security.remembered import remembered
 
-from .entries import KeyEntry, StoreError, TrustedCertificates
+from .entries import KeyEntry, MissingPackageError, StoreError, TrustedCertificates
 from .store import load_keystore, load_truststore
 
 Read = Callable[[str], bytes]
@@ -35,7 +35,7 @@ def open_key_store(store: StoreConfig, read: Read, setting: str) -> KeyEntry | N
         chain = (store.pem_certificates or "").encode()
         return _load_keystore(store.kind, (store.pem_key or "").encode(), store.password, store.key_password, chain)
     except (StoreError, OSError) as error:
-        raise ConfigError(setting, store.location or _IN_SETTINGS, _line(error)) from None
+        raise _refused(setting, store, error) from None
 
 
 def open_trust_store(store: StoreConfig, read: Read, setting: str) -> TrustedCertificates | None:
@@ -46,8 +46,11 @@ def open_trust_store(store: StoreConfig, read: Read, setting: str) -> TrustedCer
         data = (store.pem_certificates or "").encode() if store.location is None else read(store.location)
         return _load_truststore(store.kind, data, store.password)
     except (StoreError, OSError) as error:
-        raise ConfigError(setting, store.location or _IN_SETTINGS, _line(error)) from None
+        raise _refused(setting, store, error) from None
 
 
-def _line(error: Exception) -> str:
-    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+def _refused(setting: str, store: StoreConfig, error: StoreError | OSError) -> ConfigError:
+    value = store.location or _IN_SETTINGS
+    why = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+    is_value_good = isinstance(error, MissingPackageError)
+    return ConfigError(setting, value, why, line=f"{setting} cannot be used: {why}" if is_value_good else "")
