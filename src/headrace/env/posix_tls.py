@@ -23,6 +23,16 @@ NO_CHECK_TIME: Final = 0x200000
 """OpenSSL's X509_V_FLAG_NO_CHECK_TIME, which Python has no name for."""
 HANDSHAKE_STEPS: Final = 10
 """More than any version of TLS needs: the two sides take turns."""
+TOO_WEAK: Final = {
+    "CA_MD_TOO_WEAK": (
+        "it, or a certificate between it and the root, is signed with SHA-1 or MD5, which can be forged: have the "
+        "authority sign it with SHA-256"
+    ),
+    "EE_KEY_TOO_SMALL": "the key is too short: make one of 2048 bits or more (RSA), or of a curve of 256",
+    "CA_KEY_TOO_SMALL": "the key of an authority in its chain is too short: use one with 2048 bits or more (RSA)",
+}
+"""What OpenSSL's reasons for a refusal by its security level mean, and what to do. The signature of a root by itself
+proves nothing, and OpenSSL does not look at how it was made."""
 
 
 class TlsMaterialError(ValueError):
@@ -97,7 +107,7 @@ def handshake_failure(server: ssl.SSLContext, client: ssl.SSLContext) -> str:
             except ssl.SSLCertVerificationError as error:
                 return f"{which} does not believe the certificate: {error.verify_message.strip()}"
             except ssl.SSLError as error:
-                return f"{which} refuses: {(error.reason or str(error)).replace('_', ' ').lower()}"
+                return f"{which} refuses: {_why(error)}"
         if not waits:
             return ""
     return "the handshake does not end"
@@ -114,16 +124,20 @@ def _prepare(context: ssl.SSLContext, material: TlsMaterial, rules: TlsRules, *,
             try:
                 context.load_cert_chain(path)
             except ssl.SSLError as error:
-                why = (error.reason or str(error)).replace("_", " ").lower()
-                raise TlsMaterialError(f"the private key and its certificate cannot be used: {why}") from None
+                raise TlsMaterialError(f"the private key and its certificate cannot be used: {_why(error)}") from None
     if material.trusted is not None:
         if not material.trusted:
             raise TlsMaterialError("the trust store holds no certificate")
         try:
             context.load_verify_locations(cadata=b"".join(material.trusted))
         except ssl.SSLError as error:
-            why = (error.reason or str(error)).replace("_", " ").lower()
-            raise TlsMaterialError(f"the trusted certificates cannot be used: {why}") from None
+            raise TlsMaterialError(f"the trusted certificates cannot be used: {_why(error)}") from None
+
+
+def _why(error: ssl.SSLError) -> str:
+    """What OpenSSL says is wrong, and what to do where it says no more than that something is weak."""
+    reason = error.reason or str(error)
+    return TOO_WEAK.get(reason, reason.replace("_", " ").lower())
 
 
 def _allow(context: ssl.SSLContext, rules: TlsRules) -> None:
