@@ -57,7 +57,9 @@ TO_TOPIC = ("key_columns", "by", "look_back", "deleted_column", "included", "exc
               help="Format of the record's key. Default: text for one column, json for several.")  # fmt: skip
 @click.option("--buckets", type=click.IntRange(1, 65536), default=16, show_default=True, help="Files of Parquet.")
 @duration_option("--grace", "10m", "How long a replaced file of Parquet stays.")
-@click.option("--dead-letters", metavar="TOPIC", help="Send unreadable records here. Default: skip them.")
+@click.option("--dead-letters", metavar="TOPIC",
+              help="Send unreadable and refused records here. Default: skip unreadable ones, end with a refused "
+                   "one.")  # fmt: skip
 @click.option("--key-column", "key_columns", multiple=True, metavar="NAME", help="From a table: its key; repeatable.")
 @click.option("--by", metavar="NAME", help="From a table: the column that increases with every change.")
 @click.option("--look-back", metavar="TIME|NUMBER",

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from headrace.spark.pipelines.tables.fitting import made_type
 from headrace.spark.pipelines.tables.following import BOOKS, TableError, Topic
 from headrace.spark.pipelines.tables.layout import layout_of
-from headrace.spark.pipelines.tables.postgres import as_csv, made_type, staging
+from headrace.spark.pipelines.tables.postgres_batch import as_csv, staging
 from headrace.spark.pipelines.tables.statements import create_table, matches, quoted, upsert
 
 from .batches import PRICES, batch

@@ -168,6 +168,35 @@ def test_a_failed_batch_says_why_in_one_line(bootstrap: str, tmp_path: Path, pos
     assert "s3cret" not in (tmp_path / "state" / "spark.log").read_text()
 
 
+@pytest.mark.jvm
+def test_refused_records_go_to_the_dead_letters(
+    bootstrap: str, tmp_path: Path, postgres: Server, database: str
+) -> None:
+    """What the table's columns and constraints refuse; the others of the batch are applied, in their order."""
+    shop = Database(postgres.address(database))
+    shop.run("CREATE TABLE items (id uuid PRIMARY KEY, name varchar(5), email text UNIQUE)")
+    make(bootstrap, "refused")
+    one, other = "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", "b0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"
+    records: list[Record] = [
+        (one.encode(), {"name": "one", "email": "a"}), (b"not-a-uuid", {"name": "x"}), (b"\xff", {"name": "x"}),
+        (other.encode(), {"name": "sixteen letters", "email": "b"}), (other.encode(), {"name": "other", "email": "a"}),
+        (one.upper().encode(), None), (other.encode(), {"name": "last", "email": "a"}),
+    ]  # fmt: skip
+    produce(bootstrap, "refused", records, partitions=1)
+    arguments = ("--from", "refused", "--to", f"{shop.address}#items", "--dead-letters", "refused-letters", "--once")
+    schema = ("--key-schema", "id STRING", "--value-schema", "name STRING, email STRING")
+    finish(drive(bootstrap, tmp_path / "state", "table-sync", *arguments, *schema))
+    assert shop.run("SELECT id::text, name, email FROM items") == [(other, "last", "a")]
+    found = headrace.scan("refused-letters", bootstrap=bootstrap, columns=["key", "value", "headers"]).to_pylist()
+    assert sorted(row["key"] for row in found) == sorted(records[number][0] or b"" for number in (1, 2, 3, 4))
+    why = [{each["key"]: each["value"] for each in row["headers"]} for row in found]
+    head = "headrace.dead_letter."
+    reasons = {int(each[f"{head}offset"]): each[f"{head}reason"].decode() for each in why}
+    assert "uuid" in reasons[1]
+    assert reasons[3] == "'name': its column, character varying(5), cannot hold the value exactly"
+    assert "items_email_key" in reasons[4]
+
+
 ODD_SCHEMA = "f DOUBLE, ts TIMESTAMP, day DATE, by BINARY, n DECIMAL(38, 4), j VARIANT, l ARRAY<DOUBLE>, s STRING"
 ODD_TABLE = """CREATE TABLE odd (id bigint PRIMARY KEY, f float8, ts timestamptz, day date, by bytea, n numeric(38,4),
     j jsonb, l float8[], s text, at timestamptz DEFAULT now());

@@ -6,6 +6,7 @@ The columns of the table are called c0, c1 and so on, so that no name of theirs 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import accumulate
 from typing import Final
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ WRITTEN: Final = pa.field("timestamp", TIMESTAMP)
 DELETED: Final = pa.field("deleted", pa.bool_())
 BUCKET: Final = pa.field("bucket", pa.int32())
 _ROW: Final = "row"
+_REACHED: Final = "reached"
 
 
 def column_names(layout: Layout) -> list[str]:
@@ -56,6 +58,40 @@ def positions_after(changes: pa.Table, positions: Mapping[int, int]) -> dict[int
     return {**positions, **{partition: offset + 1 for partition, offset in reached}}
 
 
+def in_order(changes: pa.Table) -> pa.Table:
+    """The changes in an order in which they may be applied one by one: that of each partition.
+
+    Between partitions it is that of the times at which they were written, as far as those go with the offsets.
+    """
+    keys = changes.select([PARTITION.name, OFFSET.name, WRITTEN.name])
+    order = [(PARTITION.name, "ascending"), (OFFSET.name, "ascending")]
+    numbered = keys.append_column(_ROW, _numbers(keys)).sort_by(order)
+    sizes = pc.value_counts(numbered[PARTITION.name].combine_chunks()).field("counts").to_pylist()
+    if len(sizes) > 1:
+        times = numbered[WRITTEN.name].cast(pa.int64()).fill_null(0).combine_chunks()
+        begins = [0, *accumulate(sizes)]
+        reached = [pc.cumulative_max(times.slice(at, size)) for at, size in zip(begins, sizes, strict=False)]
+        numbered = numbered.append_column(_REACHED, pa.chunked_array(reached))
+        numbered = numbered.sort_by([(_REACHED, "ascending"), *order])
+    return changes.take(numbered[_ROW])
+
+
+def without_hidden(rows: pa.Table, layout: Layout) -> tuple[pa.Table, list[int]]:
+    """Returns the rows that no later one of an identical key hides, deletes first, and their places.
+
+    Of each key these are the last one and the last that deletes, for an upsert does not replace all of a row.
+    """
+    keys = column_names(layout)[: len(layout.key)]
+    numbered = rows.select([*keys, DELETED.name]).append_column(_ROW, _numbers(rows))
+    deletes = numbered.filter(numbered[DELETED.name])
+    gone, last = (
+        some.group_by(keys).aggregate([(_ROW, "max")])[f"{_ROW}_max"].combine_chunks().sort()
+        for some in (deletes, numbered)
+    )
+    places = pa.concat_arrays([gone, last.filter(pc.invert(pc.is_in(last, deletes[_ROW])))])
+    return rows.take(places), places.to_pylist()
+
+
 def last_of_each_key(changes: pa.Table, layout: Layout) -> pa.Table:
     """Of each key the change to apply: the last one in its partition.
 
@@ -69,9 +105,12 @@ def last_of_each_key(changes: pa.Table, layout: Layout) -> pa.Table:
     return last_rows(in_time, keys)
 
 
+def _numbers(rows: pa.Table) -> pa.Array:
+    return pc.subtract(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), len(rows))), 1)
+
+
 def last_rows(rows: pa.Table, keys: list[str]) -> pa.Table:
     """Of the rows with the same keys, the last one; in the order of the rows."""
-    numbers = pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), len(rows)))
-    numbered = rows.select(keys).append_column(_ROW, pc.subtract(numbers, 1))
+    numbered = rows.select(keys).append_column(_ROW, _numbers(rows))
     last = numbered.group_by(keys).aggregate([(_ROW, "max")])[f"{_ROW}_max"]
     return rows.take(last.combine_chunks().sort())

@@ -37,7 +37,7 @@ REASON: Final = pa.field("reason", pa.string())
 KEY: Final = pa.field("key", pa.binary())
 VALUE: Final = pa.field("value", pa.binary())
 LETTER: Final = (REASON, KEY, VALUE, HEADERS_FIELD)
-"""What is kept of an unreadable record, null of the others."""
+"""What is kept of an unreadable record; the reason is null of the others, and the rest where it is not wanted."""
 
 NO_LIMITS: Final = Limits()
 
@@ -54,6 +54,8 @@ class RecordDecoder:
     limits: Limits = NO_LIMITS
     with_letters: bool = False
     """Whether unreadable records are kept whole, their headers too; else their reason alone."""
+    with_all: bool = False
+    """Whether the readable ones are too, for a table that may refuse them."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -83,7 +85,7 @@ class RecordDecoder:
         if self.with_letters:
             unsound = pa.repeat(pa.scalar(False), len(keys)) if sound is None else pc.invert(sound)
             kept = {KEY.name: keys, VALUE.name: values, HEADERS_FIELD.name: headers}
-            made |= {name: _where(unsound, column) for name, column in kept.items()}
+            made |= kept if self.with_all else {name: _where(unsound, column) for name, column in kept.items()}
         schema = self.schema
         return pa.RecordBatch.from_arrays([made[field.name].cast(field.type) for field in schema], schema=schema)
 

@@ -11,7 +11,7 @@ positions when it begins; one that was thought dead finds another's there and en
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -84,6 +84,12 @@ def taken_over(known: Following | None, topic: Topic, run: str, table: str) -> F
     return replace(known, topic=topic, run=run)
 
 
+Refused = Mapping[int, str]
+"""Why a table refuses changes, by their rows in a batch."""
+Settle = Callable[[Refused], None]
+"""Takes what is refused of a batch, before the table has the rest."""
+
+
 class Target(Protocol):
     """A table that follows a topic."""
 
@@ -95,12 +101,16 @@ class Target(Protocol):
     """Whether a date or time may be without end; else it is the last one of the year 9999, or the first of 1."""
     buckets: int
     """How many buckets keys are spread over; 0 where rows come without."""
+    refuses: bool
+    """Whether it may refuse a change that fits the layout."""
 
     def open(self, topic: Topic, run: str) -> None:
         """Make the table, or look whether it fits, and take it over. Raises `TableError`."""
 
-    def apply(self, changes: pa.Table) -> None:
-        """Apply a batch of changes, as `changes.schema_of` has them, all or nothing.
+    def apply(self, changes: pa.Table, settle: Settle | None = None) -> None:
+        """Apply a batch of changes, as `changes.schema_of` has them, as if one by one in the order of each partition.
 
-        What the table has already changes nothing. Raises `TableError`.
+        All or nothing, but for what the table refuses: that goes to `settle`, which is called once, also where there
+        is nothing, and raises what ends the batch. Without it a change that is refused does. What the table has already
+        changes nothing. Raises `TableError`.
         """

@@ -31,7 +31,7 @@ from headrace.spark.pipelines.tables.changes import (
     positions_after,
     stored_type,
 )
-from headrace.spark.pipelines.tables.following import Following, TableError, Topic, following_of, taken_over
+from headrace.spark.pipelines.tables.following import Following, Settle, TableError, Topic, following_of, taken_over
 from headrace.spark.pipelines.tables.layout import Layout, columns_of
 from headrace.spark.pipelines.tables.places import ParquetPlace
 from headrace.spark.pipelines.whole_files import replace_text
@@ -136,6 +136,7 @@ class ParquetTable:
     nested_as_json = False
     takes_nul = True
     takes_endless = False
+    refuses = False
 
     def __init__(
         self, place: ParquetPlace, layout: Layout, *, buckets: int = BUCKETS, grace_s: float = GRACE_S
@@ -177,9 +178,11 @@ class ParquetTable:
             os.close(self._lock)
             self._lock = None
 
-    def apply(self, changes: pa.Table) -> None:
+    def apply(self, changes: pa.Table, settle: Settle | None = None) -> None:
         known = self._manifest
         assert known is not None
+        if settle is not None:
+            settle({})
         fresh = beyond(changes, known.following.positions)
         if not fresh.num_rows:
             return

@@ -15,7 +15,8 @@ import psycopg
 from psycopg.abc import Buffer
 from psycopg.types.datetime import DateLoader, IntervalLoader, TimestampLoader, TimestamptzLoader
 
-from headrace.spark.pipelines.tables import postgres, sqlite
+from headrace.spark.pipelines.tables import sqlite
+from headrace.spark.pipelines.tables.catalogue import Catalogue, Column, read_columns
 from headrace.spark.pipelines.tables.connecting import connected
 from headrace.spark.pipelines.tables.following import TableError
 from headrace.spark.pipelines.tables.moments import Moment, moment_of
@@ -143,7 +144,7 @@ class PostgresSource:
 
     def check(self) -> None:
         with connected(self._place, writes=False) as connection:
-            catalogue = postgres.Catalogue(connection, self._place)
+            catalogue = Catalogue(connection, self._place)
             there = catalogue.columns() if catalogue.oid is not None else {}
             self._columns.check(there)
             _deleted(self._place, "source", self._watch, there)
@@ -158,13 +159,13 @@ class PostgresSource:
                 connection.adapters.register_loader(name, loader)
             # from here on nobody changes the columns until the transaction ends
             connection.execute(f"SELECT FROM {self._table} LIMIT 0".encode())
-            found = postgres.read_columns(connection, self._table)
+            found = read_columns(connection, self._table)
             self._columns.look(found)
             query = self._query(found, since=since is not None, after=after is not None)
             read = connection.execute(query.encode(), _parameters(since, after, rows)).fetchall()
         return [Row(moment_of(row[3]), row[4:], is_deleted(row[0]), row[1], row[2]) for row in read]
 
-    def _query(self, there: Mapping[str, postgres.Column], *, since: bool, after: bool) -> str:
+    def _query(self, there: Mapping[str, Column], *, since: bool, after: bool) -> str:
         """Whether deleted, key, value, the increasing column, and the place as texts, which all types have."""
         watch = self._watch
         alias = free_name("source", there)
@@ -180,7 +181,7 @@ class PostgresSource:
         return query.replace("%", "%%").replace("\0", "%s")
 
 
-def _deleted(place: PostgresPlace, alias: str, watch: Watch, there: Mapping[str, postgres.Column]) -> str:
+def _deleted(place: PostgresPlace, alias: str, watch: Watch, there: Mapping[str, Column]) -> str:
     """Whether a row is deleted, as a truth that PostgreSQL has found or as a text for `is_deleted`."""
     if watch.deleted is None:
         return "NULL"
@@ -200,19 +201,19 @@ def _deleted(place: PostgresPlace, alias: str, watch: Watch, there: Mapping[str,
     raise TableError(f"{place}: the deleted column {watch.deleted!r} is of type {column.plain}, {what}")
 
 
-def _field(alias: str, name: str, column: postgres.Column) -> str:
+def _field(alias: str, name: str, column: Column) -> str:
     """A column as PostgreSQL's JSON is to have it."""
     field = f"{alias}.{quoted(name)}"
     return f"translate(encode({field}, 'base64'), E'\\n', '')" if column.base == "bytea" else field
 
 
-def _key_text(alias: str, name: str, column: postgres.Column) -> str:
+def _key_text(alias: str, name: str, column: Column) -> str:
     field = _field(alias, name, column)
     # JSON has times in ISO 8601
     return f"(to_json({field}) #>> '{{}}')" if column.base in _TIMES else f"({field})::text"
 
 
-def _object(alias: str, names: Iterable[str], there: Mapping[str, postgres.Column]) -> str:
+def _object(alias: str, names: Iterable[str], there: Mapping[str, Column]) -> str:
     """An object of columns as PostgreSQL writes it, in their order, whatever they are called."""
     chosen = list(names)
     row = free_name("value", [alias, *chosen])

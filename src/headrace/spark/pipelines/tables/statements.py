@@ -36,13 +36,16 @@ def create_table(table: str, layout: Layout, type_of: Callable[[pa.DataType], st
     return f"CREATE TABLE {table} ({', '.join(columns)}, PRIMARY KEY ({listed(layout.key_names)}))"
 
 
-def upsert(table: str, layout: Layout, rows: str) -> str:
-    """The statement that writes `rows`, a VALUES or SELECT of all columns, over those with the same keys."""
+def upsert(table: str, layout: Layout, rows: str, *, verb: str = "INSERT", keys: str | None = None) -> str:
+    """The statement that writes `rows`, a VALUES or SELECT of all columns, over those with the same keys.
+
+    `keys` is the list of the key's columns as a unique index has them, where that is not as they are.
+    """
     # a table that is called excluded itself has another name here
     table = f"{table} AS {free_name('target', layout.names)}"
     assigned = ", ".join(f"{quoted(field.name)} = excluded.{quoted(field.name)}" for field in layout.value)
-    conflict = f"ON CONFLICT ({listed(layout.key_names)}) DO UPDATE SET {assigned}"
-    return f"INSERT INTO {table} ({listed(layout.names)}) {rows} {conflict}"
+    conflict = f"ON CONFLICT ({keys or listed(layout.key_names)}) DO UPDATE SET {assigned}"
+    return f"{verb} INTO {table} ({listed(layout.names)}) {rows} {conflict}"
 
 
 def matches(names: Sequence[str], others: Sequence[str], table: str) -> str:

@@ -21,7 +21,7 @@ from headrace.spark.pipelines.running import Job, begin
 from headrace.spark.pipelines.tables.changes import column_names, schema_of
 from headrace.spark.pipelines.tables.dead_letters import DeadLetters
 from headrace.spark.pipelines.tables.decoding import NO_LIMITS, REASON, RecordDecoder
-from headrace.spark.pipelines.tables.following import Target
+from headrace.spark.pipelines.tables.following import Refused, Target
 from headrace.spark.pipelines.tables.layout import Layout
 from headrace.spark.pipelines.tables.row_format import Limits
 from headrace.spark.schemas import ddl
@@ -43,11 +43,16 @@ class TableSync:
     limits: Limits = NO_LIMITS
     buckets: int = 0
     dead_letters: DeadLetters | None = None
+    with_all: bool = False
+    """Whether the table may refuse records that are readable."""
 
     @property
     def decoder(self) -> RecordDecoder:
         """What the workers do with a batch of records."""
-        return RecordDecoder(self.layout, self.nested_as_json, self.limits, self.dead_letters is not None)
+        with_letters = self.dead_letters is not None
+        return RecordDecoder(
+            self.layout, self.nested_as_json, self.limits, with_letters, with_all=with_letters and self.with_all
+        )
 
     def read_options(self) -> dict[str, str]:
         """What of the records the source is to deliver."""
@@ -74,13 +79,21 @@ class TableSync:
         schema = schema_of(self.layout, buckets=bool(self.buckets), nested_as_json=self.nested_as_json)
 
         def write(rows: DataFrame, batch_id: int) -> None:
-            found = rows.toArrow()
-            if self.dead_letters is not None:
-                unreadable = found[REASON.name].is_valid()
+            found, letters = rows.toArrow(), self.dead_letters
+            if letters is None:
+                target.apply(found.select(schema.names).cast(schema))
+                return
+            unreadable = found[REASON.name].is_valid()
+            left = found.filter(pc.invert(unreadable))
+
+            def settle(refused: Refused) -> None:
                 # before the table has the batch: a batch that fails comes again, and with it letters that are missing
-                self.dead_letters.send(found.filter(unreadable), batch_id)
-                found = found.filter(pc.invert(unreadable))
-            target.apply(found.select(schema.names).cast(schema))
+                reasons = pa.array(refused.values(), REASON.type)
+                back = left.take(pa.array(refused, pa.int64()))
+                back = back.set_column(back.schema.get_field_index(REASON.name), REASON, reasons)
+                letters.send(pa.concat_tables([found.filter(unreadable), back]), batch_id)
+
+            target.apply(left.select(schema.names).cast(schema), settle)
 
         return write
 
@@ -108,7 +121,7 @@ def _decoded(decoder: RecordDecoder) -> Column:
 def sync_of(layout: Layout, target: Target, dead_letters: DeadLetters | None = None) -> TableSync:
     """The changes that a target takes."""
     limits = Limits(nul=target.takes_nul, endless=target.takes_endless)
-    return TableSync(layout, target.nested_as_json, limits, target.buckets, dead_letters)
+    return TableSync(layout, target.nested_as_json, limits, target.buckets, dead_letters, target.refuses)
 
 
 def start(spark: SparkSession, sync: TableSync, target: Target, job: Job) -> StreamingQuery:

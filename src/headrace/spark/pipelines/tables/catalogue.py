@@ -1,0 +1,215 @@
+"""What PostgreSQL's catalogue says of one table: its columns, its indexes, and what else watches over its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from headrace.spark.pipelines.tables.connecting import Connection
+from headrace.spark.pipelines.tables.following import TableError
+from headrace.spark.pipelines.tables.places import PostgresPlace
+from headrace.spark.pipelines.tables.statements import quoted
+
+NAME_BYTES_MAX: Final = 63
+"""PostgreSQL cuts longer names off."""
+_TYPED: Final = """
+WITH RECURSIVE typed AS (
+    SELECT attname::text AS name, attnum AS place, format_type(atttypid, atttypmod) AS whole,
+        format_type(atttypid, NULL) AS plain, atttypid AS kind, attnotnull AS required,
+        atthasdef OR attidentity <> '' AS filled, attgenerated <> '' OR attidentity = 'a' AS made,
+        coalesce((SELECT NOT collisdeterministic FROM pg_collation WHERE oid = attcollation), false) AS loose
+    FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped
+  UNION ALL
+    SELECT name, place, whole, plain, typbasetype, required OR typnotnull, filled OR typdefault IS NOT NULL, made, loose
+    FROM typed JOIN pg_type ON pg_type.oid = kind WHERE typtype = 'd'
+)
+"""
+_COLUMNS: Final = f"""{_TYPED}
+SELECT name, whole, plain, format_type(kind, NULL), typcategory::text, required, filled, made, loose, typlen > 0
+FROM typed JOIN pg_type ON pg_type.oid = kind WHERE typtype <> 'd' ORDER BY place
+""".encode()
+_OUT_OF_SIGHT: Final = f"""{_TYPED}
+SELECT string_agg(DISTINCT quote_ident(nspname), ', ')
+FROM typed JOIN pg_type ON pg_type.oid = kind JOIN pg_namespace ON pg_namespace.oid = typnamespace
+WHERE NOT pg_type_is_visible(kind)
+""".encode()
+_FAMILY: Final = """
+WITH RECURSIVE family AS (
+    SELECT %s::oid AS oid UNION SELECT inhrelid FROM pg_inherits JOIN family ON inhparent = family.oid
+)
+"""
+"""The table and its partitions, or the tables that inherit from it."""
+_INDEXES: Final = f"""{_FAMILY}
+SELECT indisunique, indisexclusion, indimmediate, indisvalid, indpred IS NULL AND indexprs IS NULL, amname::text,
+    ARRAY(
+        SELECT attname::text FROM unnest(indkey::int2[]) WITH ORDINALITY AS k (number, n)
+        JOIN pg_attribute ON attrelid = indrelid AND attnum = number WHERE n <= indnkeyatts
+    ),
+    ARRAY(
+        SELECT attname::text FROM unnest(indkey::int2[]) AS k (number)
+        JOIN pg_attribute ON attrelid = indrelid AND attnum = number
+    ),
+    NOT EXISTS (
+        SELECT FROM unnest(indkey::int2[], indcollation::oid[], indclass::oid[]) WITH ORDINALITY
+            AS k (number, collation_of, class_of, n)
+        JOIN pg_attribute ON attrelid = indrelid AND attnum = number JOIN pg_opclass c ON c.oid = class_of
+        WHERE n <= indnkeyatts AND NOT (
+            (attcollation = collation_of OR 2 = (
+                SELECT count(*) FROM pg_collation WHERE oid IN (attcollation, collation_of) AND collisdeterministic
+            )) AND (opcdefault OR EXISTS (
+                SELECT FROM pg_amop e JOIN pg_amop d ON d.amopopr = e.amopopr
+                JOIN pg_opclass o ON o.opcfamily = d.amopfamily JOIN pg_am m ON m.oid = o.opcmethod
+                WHERE e.amopfamily = c.opcfamily AND e.amopstrategy = 3 AND d.amopstrategy = 3 AND o.opcdefault
+                    AND m.amname = 'btree'
+            ))
+        )
+    ), indrelid = %s
+FROM pg_index JOIN family ON indrelid = family.oid JOIN pg_class i ON i.oid = indexrelid JOIN pg_am ON pg_am.oid = relam
+WHERE indisready
+""".encode()
+_WATCHED: Final = f"""{_FAMILY}
+, referring AS (
+    SELECT conrelid IN (SELECT oid FROM family) AS by_itself, ARRAY(
+        SELECT attname::text FROM pg_attribute WHERE attrelid = confrelid AND attnum = ANY (confkey)
+    ) <@ %s::text[] AS by_key
+    FROM pg_constraint WHERE contype = 'f' AND confrelid IN (SELECT oid FROM family)
+), own AS (
+    SELECT contype FROM pg_constraint WHERE conrelid IN (SELECT oid FROM family)
+)
+SELECT
+    EXISTS (
+        SELECT FROM pg_rewrite WHERE ev_class IN (SELECT oid FROM family) AND ev_type <> '1'
+    ),
+    EXISTS (
+        SELECT FROM pg_trigger WHERE tgrelid IN (SELECT oid FROM family) AND NOT tgisinternal AND tgenabled <> 'D'
+    ),
+    EXISTS (SELECT FROM referring WHERE by_itself OR NOT by_key),
+    EXISTS (SELECT FROM referring) OR EXISTS (SELECT FROM own WHERE contype IN ('c', 'f'))
+        OR (SELECT count(*) > 1 FROM family)
+        OR (SELECT relkind <> 'r' FROM pg_class JOIN family USING (oid) LIMIT 1)
+        OR EXISTS (
+            SELECT FROM pg_attribute WHERE attrelid IN (SELECT oid FROM family) AND attnum > 0 AND attgenerated <> ''
+        )
+""".encode()
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Whether PostgreSQL can have these names. Raises `TableError`."""
+    for name in names:
+        if len(name.encode()) > NAME_BYTES_MAX:
+            raise TableError(f"PostgreSQL takes names of up to {NAME_BYTES_MAX} bytes, and {name!r} is longer")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """The type of a column: as a cast takes it, without its size, and what it is where it is a domain.
+
+    `category` is a letter, as pg_type has it. `required` is one that takes no null, `filled` one that has a default,
+    `made` one whose values PostgreSQL alone makes. Values of a `loose` one are equal by a collation, and not by their
+    letters. Those of a `fixed` one have one size.
+    """
+
+    full: str
+    plain: str
+    base: str
+    category: str
+    required: bool
+    filled: bool
+    made: bool
+    loose: bool
+    fixed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """An index of the table, or of a part of it.
+
+    `plain` is one of columns alone, and of all rows; `same` has each column's own notion of equality. `stored` are the
+    columns of the key and those it carries beside them; `own` is false for one of a partition.
+    """
+
+    unique: bool
+    exclusive: bool
+    immediate: bool
+    valid: bool
+    plain: bool
+    method: str
+    columns: Sequence[str]
+    stored: Sequence[str]
+    same: bool
+    own: bool
+
+    def is_key(self, names: Iterable[str]) -> bool:
+        """Whether rows are found by it, where these columns are the key."""
+        return self.own and self.unique and self.plain and set(self.columns) == set(names)
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What else refuses or changes rows: rules; triggers; keys that refer within the table, or to other columns than
+    the key's; and anything at all that looks at a row as it is for a moment, such as a check."""
+
+    rules: bool
+    triggers: bool
+    entangled: bool
+    checked: bool
+
+
+def read_columns(connection: Connection, table: str) -> dict[str, Column]:
+    """The columns of a table that is there, by their names, in their order; its name is quoted."""
+    (oid,) = connection.execute(b"SELECT %s::regclass::oid", [table]).fetchone() or (None,)
+    return _columns(connection, oid)
+
+
+def _columns(connection: Connection, oid: int | None) -> dict[str, Column]:
+    (hidden,) = connection.execute(_OUT_OF_SIGHT, [oid]).fetchone() or (None,)
+    if hidden is not None:
+        # without a type's own operators, PostgreSQL compares its values as those of another type
+        wider = "set_config('search_path', concat_ws(', ', nullif(current_setting('search_path'), ''), %s::text), true)"
+        connection.execute(f"SELECT {wider}".encode(), [hidden])
+    return {name: Column(*types) for name, *types in connection.execute(_COLUMNS, [oid])}
+
+
+class Catalogue:
+    """What a database says of one table, which may not be there yet."""
+
+    def __init__(self, connection: Connection, place: PostgresPlace) -> None:
+        """Looks for the table along the search path, where the place names no schema."""
+        check_names([place.schema or "", place.table])
+        self._connection = connection
+        wanted = quoted(place.table) if place.schema is None else f"{quoted(place.schema)}.{quoted(place.table)}"
+        found = connection.execute(
+            b"SELECT c.oid, n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+            b"WHERE c.oid = to_regclass(%s)",
+            [wanted],
+        ).fetchone()
+        self.oid: int | None = None if found is None else found[0]
+        self.schema: str | None
+        if found is not None:
+            self.schema = found[1]
+        elif place.schema is not None:
+            self.schema = place.schema
+        else:
+            (self.schema,) = connection.execute(b"SELECT current_schema()").fetchone() or (None,)
+        if self.schema is None:
+            raise TableError(f"{place}: the search path has no schema to make tables in; write #SCHEMA.TABLE")
+
+    def columns(self) -> dict[str, Column]:
+        """The table's columns by their names, in their order."""
+        return _columns(self._connection, self.oid)
+
+    def indexes(self) -> list[Index]:
+        """The indexes that a row goes into."""
+        found = self._connection.execute(_INDEXES, [self.oid, self.oid]).fetchall()
+        return [Index(*row) for row in found]
+
+    def is_unique(self, names: list[str]) -> bool:
+        """Whether these columns, in any order, have a unique index of their own."""
+        return any(index.is_key(names) and index.valid for index in self.indexes())
+
+    def watched(self, key: list[str]) -> Watched:
+        """What refuses or changes rows of the table, whose key these columns are."""
+        found = self._connection.execute(_WATCHED, [self.oid, key]).fetchone()
+        assert found is not None
+        return Watched(*found)
