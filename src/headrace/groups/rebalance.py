@@ -20,6 +20,9 @@ from headrace.wire.messages.group_records import MemberMetadata
 from headrace.wire.messages.k11_join_group import JoinGroupResponse, JoinGroupResponseMember
 from headrace.wire.messages.k14_sync_group import SyncGroupResponse
 
+SYNC_LEAST_MS: Final = 1000
+"""How long a member may take for its SyncGroup at least: with a rebalance timeout of 0, kafkajs's where none is set, it
+could never send it in time."""
 NAMED_MAX: Final = 3
 """Members whose ids a line of the log shows."""
 
@@ -160,7 +163,7 @@ def complete_join(shard: ShardState, group: Group, now_ms: int, out: Outcome) ->
         touch(shard, member, now_ms)
         member.is_new = False
         group.pending_syncs.add(member.id)
-    shard.timers.schedule(sync_key(group.id), now_ms + group.rebalance_timeout_ms)
+    shard.timers.schedule(sync_key(group.id), now_ms + max(group.rebalance_timeout_ms, SYNC_LEAST_MS))
 
 
 def joined(group: Group, member: Member) -> JoinGroupResponse:
