@@ -53,7 +53,6 @@ WHO = {
     "super user": OpenAuthorizer(),
 }
 NOT_IN_PIECES = {
-    ApiKey.FETCH,
     ApiKey.ADD_PARTITIONS_TO_TXN,
     ApiKey.WRITE_TXN_MARKERS,
     ApiKey.CREATE_ACLS,
@@ -63,7 +62,7 @@ NOT_IN_PIECES = {
     ApiKey.CONSUMER_GROUP_HEARTBEAT,
     ApiKey.CREATE_DELEGATION_TOKEN,
 }
-"""Still decided in one turn: fetches of consumers, what is about one group, token or transaction, and what super users
+"""Still decided in one turn: what is about one group, token or transaction, and what super users
 write as a whole."""
 LOGINS = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from headrace.broker.partitions.replica import Replica
+from headrace.broker.requests.pieces import Steps, parts_of
 from headrace.replicas.sessions import SessionPartition
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k01_fetch import (
@@ -30,6 +31,8 @@ READ_COMMITTED: Final = 1
 FOLLOWERS_SERVE_FROM: Final = 11
 """Clients of this version of Fetch know that a follower may serve them."""
 MAX_WAIT_MS: Final = 2**31 - 1
+READ_AT_ONCE: Final = 20
+"""Partitions of a reading in pieces that are read without looking whether the piece is full."""
 _NO_RECORDS: Final = b""
 _OK: Final = ErrorCode.NONE
 _LEADER_FROM: Final = 12
@@ -164,12 +167,30 @@ class Fetch:
 
     def read(self) -> list[Answer]:
         """Reads every partition once, in order, while there is room in the answer."""
+        answers: list[Answer] = []
+        self._begin_reading()
+        self._read_some(self._to_read(), self._max_bytes, answers)
+        return answers
+
+    def reading(self) -> Steps[list[Answer]]:
+        """The same for many partitions. Nothing is heard of those that move meanwhile, so it is for a fetch that is
+        answered when it has read: where it is to wait, `run` reads again."""
+        answers: list[Answer] = []
+        self._begin_reading()
         left = self._max_bytes
-        min_one = True
+        for some in parts_of(self._to_read(), READ_AT_ONCE):
+            left = self._read_some(some, left, answers)
+            yield READ_AT_ONCE
+        return answers
+
+    def _begin_reading(self) -> None:
         self.bytes_read = self.follower_bytes_read = 0
         self.has_news = False
-        answers: list[Answer] = []
-        for partition in self._to_read():
+
+    def _read_some(self, partitions: Iterable[SessionPartition], left: int, answers: list[Answer]) -> int:
+        """Adds what is read of these, with so many bytes left in the answer; returns how many are left then."""
+        min_one = not self.bytes_read
+        for partition in partitions:
             data = self._read_partition(partition, left, min_one)
             size = len(data.records) if data.records is not None else 0
             if size:
@@ -177,7 +198,7 @@ class Fetch:
                 left -= size
                 self.bytes_read += size
             answers.append((partition, data))
-        return answers
+        return left
 
     def _to_read(self) -> list[SessionPartition]:
         """The partitions that a reading looks at: without those that rest."""
@@ -325,6 +346,14 @@ class Fetch:
         return PartitionData(partition.index, 0, -1, aborted_transactions=None, records=_NO_RECORDS)
 
     # --- waiting
+
+    def answered(self, answers: list[Answer]) -> bool:
+        """Whether what `reading` returned is the answer, which counts then."""
+        if self._cold or not self.is_satisfied:
+            self._cold.clear()
+            return False
+        self._count(answers)
+        return True
 
     def run(self, max_wait_ms: int, respond: Callable[[list[Answer]], None]) -> None:
         """Reads, and responds at once, or when enough can be read, or after `max_wait_ms`."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.partitions.replica import FetchWaiter, Replica
 from headrace.broker.requests.fetching import Answer, Fetch
+from headrace.broker.requests.pieces import Steps
 from headrace.replicas.sessions import SessionPartition
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k01_fetch import EpochEndOffset, PartitionData
@@ -78,6 +79,13 @@ class FollowerFetch(Fetch):
         self._counts_for_rate = 0
         self._cold.clear()
         return super().read()
+
+    def reading(self) -> Steps[list[Answer]]:
+        """See Fetch.reading. It counts, as the first `read` does."""
+        self._counts_for_rate = 0
+        answers = yield from super().reading()
+        self._is_counted = True
+        return answers
 
     def _of_unknown_id(self) -> ErrorCode:
         """See Fetch. Whoever may not follow learns nothing of ids, not even that there is none."""

@@ -58,6 +58,16 @@ def _first_piece(steps: Steps[R]) -> tuple[R] | None:
     return None
 
 
+def at_once(steps: Steps[R]) -> R:
+    """What `steps` returns, in one turn: for work that is known to be small."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: R = end.value
+            return result
+
+
 async def listed(broker: NodeServices, context: RequestContext, things: Iterable[T], make: Callable[[T], R]) -> list[R]:
     """What is made of each thing, for a handler that is a coroutine."""
     return await in_turn(broker, context, listing(things, make))
@@ -98,6 +108,8 @@ async def rest_of(context: RequestContext, steps: Steps[R]) -> R:
 
 def parts_of(things: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     """The things in order, `size` of them at a time."""
+    if len(things) <= size:
+        return iter((things,) if things else ())
     return (things[at : at + size] for at in range(0, len(things), size))
 
 

@@ -18,7 +18,7 @@ replica state as a tag. v16 node endpoints. v17 directory ids, v18 high watermar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,6 +29,7 @@ from headrace.broker.requests.fetching import FOLLOWERS_SERVE_FROM, MAX_WAIT_MS,
 from headrace.broker.requests.follower_fetching import FollowerFetch
 from headrace.broker.requests.leader_hints import endpoints_of
 from headrace.broker.requests.nearest_replicas import nearest_of
+from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, at_once, parts_of, rest_of
 from headrace.broker.requests.quorum_requests import is_node
 from headrace.broker.requests.readiness import once_ready
 from headrace.broker.requests.registry import handles
@@ -62,6 +63,8 @@ if TYPE_CHECKING:
 _TOPIC_IDS_FROM: Final = 13
 _REPLICA_STATE_FROM: Final = 15
 _ENDPOINTS_FROM: Final = 16
+NAMES_AT_ONCE: Final = 1000
+"""Topics and partitions of a request that are looked at in one turn of the loop: each costs some 4 to 15 us."""
 _SESSION_IDS: Final = 2**31 - 1
 _DRAWN_BYTES: Final = 32
 _ANSWER_BYTES: Final = 24
@@ -71,42 +74,93 @@ _PARTITION_BYTES: Final = 64
 
 @handles(ApiKey.FETCH)
 def handle(broker: Services, request: FetchRequest, context: RequestContext) -> Any:
-    now_ms = broker.node.clock.now_ms()
-    opened = _session(broker, request, context, now_ms)
+    if _names_many(request):
+        return _in_pieces(broker, request, context)
+    opened = at_once(_session(broker, request, context))
+    return _opened(broker, request, context, opened, _fetch)
+
+
+def _names_many(request: FetchRequest) -> bool:
+    """Whether a request has more topics and partitions than are looked at in one turn."""
+    names = len(request.topics) + sum([len(topic.partitions) for topic in request.topics])
+    if request.forgotten_topics_data:
+        forgotten = request.forgotten_topics_data
+        names += len(forgotten) + sum([len(topic.partitions) for topic in forgotten])
+    return names > NAMES_AT_ONCE
+
+
+async def _in_pieces(broker: Services, request: FetchRequest, context: RequestContext) -> Any:
+    async with broker.long_answers.turn:
+        opened = await rest_of(context, _session(broker, request, context))
+    result = _opened(broker, request, context, opened, _fetch_in_pieces)
+    return await result if isinstance(result, Coroutine) else result
+
+
+def _opened(
+    broker: Services,
+    request: FetchRequest,
+    context: RequestContext,
+    opened: _Opened | ErrorCode,
+    fetch: Callable[[Services, FetchRequest, RequestContext, _Opened], Any],
+) -> Any:
+    """What `fetch` returns, once the partitions are ready, if there is no error of the session."""
     if isinstance(opened, ErrorCode):
         broker.request_errors.count(ApiKey.FETCH, opened)
         return FetchResponse(error_code=opened)
-    partitions, answer, session = opened
+    partitions, _, session = opened
     kept = None if session is None else session.kept
     # Those that rest are ready: they have been read.
     looked_at = kept.awake if isinstance(kept, Resting) else partitions
     keys = ((partition.topic, partition.index) for partition in looked_at)
-    return once_ready(broker, keys, lambda: _fetch(broker, request, context, partitions, answer, session))
+    return once_ready(broker, keys, lambda: fetch(broker, request, context, opened))
 
 
-def _fetch(
-    broker: Services,
-    request: FetchRequest,
-    context: RequestContext,
-    partitions: Iterable[SessionPartition],
-    answer: Callable[[list[Answer]], FetchResponse],
-    session: Session | None,
-) -> Pending[FetchResponse]:
-    """`session` is the one that the request goes on with: of its partitions without news `answer` says nothing."""
+def _fetch(broker: Services, request: FetchRequest, context: RequestContext, opened: _Opened) -> Pending[FetchResponse]:
+    return _run(broker, request, context, opened, _made(broker, request, context, opened))
+
+
+async def _fetch_in_pieces(broker: Services, request: FetchRequest, context: RequestContext, opened: _Opened) -> Any:
+    """A fetch of partitions that are not here never waits: it is read and answered in pieces. One of those that are
+    has no more partitions than this broker."""
+    answers = broker.long_answers
+    async with answers.turn:
+        if await rest_of(context, _all_held(broker, opened[0])):
+            return _fetch(broker, request, context, opened)
+        fetch = _made(broker, request, context, opened)
+        found = await rest_of(context, fetch.reading())
+        if fetch.answered(found):
+            response = await rest_of(context, _told(request, context, opened, found))
+            return await answers.encoded_in_turn(ApiKey.FETCH, context.api_version, response)
+        return _run(broker, request, context, opened, fetch)
+
+
+def _all_held(broker: Services, partitions: Iterable[SessionPartition]) -> Steps[bool]:
+    held = broker.replicas.held
+    for some in parts_of(list(partitions), SMALL_PER_STEP):
+        if any(held((each.topic, each.index)) is None for each in some):
+            return False
+        yield 1
+    return True
+
+
+def _made(broker: Services, request: FetchRequest, context: RequestContext, opened: _Opened) -> Fetch:
+    partitions, _, session = opened
     follower, broker_epoch = _follower(request, context.api_version)
     meter = context.meter if follower < 0 else None
     refuse = _refusal_of_followers(context) if follower >= 0 else _refusal(broker, context)
     nearest = nearest_of(broker, request.rack_id, context.listener) if follower < 0 else None
     resting: RestingPartitions | None = None
     resting_for_consumer: RestingForConsumer | None = None
-    if session is not None and follower >= 0:
+    if session is None or broker.fetch_sessions.sessions.get(session.id) is not session:
+        pass  # it may have given way to another while the request was looked at
+    elif follower >= 0:
         resting = _resting(broker, session, follower, broker_epoch) if refuse is _allowed else None
         _keep(session, resting)
-    elif session is not None:
+    else:
         reads = reads_of(context, request.isolation_level)
         resting_for_consumer = _resting_for_consumer(broker, session, reads, refuse) if nearest is None else None
         _keep(session, resting_for_consumer)
-    fetch = (
+    return (
         Fetch(
             broker,
             partitions,
@@ -133,32 +187,51 @@ def _fetch(
             resting=resting,
         )
     )
-    pending: Pending[FetchResponse] = Pending(fetch.cancel, hurry=None if follower < 0 else fetch.hurry)
-    max_wait_ms = min(request.max_wait_ms, MAX_WAIT_MS)
+
+
+def _run(
+    broker: Services, request: FetchRequest, context: RequestContext, opened: _Opened, fetch: Fetch
+) -> Pending[FetchResponse]:
+    is_consumers = _follower(request, context.api_version)[0] < 0
+    pending: Pending[FetchResponse] = Pending(fetch.cancel, hurry=None if is_consumers else fetch.hurry)
 
     def respond(found: list[Answer]) -> None:
-        throttle_ms, is_empty = (0, False) if meter is None else meter.throttle_fetch(_size_of(found, session))
-        if is_empty:
-            # The client comes back for the same, and its session has heard nothing.
-            response = FetchResponse(session_id=NO_SESSION if session is None else session.id)
-        else:
-            response = answer(found)
-        response.throttle_time_ms = throttle_ms
-        pending.resolve(response)
+        pending.resolve(at_once(_told(request, context, opened, found)))
 
-    fetch.run(max_wait_ms, respond)
+    fetch.run(min(request.max_wait_ms, MAX_WAIT_MS), respond)
     connection = context.connection
-    if isinstance(connection, Connection) and follower < 0:
+    if isinstance(connection, Connection) and is_consumers:
         known = connection.short_fetch
         assert known is None or isinstance(known, ShortFetch)
         connection.short_fetch = short_fetch_of(broker, request, context, known)
     return pending
 
 
-def _size_of(answers: list[Answer], session: Session | None) -> int:
+def _told(request: FetchRequest, context: RequestContext, opened: _Opened, found: list[Answer]) -> Steps[FetchResponse]:
+    """The response that says what was found."""
+    _, answer, session = opened
+    meter = context.meter if _follower(request, context.api_version)[0] < 0 else None
+    throttle_ms, is_empty = 0, False
+    if meter is not None:
+        size = yield from _size_of(found, session)
+        throttle_ms, is_empty = meter.throttle_fetch(size)
+    if is_empty:
+        # The client comes back for the same, and its session has heard nothing.
+        response = FetchResponse(session_id=NO_SESSION if session is None else session.id)
+    else:
+        response = yield from answer(found)
+    response.throttle_time_ms = throttle_ms
+    return response
+
+
+def _size_of(answers: list[Answer], session: Session | None) -> Steps[int]:
     """About how many bytes an answer has."""
-    told = answers if session is None else [answer for answer in answers if _must_tell(answer)]
-    return _ANSWER_BYTES + sum(_PARTITION_BYTES + (len(data.records) if data.records else 0) for _, data in told)
+    size = _ANSWER_BYTES
+    for some in parts_of(answers, SMALL_PER_STEP):
+        told = some if session is None else [answer for answer in some if _must_tell(answer)]
+        size += sum([_PARTITION_BYTES + (len(data.records) if data.records else 0) for _, data in told])
+        yield 1
+    return size
 
 
 def _follower(request: FetchRequest, version: int) -> tuple[int, int]:
@@ -216,79 +289,90 @@ def _refusal(broker: Services, context: RequestContext) -> Callable[[str], Error
     return refuse
 
 
-_Opened = tuple[Iterable[SessionPartition], Callable[[list[Answer]], FetchResponse], Session | None]
+_Opened = tuple[Iterable[SessionPartition], Callable[[list[Answer]], Steps[FetchResponse]], Session | None]
+"""What is read, how its answer is made, and the session that the request goes on with: of its partitions without news
+the answer says nothing."""
 
 
-def _session(broker: Services, request: FetchRequest, context: RequestContext, now_ms: int) -> _Opened | ErrorCode:
-    """Which session the request belongs to, what it reads, and how its answer is made; or the error of its session.
-
-    The session is named where the request goes on with one.
-    """
+def _session(broker: Services, request: FetchRequest, context: RequestContext) -> Steps[_Opened | ErrorCode]:
+    """Which session the request belongs to, what it reads, and how its answer is made; or the error of its session."""
     cache = broker.fetch_sessions
     uses_topic_ids = context.api_version >= _TOPIC_IDS_FROM
     if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
         if request.session_id != NO_SESSION:
             cache.end(request.session_id, context.principal)
-        partitions = _asked(broker, request, uses_topic_ids)
+        partitions = yield from _asked(broker, request, uses_topic_ids)
         wanted = request.session_epoch == INITIAL_EPOCH
 
-        def answer_full(answers: list[Answer]) -> FetchResponse:
-            session = _open_session(broker, request, context, answers) if wanted else None
+        def answer_full(answers: list[Answer]) -> Steps[FetchResponse]:
+            session = (yield from _open_session(broker, request, context, answers)) if wanted else None
             if session is not None:
                 session.partitions = partitions
-                for partition, data in answers:
-                    partition.told(
-                        error=data.error_code,
-                        high_watermark=data.high_watermark,
-                        log_start_offset=data.log_start_offset,
-                    )
+                yield from _note_told(answers)
                 _rotate(session, answers, uses_topic_ids)
-            return _response(broker, answers, session.id if session is not None else NO_SESSION, context)
+            session_id = session.id if session is not None else NO_SESSION
+            return (yield from _response(broker, answers, session_id, context))
 
         return partitions.values(), answer_full, None
 
+    now_ms = broker.node.clock.now_ms()
     found = cache.find(request.session_id, request.session_epoch, uses_topic_ids, now_ms, context.principal)
     if isinstance(found, ErrorCode):
         return found
+    found.next_epoch()
     had = len(found.partitions)
-    _update(broker, found, request, uses_topic_ids)
+    yield from _update(broker, found, request, uses_topic_ids)
     grew = len(found.partitions) > had
     if not found.partitions:
         # As in Kafka: a session that has nothing left to read ends, and makes room for others.
         cache.close(found.id)
         return (), lambda answers: _response(broker, answers, NO_SESSION, context), None
-    found.next_epoch()
 
-    def answer_changes(answers: list[Answer]) -> FetchResponse:
-        changed = [answer for answer in answers if _must_tell(answer)]
-        errors = _errors(changed, of_follower=found.is_followers)
+    def answer_changes(answers: list[Answer]) -> Steps[FetchResponse]:
+        changed: list[Answer] = []
+        for some in parts_of(answers, SMALL_PER_STEP):
+            changed += [answer for answer in some if _must_tell(answer)]
+            yield 1
+        if not changed and not grew:
+            return FetchResponse(session_id=found.id)
+        _, errors = yield from _errors(changed, of_follower=found.is_followers)
         if errors > ERRORS_MAX or (grew and not cache.may_grow(found)):
             # As in Kafka where a session gives way: the client goes on with a full fetch.
             cache.close(found.id)
-            return _response(broker, changed, NO_SESSION, context)
-        for partition, data in changed:
-            partition.told(
-                error=data.error_code, high_watermark=data.high_watermark, log_start_offset=data.log_start_offset
-            )
+            return (yield from _response(broker, changed, NO_SESSION, context))
+        yield from _note_told(changed)
         _rotate(found, changed, uses_topic_ids)
-        return _response(broker, changed, found.id, context)
+        return (yield from _response(broker, changed, found.id, context))
 
     return found.partitions.values(), answer_changes, found
 
 
-def _asked(broker: Services, request: FetchRequest, uses_topic_ids: bool) -> dict[Key, SessionPartition]:
+def _note_told(answers: list[Answer]) -> Steps[None]:
+    """Remembers what a session hears."""
+    for some in parts_of(answers, SMALL_PER_STEP):
+        for partition, data in some:
+            partition.told(
+                error=data.error_code, high_watermark=data.high_watermark, log_start_offset=data.log_start_offset
+            )
+        yield 1
+
+
+def _asked(broker: Services, request: FetchRequest, uses_topic_ids: bool) -> Steps[dict[Key, SessionPartition]]:
     """The partitions that a full fetch names, in its order."""
     partitions: dict[Key, SessionPartition] = {}
     for topic in request.topics:
         topic_id, name = _identify(broker, topic.topic_id, topic.topic, uses_topic_ids)
-        for asked in topic.partitions:
-            key = (topic_id if uses_topic_ids else ZERO, "" if uses_topic_ids else name, asked.partition)
-            partition = partitions[key] = SessionPartition(name, topic_id, asked.partition)
-            partition.fetch_offset = asked.fetch_offset
-            partition.max_bytes = asked.partition_max_bytes
-            partition.current_leader_epoch = asked.current_leader_epoch
-            partition.last_fetched_epoch = asked.last_fetched_epoch
-            partition.follower_log_start = asked.log_start_offset
+        yield 1
+        for some in parts_of(topic.partitions, SMALL_PER_STEP):
+            yield 1
+            for asked in some:
+                key = (topic_id if uses_topic_ids else ZERO, "" if uses_topic_ids else name, asked.partition)
+                partition = partitions[key] = SessionPartition(name, topic_id, asked.partition)
+                partition.fetch_offset = asked.fetch_offset
+                partition.max_bytes = asked.partition_max_bytes
+                partition.current_leader_epoch = asked.current_leader_epoch
+                partition.last_fetched_epoch = asked.last_fetched_epoch
+                partition.follower_log_start = asked.log_start_offset
     return partitions
 
 
@@ -300,25 +384,20 @@ def _identify(broker: Services, topic_id: bytes, name: str, uses_topic_ids: bool
     return topic_id, known.name if known is not None else ""
 
 
-def _update(broker: Services, session: Session, request: FetchRequest, uses_topic_ids: bool) -> None:
+def _update(broker: Services, session: Session, request: FetchRequest, uses_topic_ids: bool) -> Steps[None]:
     """Takes over what an incremental request adds, changes and forgets."""
-    for key, asked in _asked(broker, request, uses_topic_ids).items():
-        known = session.partitions.get(key)
-        if known is None:
-            session.partitions[key] = asked
-        else:
-            known.topic = asked.topic
-            known.fetch_offset = asked.fetch_offset
-            known.max_bytes = asked.max_bytes
-            known.current_leader_epoch = asked.current_leader_epoch
-            known.last_fetched_epoch = asked.last_fetched_epoch
-            known.follower_log_start = asked.follower_log_start
-        if session.kept is not None:
-            session.kept.named(session.partitions[key])
+    if request.topics:
+        named = yield from _asked(broker, request, uses_topic_ids)
+        for some in parts_of(list(named.items()), SMALL_PER_STEP):
+            for key, asked in some:
+                _take_over(session, key, asked)
+            yield 1
     for forgotten in request.forgotten_topics_data:
-        for index in forgotten.partitions:
-            key = (forgotten.topic_id, "", index) if uses_topic_ids else (ZERO, forgotten.topic, index)
-            session.forget(key)
+        yield 1
+        for indexes in parts_of(forgotten.partitions, SMALL_PER_STEP):
+            for index in indexes:
+                session.forget((forgotten.topic_id, "", index) if uses_topic_ids else (ZERO, forgotten.topic, index))
+            yield 1
     topics = broker.image.topics
     if uses_topic_ids and session.named_by is not topics:
         # A topic may be known by now, or gone.
@@ -327,6 +406,21 @@ def _update(broker: Services, session: Session, request: FetchRequest, uses_topi
         for partition in session.partitions.values():
             topic = by_id(partition.topic_id)
             partition.topic = topic.name if topic is not None else ""
+
+
+def _take_over(session: Session, key: Key, asked: SessionPartition) -> None:
+    known = session.partitions.get(key)
+    if known is None:
+        known = session.partitions[key] = asked
+    else:
+        known.topic = asked.topic
+        known.fetch_offset = asked.fetch_offset
+        known.max_bytes = asked.max_bytes
+        known.current_leader_epoch = asked.current_leader_epoch
+        known.last_fetched_epoch = asked.last_fetched_epoch
+        known.follower_log_start = asked.follower_log_start
+    if session.kept is not None:
+        session.kept.named(known)
 
 
 def _new_session_id(broker: Services) -> int:
@@ -340,16 +434,13 @@ def _new_session_id(broker: Services) -> int:
 
 def _open_session(
     broker: Services, request: FetchRequest, context: RequestContext, answers: list[Answer]
-) -> Session | None:
+) -> Steps[Session | None]:
     version = context.api_version
     of_follower = _follower(request, version)[0] >= 0
+    not_there, errors = yield from _errors(answers, of_follower=of_follower)
     return broker.fetch_sessions.open(
         _new_session_id(broker),
-        Wanted(
-            len(answers),
-            sum(data.error_code not in NOT_THERE for _, data in answers),
-            _errors(answers, of_follower=of_follower),
-        ),
+        Wanted(len(answers), len(answers) - not_there, errors),
         version >= _TOPIC_IDS_FROM,
         broker.node.clock.now_ms(),
         context.principal,
@@ -357,12 +448,16 @@ def _open_session(
     )
 
 
-def _errors(answers: list[Answer], *, of_follower: bool) -> int:
-    """How many partitions of a session would be named in each of its answers. A follower's may have another leader for
-    a moment, all of them."""
-    if of_follower:
-        return sum(data.error_code in NOT_THERE for _, data in answers)
-    return sum(data.error_code != ErrorCode.NONE for _, data in answers)
+def _errors(answers: list[Answer], *, of_follower: bool) -> Steps[tuple[int, int]]:
+    """How many partitions there are none of, or not for this client; and how many of a session would be named in each
+    of its answers. A follower's may have another leader for a moment, all of them."""
+    not_there = errors = 0
+    for some in parts_of(answers, SMALL_PER_STEP):
+        wrong = [data.error_code for _, data in some if data.error_code]
+        errors += len(wrong)
+        not_there += sum([code in NOT_THERE for code in wrong])
+        yield 1
+    return not_there, not_there if of_follower else errors
 
 
 def _must_tell(answer: Answer) -> bool:
@@ -384,19 +479,23 @@ def _rotate(session: Session, answers: Iterable[Answer], uses_topic_ids: bool) -
     )
 
 
-def _response(broker: Services, answers: list[Answer], session_id: int, context: RequestContext) -> FetchResponse:
+def _response(
+    broker: Services, answers: list[Answer], session_id: int, context: RequestContext
+) -> Steps[FetchResponse]:
     topics: dict[tuple[bytes, str], FetchableTopicResponse] = {}
     leaders: list[int] = []
-    for partition, data in answers:
-        key = (partition.topic_id, partition.topic)
-        topic = topics.get(key)
-        if topic is None:
-            topic = topics[key] = FetchableTopicResponse(partition.topic, partition.topic_id)
-        topic.partitions.append(data)
-        if data.error_code:
-            broker.request_errors.count(ApiKey.FETCH, data.error_code)
-        if data.current_leader is not None:
-            leaders.append(data.current_leader.leader_id)
+    for some in parts_of(answers, SMALL_PER_STEP):
+        yield 1
+        for partition, data in some:
+            key = (partition.topic_id, partition.topic)
+            topic = topics.get(key)
+            if topic is None:
+                topic = topics[key] = FetchableTopicResponse(partition.topic, partition.topic_id)
+            topic.partitions.append(data)
+            if data.error_code:
+                broker.request_errors.count(ApiKey.FETCH, data.error_code)
+            if data.current_leader is not None:
+                leaders.append(data.current_leader.leader_id)
     response = FetchResponse(session_id=session_id, responses=list(topics.values()))
     if leaders and context.api_version >= _ENDPOINTS_FROM:
         response.node_endpoints = endpoints_of(broker.image, leaders, context.listener, NodeEndpoint)
