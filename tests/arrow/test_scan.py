@@ -60,6 +60,14 @@ def test_places(bootstrap: str) -> None:
     assert offsets(bootstrap, start=datetime.fromtimestamp(1000, UTC)) == []
 
 
+def test_a_start_after_the_end_is_refused(bootstrap: str) -> None:
+    for start, end in ((5, 2), ("latest", 2), (5, "earliest"), ({0: 0, 1: 5}, {0: 5, 1: 2})):
+        with pytest.raises(ValueError, match="starts at offset .*, after its end at offset [02]$"):
+            offsets(bootstrap, start=start, end=end)
+    assert offsets(bootstrap, start=5, end=5) == []
+    assert offsets(bootstrap, start=5, end={1: 6}) == [(1, 5)]
+
+
 def test_wrong_arguments_are_said_in_one_line(bootstrap: str) -> None:
     with pytest.raises(ValueError, match="'first' is not a place in a topic"):
         headrace.scan("full", bootstrap=bootstrap, start="first")

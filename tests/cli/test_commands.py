@@ -215,6 +215,9 @@ def test_where_to_begin_and_end(run: Any, bootstrap: str, topic: str) -> None:
     assert values("-f", "-n", "3") == "012"
     assert "is not a time" in run("consume", topic, "--from", "soon", code=2).stderr
     run("consume", topic, "-f", "--until", "5", code=2)
+    assert values("--from", "5", "--until", "5") == ""
+    for start in ("5", "latest", "-3"):
+        run("consume", topic, "--from", start, "--until", "2", code=2)
     assert "no partition 9" in run("consume", topic, "-p", "9", code=4).stderr
     assert values("--from", "0001-01-02") == "0123456789"
     assert values("--from", "9" * 30) == ""

@@ -46,6 +46,21 @@ def test_offsets_must_cover_what_is_read(cluster: Client, topic: str) -> None:
             reader.partitions()
 
 
+def test_a_batch_that_begins_after_its_end_is_refused(cluster: Client, topic: str) -> None:
+    """As the connector does, whatever `failOnDataLoss` says; one that begins at its end reads nothing."""
+    write(cluster, topic, 20)
+
+    def at(first: int, second: int) -> str:
+        return json.dumps({topic: {"0": first, "1": second}})
+
+    for fail in ("true", "false"):
+        places = {"startingOffsets": at(1, 5), "endingOffsets": at(1, 2), "failOnDataLoss": fail}
+        with pytest.raises(ValueError, match="partition 1 begins at offset 5, after its end at offset 2"):
+            BatchReader(batch_options(cluster, topic, **places)).partitions()
+    reader = BatchReader(batch_options(cluster, topic, startingOffsets=at(1, 5), endingOffsets=at(1, 5)))
+    assert values(reader, reader.partitions()) == []
+
+
 def test_a_stream_reads_everything_once(cluster: Client, topic: str) -> None:
     write(cluster, topic, 10)
     reader = StreamReader(options(cluster, topic, startingOffsets="earliest"))

@@ -48,6 +48,10 @@ def scan(
             raise ValueError(f"topic {topic} has no partition {missing[0]}; they are 0 to {len(there) - 1}")
         first = _offsets(client, topic, wanted, start, isolation)
         last = _offsets(client, topic, wanted, end, isolation)
+        for at in first:
+            # a partition that a mapping of ends leaves out is not read
+            if first[at] > last[at] and not (isinstance(end, Mapping) and at[1] not in end):
+                raise ValueError(f"partition {at[1]} starts at offset {first[at]}, after its end at offset {last[at]}")
         ends = {at: last[at] for at in first if last[at] > first[at]}
         fetcher = Fetcher(client, {at: first[at] for at in ends}, ends=ends, isolation=isolation)
         pieces: dict[TopicPartition, list[pa.RecordBatch]] = {at: [] for at in sorted(ends)}

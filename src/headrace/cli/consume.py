@@ -177,7 +177,12 @@ class _Session:
 
     def read(self, partitions: list[TopicPartition]) -> None:
         """Without a group: from --from to the end."""
-        fetcher = self.fetcher(partitions, _places(self.client, partitions, self.start, self.isolation))
+        positions = _places(self.client, partitions, self.start, self.isolation)
+        fetcher = self.fetcher(partitions, positions)
+        for (topic, index), end in () if self.until in (None, "latest") else (fetcher.ends or {}).items():
+            if (begin := positions[topic, index]) > end:
+                where = f"partition {index} of {topic}"
+                raise click.UsageError(f"--from is at offset {begin} of {where}, after --until at offset {end}")
         committed = self.isolation == "read_committed"
         if self.printer.progress is not None and fetcher.ends:
             left = sum(max(0, end - fetcher.positions[at]) for at, end in fetcher.ends.items())

@@ -243,11 +243,17 @@ def checked(
 
 
 def batch_ranges(client: Client, options: SourceOptions) -> list[Range]:
-    """What one read of all that is there reads; its ends are resolved here. Raises as `resolve` and `checked`."""
+    """What one read of all that is there reads; its ends are resolved here. Raises as `resolve` and `checked`, and
+    ValueError where a partition begins after its end."""
     partitions = subscribed(client, options.subscription)
     ids = topic_ids(client, (topic for topic, _ in partitions))
     start = resolve(client, partitions, options.starting, options)
     end = resolve(client, partitions, options.ending, options, ending=True)
+    for topic, index in partitions:
+        begins, ends = start[topic, index], end[topic, index]
+        if begins > ends:
+            where = f"topic {topic} partition {index}"
+            raise ValueError(f"The read of {where} begins at offset {begins}, after its end at offset {ends}.")
     return checked(client, {at: (start[at], end[at]) for at in partitions}, ids, options)
 
 
