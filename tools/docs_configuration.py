@@ -29,6 +29,7 @@ start, and is refused while the broker runs; an empty one, `false` or `0` asks f
 
 | settings | what they are for | why a value is refused |
 |---|---|---|"""
+KEPT = "*A running broker refuses a value that one of its open listeners would have to follow.*"
 CHANGES = {"read-only": "restart", "per-broker": "broker", "cluster-wide": "cluster"}
 
 
@@ -44,6 +45,8 @@ def row(setting: Setting) -> str:
     if setting.by:
         prefix = "listener.name.NAME." if setting.by == "listener" else "listener.name.NAME.MECHANISM."
         about += f" For one listener: `{prefix}{setting.name}`."
+    if setting.opened_with:
+        about += f" {KEPT}"
     if setting.refused:
         about += f" *{REFUSES[setting.scope]}: {setting.refused.rstrip('.')}.*"
     elif setting.unserved:

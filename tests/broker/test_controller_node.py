@@ -97,9 +97,9 @@ class Quorum:
         finally:
             connection.close()
 
-    async def alter(self, node: int, value: int) -> ErrorCode:
-        configs = [k44.AlterableConfig(name=SETTING, value=str(value))]
-        resource = k44.AlterConfigsResource(resource_type=ResourceType.BROKER, configs=configs)
+    async def alter(self, node: int, value: int | str, name: str = SETTING, resource_name: str = "") -> ErrorCode:
+        configs = [k44.AlterableConfig(name=name, value=str(value))]
+        resource = k44.AlterConfigsResource(ResourceType.BROKER, resource_name, configs)
         request = k44.IncrementalAlterConfigsRequest(resources=[resource])
         answer = await self.ask(node, request, k44.IncrementalAlterConfigsResponse)
         return ErrorCode(answer.responses[0].error_code)
@@ -162,6 +162,20 @@ async def test_what_the_leader_takes_is_on_every_node(tmp_path: Path) -> None:
             said = await quorum.alter(node, 1000 + node)
             assert said is (ErrorCode.NONE if node == leader else ErrorCode.NOT_CONTROLLER)
         await until(lambda: set(quorum.stored().values()) == {str(1000 + leader)})
+
+    await three(tmp_path, body)
+
+
+async def test_a_controller_that_is_asked_itself_takes_nothing_that_listeners_are_opened_with(tmp_path: Path) -> None:
+    """It cannot know what the listeners of another node would have to follow."""
+
+    async def body(quorum: Quorum) -> None:
+        leader = await quorum.active()
+        for node in NODES:
+            refused = await quorum.alter(leader, "required", "listener.name.x.ssl.client.auth", str(node))
+            assert refused is ErrorCode.INVALID_REQUEST
+        other = await quorum.alter(leader, "7", "sasl.kerberos.min.time.before.relogin", str(leader))
+        assert other in (ErrorCode.NONE, ErrorCode.BROKER_ID_NOT_REGISTERED)
 
     await three(tmp_path, body)
 

@@ -124,7 +124,7 @@ def test_what_needs_a_restart_is_not_taken_while_running() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["config.providers", "listener.name.external.sasl.login.refresh.x", "sasl.login.class"]
+    "name", ["config.providers", "listener.name.external.sasl.login.callback.x", "sasl.login.class"]
 )
 def test_what_a_file_may_not_ask_for_is_not_taken_while_running(name: str) -> None:
     with pytest.raises(ConfigError) as refused:

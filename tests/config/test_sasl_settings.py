@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.config import BrokerConfig, ConfigError, check_broker_overrides
+from headrace.config import BrokerConfig, ConfigError
 
 FILE = {
     "listeners": "INSIDE://:1,OUTSIDE://:2",
@@ -45,12 +45,6 @@ def test_an_unknown_name_behind_a_prefix_is_named() -> None:
     lines: list[str] = []
     BrokerConfig.load({"listener.name.x.num.io.threads": "1", "listener.name.x.plain.made.up": "1"}, lines.append)
     assert len(lines) == 2 and all("is not a setting of this broker" in line for line in lines)
-
-
-@pytest.mark.parametrize("name", ["sasl.jaas.config", "listener.name.outside.plain.sasl.jaas.config"])
-def test_a_listener_keeps_what_it_was_opened_with(name: str) -> None:
-    with pytest.raises(ConfigError, match="Cannot update these configs dynamically"):
-        check_broker_overrides({name: "x"}, per_broker=True)
 
 
 def test_a_value_behind_a_prefix_is_looked_at() -> None:

@@ -71,7 +71,7 @@ def test_what_is_refused_is_off_by_default(setting: Setting) -> None:
     assert asks_for_nothing("" if setting.default in (None, ()) else str(setting.default))
 
 
-@pytest.mark.parametrize("name", ["sasl.client.x", "listener.name.a.sasl.login.refresh.x", "security.providers"])
+@pytest.mark.parametrize("name", ["sasl.client.x", "listener.name.a.sasl.login.callback.x", "security.providers"])
 def test_a_value_of_what_is_refused_is_an_error(name: str) -> None:
     for nothing in ("", " ", "0", "False"):
         check_refused(name, nothing)

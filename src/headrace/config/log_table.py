@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from .setting import DOUBLE_MAX, LONG_MAX, Family, Setting, Type, retention_check
+from .setting import DOUBLE_MAX, LONG_MAX, Setting, Type, retention_check
+from .tier_table import NO_TIER
 
 _GROWING: Final = "segments grow as they are written"
 _ONE_CLEANER: Final = "the cleaner has one worker"
 _CLEANER_READS: Final = "the cleaner reads whole batches, as large as they are"
-_NO_TIER: Final = "there is no remote storage yet"
-_MISSING_TIER: Final = f"{_NO_TIER}, and what it holds would be missing"
 _AT_ONCE: Final = "a broker whose log directory failed takes its partitions offline at once"
 
 LOG_ROWS: Final[tuple[Setting, ...]] = (
@@ -332,7 +331,7 @@ LOG_ROWS: Final[tuple[Setting, ...]] = (
         "Bytes of a tiered partition that the broker keeps locally; -2 follows the whole log's limit.",
         at_least=-2,
         update="cluster-wide",
-        unserved=_NO_TIER,
+        unserved=NO_TIER,
     ),
     Setting(
         "log.local.retention.ms",
@@ -341,7 +340,7 @@ LOG_ROWS: Final[tuple[Setting, ...]] = (
         "Age of a tiered partition's records that the broker keeps locally; -2 follows the whole log's limit.",
         at_least=-2,
         update="cluster-wide",
-        unserved=_NO_TIER,
+        unserved=NO_TIER,
     ),
     Setting(
         "follower.fetch.last.tiered.offset.enable",
@@ -349,7 +348,7 @@ LOG_ROWS: Final[tuple[Setting, ...]] = (
         False,
         "Whether an empty follower starts at the last tiered offset.",
         update="cluster-wide",
-        unserved=_NO_TIER,
+        unserved=NO_TIER,
     ),
     Setting(
         "log.dir.failure.timeout.ms",
@@ -359,10 +358,4 @@ LOG_ROWS: Final[tuple[Setting, ...]] = (
         at_least=1,
         unserved=_AT_ONCE,
     ),
-)
-
-LOG_FAMILIES: Final[tuple[Family, ...]] = (
-    Family("remote.log.", "Remote storage of old segments.", _MISSING_TIER),
-    Family("rsm.config.", "What the class that stores remote segments is given.", _MISSING_TIER),
-    Family("rlmm.config.", "What the class that stores remote segments' metadata is given.", _MISSING_TIER),
 )

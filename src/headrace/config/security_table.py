@@ -17,6 +17,7 @@ STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAutho
 _RENEWED_BY_LIBRARY: Final = (
     "the Kerberos library takes new tickets from a keytab at half of their life, at the next login"
 )
+_TOKENS_AT_EACH_LOGIN: Final = "a node takes the token of its file, or gets one from the issuer, when it logs in"
 _OPENS_IN_ORDER: Final = (
     "listeners of controllers open first in any case, and those of clients once the metadata are read, ACLs included"
 )
@@ -35,6 +36,20 @@ def _principals_check(value: Value) -> str:
     named = principals_of(None if value is None else str(value))
     bad = next((each for each in named if ":" not in each), None)
     return "" if bad is None else f"expected a string in format principalType:principalName but got {bad}"
+
+
+def _renewal(name: str, kind: Type, default: float, about: str, least: float, most: float) -> Setting:
+    return Setting(
+        f"sasl.login.refresh.{name}",
+        kind,
+        default,
+        about,
+        at_least=least,
+        at_most=most,
+        update="per-broker",
+        unserved=_TOKENS_AT_EACH_LOGIN,
+        by="listener",
+    )
 
 
 SECURITY_ROWS: Final[tuple[Setting, ...]] = (
@@ -139,6 +154,8 @@ SECURITY_ROWS: Final[tuple[Setting, ...]] = (
         "Mechanisms by which clients log in: `PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`, `OAUTHBEARER`, `GSSAPI` "
         "(Kerberos, with the extra `kerberos`).",
         by="listener",
+        update="per-broker",
+        opened_with=True,
     ),
     Setting(
         "sasl.jaas.config",
@@ -147,12 +164,16 @@ SECURITY_ROWS: Final[tuple[Setting, ...]] = (
         "Login module of a mechanism, with its users: "
         "`listener.name.<listener>.<mechanism>.sasl.jaas.config` is what counts.",
         by="mechanism",
+        update="per-broker",
+        opened_with=True,
     ),
     Setting(
         "sasl.mechanism.inter.broker.protocol",
         Type.STRING,
         "GSSAPI",
         "Mechanism by which brokers log in to each other.",
+        update="per-broker",
+        opened_with=True,
     ),
     Setting(
         "sasl.mechanism.controller.protocol",
@@ -183,6 +204,8 @@ SECURITY_ROWS: Final[tuple[Setting, ...]] = (
         "The first part of the name of the brokers' principals, `kafka` in `kafka/host@REALM`: nodes ask for tickets "
         "of that service.",
         by="listener",
+        update="per-broker",
+        opened_with=True,
     ),
     Setting(
         KERBEROS_RULES,
@@ -191,6 +214,8 @@ SECURITY_ROWS: Final[tuple[Setting, ...]] = (
         "What principals of Kerberos are called here, by the first rule that applies: `DEFAULT`, the first part of a "
         "principal of the own realm, or `RULE:[n:format](pattern)s/pattern/replacement/g/L`. Separated by commas.",
         by="listener",
+        update="per-broker",
+        opened_with=True,
     ),
     Setting(
         "sasl.kerberos.kinit.cmd",
@@ -198,6 +223,7 @@ SECURITY_ROWS: Final[tuple[Setting, ...]] = (
         "/usr/bin/kinit",
         "The program that renews tickets of a cache.",
         unserved="whoever keeps a cache of tickets renews them; a keytab needs nobody",
+        update="per-broker",
         by="listener",
     ),
     Setting(
@@ -206,6 +232,7 @@ SECURITY_ROWS: Final[tuple[Setting, ...]] = (
         0.8,
         "At which share of their life tickets are renewed.",
         unserved=_RENEWED_BY_LIBRARY,
+        update="per-broker",
         by="listener",
     ),
     Setting(
@@ -214,6 +241,7 @@ SECURITY_ROWS: Final[tuple[Setting, ...]] = (
         0.05,
         "How much that moment moves at random.",
         unserved=_RENEWED_BY_LIBRARY,
+        update="per-broker",
         by="listener",
     ),
     Setting(
@@ -222,8 +250,13 @@ SECURITY_ROWS: Final[tuple[Setting, ...]] = (
         60_000,
         "How long a node waits between two attempts to renew them, in ms.",
         unserved=_RENEWED_BY_LIBRARY,
+        update="per-broker",
         by="listener",
     ),
+    _renewal("window.factor", Type.DOUBLE, 0.8, "At which share of its life a token is renewed.", 0.5, 1.0),
+    _renewal("window.jitter", Type.DOUBLE, 0.05, "How much that moment moves at random.", 0.0, 0.25),
+    _renewal("min.period.seconds", Type.SHORT, 60, "How long a node waits between two renewals at least.", 0, 900),
+    _renewal("buffer.seconds", Type.SHORT, 300, "How long before its end a token is renewed at the latest.", 0, 3600),
     Setting(
         "delegation.token.secret.key",
         Type.PASSWORD,
@@ -267,5 +300,4 @@ SECURITY_FAMILIES: Final[tuple[Family, ...]] = (
     Family("sasl.client.", "Classes that speak SASL's client side.", UNPROTECTED),
     Family("sasl.login.callback.", "Class by which a node of Kafka gets its own credentials.", UNPROTECTED),
     Family("sasl.login.class", "Class by which a node of Kafka logs in.", UNPROTECTED),
-    Family("sasl.login.refresh.", "When a node of Kafka gets new credentials.", UNPROTECTED),
 )

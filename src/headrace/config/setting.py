@@ -67,7 +67,8 @@ class Setting:
     would be missing without a word leaves a hole. `ours` marks what Kafka does not have. `by`: a listener may have a
     value of its own, behind `listener.name.NAME.`, or each SASL mechanism of a listener, behind
     `listener.name.NAME.MECHANISM.`. `repeats`: a list keeps a value that is named twice; others keep the first of them
-    (KIP-1161).
+    (KIP-1161). `opened_with`: listeners and connections of nodes are opened with it, and keep it: a running
+    node takes it where none of them would have another value, see `config/opened.py`.
     """
 
     name: str
@@ -87,6 +88,7 @@ class Setting:
     internal: bool = False
     by: By = ""
     repeats: bool = False
+    opened_with: bool = False
 
     @property
     def restart(self) -> bool:

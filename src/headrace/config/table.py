@@ -12,12 +12,13 @@ from .group_scope_table import GROUP_SCOPE_ROWS
 from .group_table import GROUP_ROWS
 from .headrace_table import HEADRACE_ROWS
 from .listener import PREFIX
-from .log_table import LOG_FAMILIES, LOG_ROWS
+from .log_table import LOG_ROWS
 from .oauth_table import OAUTH_FAMILIES, OAUTH_ROWS
 from .protocol_table import PROTOCOL_ROWS
 from .security_table import SECURITY_FAMILIES, SECURITY_ROWS
 from .server_table import SERVER_ROWS
 from .setting import ConfigError, Family, Setting, asks_for_nothing
+from .tier_table import TIER_FAMILIES, TIER_ROWS
 from .tls_table import TLS_ROWS
 from .topic_table import TOPIC_ROWS
 
@@ -27,6 +28,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     *OAUTH_ROWS,
     *TLS_ROWS,
     *LOG_ROWS,
+    *TIER_ROWS,
     *GROUP_ROWS,
     *CLUSTER_ROWS,
     *PROTOCOL_ROWS,
@@ -34,7 +36,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     *TOPIC_ROWS,
     *GROUP_SCOPE_ROWS,
 )
-FAMILIES: Final[tuple[Family, ...]] = (*SECURITY_FAMILIES, *OAUTH_FAMILIES, *LOG_FAMILIES, *CLUSTER_FAMILIES)
+FAMILIES: Final[tuple[Family, ...]] = (*SECURITY_FAMILIES, *OAUTH_FAMILIES, *TIER_FAMILIES, *CLUSTER_FAMILIES)
 
 
 def _by_name(scope: str) -> Mapping[str, Setting]:

@@ -15,6 +15,10 @@ def _row(name: str, kind: Type, default: str | bool | tuple[str, ...] | None, ab
     return Setting(name, kind, default, about, by="listener", **more)  # type: ignore[arg-type]
 
 
+def _java(name: str, default: str | None, about: str) -> Setting:
+    return _row(name, Type.STRING, default, about, update="per-broker", unserved=_JAVA_ALONE)
+
+
 TLS_ROWS: Final[tuple[Setting, ...]] = (
     _row(
         "ssl.keystore.type",
@@ -95,6 +99,8 @@ TLS_ROWS: Final[tuple[Setting, ...]] = (
         "Whether clients show a certificate: they must (`required`), may (`requested`), or are not asked (`none`). On "
         "a SASL_SSL listener it counts behind `listener.name.NAME.` alone.",
         choices=("required", "requested", "none"),
+        update="per-broker",
+        opened_with=True,
     ),
     _row(
         "ssl.enabled.protocols",
@@ -102,6 +108,8 @@ TLS_ROWS: Final[tuple[Setting, ...]] = (
         ("TLSv1.2", "TLSv1.3"),
         "Versions of TLS that may be spoken.",
         choices=PROTOCOLS,
+        update="per-broker",
+        opened_with=True,
     ),
     _row(
         "ssl.protocol",
@@ -109,12 +117,16 @@ TLS_ROWS: Final[tuple[Setting, ...]] = (
         "TLSv1.3",
         "The newest version of TLS, where `ssl.enabled.protocols` allows it.",
         choices=("TLS", *PROTOCOLS),
+        update="per-broker",
+        opened_with=True,
     ),
     _row(
         "ssl.cipher.suites",
         Type.LIST,
         (),
         "Cipher suites that may be used, by their IANA names; empty: those that OpenSSL holds for good.",
+        update="per-broker",
+        opened_with=True,
     ),
     _row(
         "ssl.endpoint.identification.algorithm",
@@ -122,6 +134,8 @@ TLS_ROWS: Final[tuple[Setting, ...]] = (
         "https",
         "How the name of a server is checked when the broker connects to it: `https`, or empty: it is not.",
         choices=("https", "HTTPS", ""),
+        update="per-broker",
+        opened_with=True,
     ),
     _row(
         "ssl.principal.mapping.rules",
@@ -142,21 +156,16 @@ TLS_ROWS: Final[tuple[Setting, ...]] = (
         False,
         "Whether a store that replaces another may leave out names that the certificate had.",
     ),
-    _row("ssl.provider", Type.STRING, None, "Java's provider of TLS.", unserved=_JAVA_ALONE),
-    _row("ssl.keymanager.algorithm", Type.STRING, "SunX509", "Java's algorithm for key stores.", unserved=_JAVA_ALONE),
-    _row("ssl.trustmanager.algorithm", Type.STRING, "PKIX", "Java's algorithm for trust stores.", unserved=_JAVA_ALONE),
-    _row(
-        "ssl.secure.random.implementation",
-        Type.STRING,
-        None,
-        "Java's source of random numbers.",
-        unserved=_JAVA_ALONE,
-    ),
+    _java("ssl.provider", None, "Java's provider of TLS."),
+    _java("ssl.keymanager.algorithm", "SunX509", "Java's algorithm for key stores."),
+    _java("ssl.trustmanager.algorithm", "PKIX", "Java's algorithm for trust stores."),
+    _java("ssl.secure.random.implementation", None, "Java's source of random numbers."),
     _row(
         "ssl.engine.factory.class",
         Type.CLASS,
         None,
         "A Java class that makes TLS engines.",
+        update="per-broker",
         refused="a Java class cannot make TLS engines here: data would go by other rules than it sets",
     ),
 )

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from .broker import BrokerConfig, in_ms
+from .listener import PREFIX
 from .setting import ConfigError, Setting, Value, asks_for_nothing, parse_value
 from .table import TOPIC_SETTINGS, broker_setting, check_refused
+
+_OF_STORES: Final = ("ssl.keystore.", "ssl.truststore.", "ssl.key.password")
+_OF_LISTENERS_OF_ALL: Final = ("max.connection.creation.rate", "max.connections", "num.network.threads")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,20 +135,30 @@ def check_broker_overrides(overrides: Mapping[str, str], *, per_broker: bool) ->
     if fixed:
         line = f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
         raise ConfigError(fixed[0], overrides[fixed[0]], line=line)
-    single = [name for name, setting in known.items() if setting.update == "per-broker"]
-    if single and not per_broker:
-        line = (
-            f"Cannot update these configs at default cluster level, broker id must be specified: [{', '.join(single)}]"
-        )
-        raise ConfigError(single[0], overrides[single[0]], line=line)
-    stores = [name for name, setting in known.items() if name == setting.name and name.startswith("ssl.")]
+    stores = [name for name, setting in known.items() if name == setting.name and name.startswith(_OF_STORES)]
     if stores:
         line = (
             "These security configs can be dynamically updated only per-listener using the listener prefix: "
             f"[{', '.join(stores)}]"
         )
         raise ConfigError(stores[0], None, line=line)
+    single = [] if per_broker else sorted(name for name in overrides if is_of_one_broker(name))
+    if single:
+        line = (
+            f"Cannot update these configs at default cluster level, broker id must be specified: [{', '.join(single)}]"
+        )
+        raise ConfigError(single[0], overrides[single[0]], line=line)
     for name, text in sorted(overrides.items()):
         check_refused(name, text)
     for name, setting in known.items():
         parse_value(setting, overrides[name])
+
+
+def is_of_one_broker(name: str) -> bool:
+    """Whether a dynamic setting cannot be a default of all brokers: as all that is behind a listener's name, known or
+    not, but for the bounds on its connections."""
+    if name.startswith(PREFIX):
+        listener, _, rest = name.removeprefix(PREFIX).partition(".")
+        return bool(listener and rest) and rest not in _OF_LISTENERS_OF_ALL
+    setting = broker_setting(name)
+    return setting is not None and setting.update == "per-broker"

@@ -106,9 +106,7 @@ def open_log(
     return log
 
 
-def _settle_producers(
-    log: Log, snapshots: list[int], recovered: Recovered, now_ms: int, *, closed_well: bool
-) -> None:
+def _settle_producers(log: Log, snapshots: list[int], recovered: Recovered, now_ms: int, *, closed_well: bool) -> None:
     """Loads what is known of producers, or forgets the expired ones after a scan; removes the snapshots that describe
     nothing in the log any longer. Raises OSError."""
     if closed_well:

@@ -120,9 +120,7 @@ def test_who_is_refused_must_say_goodbye(served: TestBroker) -> None:
         assert raw.is_closed()
 
 
-def test_a_refused_token_counts_where_the_client_leaves(
-    served: TestBroker, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_refused_token_counts_where_the_client_leaves(served: TestBroker, caplog: pytest.LogCaptureFixture) -> None:
     def failed() -> float:
         return served.call(lambda inside: inside.metrics.counter("logins.failed").value)
 

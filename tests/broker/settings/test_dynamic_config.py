@@ -165,6 +165,24 @@ def test_what_is_stored_and_cannot_be_is_named_once_and_ignored(
     ]
 
 
+def test_what_has_no_effect_is_taken_and_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """librdkafka's test 0081 sets one of them, at a broker whose listeners know no Kerberos."""
+    with running_broker(data=tmp_path) as served:
+        raw = Raw(served.port)
+        taken = {"sasl_kerberos_min_time_before_relogin": "58000", "sasl_enabled_mechanisms": "PLAIN"}
+        for _ in range(2):
+            assert alter(raw, "1", 0, **taken) == (ErrorCode.NONE, None)
+        assert served.inside.config["sasl.kerberos.min.time.before.relogin"] == 58000
+        error, message = alter(raw, "", listener_name_x_sasl_mechanism_inter_broker_protocol="PLAIN")
+        assert error is ErrorCode.INVALID_REQUEST
+        assert "broker id must be specified" in (message or "")
+    idle = [vars(each)["fields"] for each in caplog.records if each.getMessage().startswith("stored setting has no")]
+    assert sorted((each["of"], each["name"]) for each in idle) == [
+        ("broker 1", "sasl.enabled.mechanisms"),
+        ("broker 1", "sasl.kerberos.min.time.before.relogin"),
+    ]
+
+
 def test_stored_listeners_that_can_be_are_opened(tmp_path: Path) -> None:
     """Kafka opens a listener that is added as it runs; in an adopted directory it is there from the start on."""
     with running_broker(data=tmp_path) as served:

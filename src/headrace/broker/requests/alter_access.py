@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.controller import Asker, ControllerError
 from headrace.broker.quorum.local_controller import AskerAccess
-from headrace.broker.requests.forwarding import forward
+from headrace.broker.requests.forwarding import Forwarded, forward
 from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_turn, parts_of
 from headrace.broker.settings.config_rules import rules_of
+from headrace.config.opened import opened_with
 from headrace.config.tls import names_store
-from headrace.controller.configs import Alteration, check_at_broker
+from headrace.controller.configs import Alteration, AlterOperation, check_at_broker
 from headrace.controller.context import ApiError
 from headrace.controller.requests import AlterConfigs
+from headrace.metadata.image import ResourceType
 from headrace.security.authorizer import Operation
 from headrace.wire.errors import ErrorCode
 
@@ -45,26 +47,32 @@ async def alter(
     What a client brings is checked here and decided by the active controller, here or elsewhere; `request_of` makes
     the request that has only these (by their numbers). Where controllers are asked, this node alone decides.
     """
-    if context.listener in broker.config.controller_listener_names:
+    is_of_controllers = context.listener in broker.config.controller_listener_names
+    if is_of_controllers and isinstance(context.connection, Forwarded):
         return await _decided(broker, alterations, context, validate_only)
-    refused = await in_turn(broker, context, _refused(broker, alterations, context))
-    if not refused:
-        left: Sequence[int] = range(len(alterations))
-        return await _forwarded(broker, alterations, context, request_of, left, validate_only)
+    refusal = _unseen if is_of_controllers else _refusal
+    refused = await in_turn(broker, context, _refused(broker, alterations, context, refusal))
     left = [n for n in range(len(alterations)) if n not in refused]
-    decided = iter(await _forwarded(broker, [alterations[n] for n in left], context, request_of, left, validate_only))
+    asked = alterations if not refused else [alterations[n] for n in left]
+    if is_of_controllers:
+        decided = iter(await _decided(broker, asked, context, validate_only))
+    else:
+        decided = iter(await _forwarded(broker, asked, context, request_of, left, validate_only))
     return [refused[n] if n in refused else next(decided) for n in range(len(alterations))]
 
 
 def _refused(
-    broker: Services, alterations: Sequence[Alteration], context: RequestContext
+    broker: Services,
+    alterations: Sequence[Alteration],
+    context: RequestContext,
+    refusal: Callable[[Services, Alteration, RequestContext], ApiError | None],
 ) -> Steps[dict[int, ApiError]]:
     """Why this broker does not bring them to the controller, by their numbers."""
     times = yield from times_named(alterations)
     refused: dict[int, ApiError] = {}
     for n, each in enumerate(alterations):
         yield 1 + len(each.changes) // SMALL_PER_STEP
-        why = _refusal(broker, each, context) if times[resource_of(each)] == 1 else None
+        why = refusal(broker, each, context) if times[resource_of(each)] == 1 else None
         if why is not None:
             refused[n] = why
     return refused
@@ -122,6 +130,20 @@ def _refusal(broker: Services, alteration: Alteration, context: RequestContext) 
         return why
 
     return check_at_broker(broker.image, alteration, broker.node_id, rules, check_own)
+
+
+def _unseen(_broker: Services, alteration: Alteration, context: RequestContext) -> ApiError | None:
+    """Why a controller that is asked itself does not decide it: only the node whose settings they are knows what its
+    listeners were opened with, and a restriction that is stored and not applied is a hole."""
+    if alteration.resource_type != ResourceType.BROKER or config_access(
+        context, Operation.ALTER_CONFIGS, *resource_of(alteration)
+    ):
+        return None
+    names = opened_with(name for name, operation, _ in alteration.changes if operation != AlterOperation.DELETE)
+    if not names:
+        return None
+    text = f"Cannot update these configs at a controller: [{', '.join(names)}]: ask the broker whose settings they are"
+    return ApiError(ErrorCode.INVALID_REQUEST, text)
 
 
 async def _forwarded(

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from headrace.config import ConfigError, TopicConfig, check_broker_overrides, topic_config
+from headrace.config.opened import opened_with
+from headrace.config.table import broker_setting
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import ClusterImage, ResourceType
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from headrace.env import LogSink
     from headrace.log.manager import LogManager
 
+_NO_LISTENER: Final = "no listener of this node would have another value by it"
 _RELATED: Final = ("listener.security.protocol.map", "listeners")
 """Dynamic settings that `check_relations` looks at."""
 
@@ -35,6 +38,7 @@ class DynamicConfig:
         self._logs = logs
         self._image: Callable[[], ClusterImage] = ClusterImage
         self.refused: dict[tuple[str, str], str] = {}
+        self._idle: frozenset[tuple[str, str]] = frozenset()
 
     def start(self, image: Callable[[], ClusterImage]) -> None:
         """Takes what the image says now; `changed` is to be told of what it says from here on."""
@@ -97,6 +101,25 @@ class DynamicConfig:
         self.config = new
         if self._logs is not None:
             self._logs.config = new
+        self._say_what_is_idle()
+
+    def _say_what_is_idle(self) -> None:
+        """Once of each dynamic setting that has been taken and has no effect."""
+        layers = (
+            (f"broker {self.config.node_id}", self.config.per_broker),
+            ("all brokers", self.config.cluster_default),
+        )
+        idle: dict[tuple[str, str], str] = {}
+        for resource, overrides in layers:
+            for name in overrides:
+                setting = broker_setting(name)
+                if setting is not None and setting.unserved:
+                    idle[resource, name] = setting.unserved
+            idle |= {(resource, name): _NO_LISTENER for name in opened_with(overrides)}
+        for (resource, name), why in idle.items():
+            if (resource, name) not in self._idle:
+                self._log.warning("stored setting has no effect", of=resource, name=name, why=why)
+        self._idle = frozenset(idle)
 
     def _possible(self, resource: str, stored: Mapping[str, str], *, per_broker: bool) -> dict[str, str]:
         possible = dict(stored)
