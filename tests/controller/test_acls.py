@@ -6,13 +6,15 @@ import itertools
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headrace.broker.settings.config_rules import SettingsRules
 from headrace.config import BrokerConfig
 from headrace.controller import acls as under_test
 from headrace.controller.acls import decide_create_acls, decide_delete_acls
-from headrace.controller.context import ApiError, ControllerContext
-from headrace.metadata.acls import EVERY_ACL, AclBinding, binding_of
+from headrace.controller.context import MAX_RECORDS_PER_REQUEST, ApiError, ControllerContext
+from headrace.metadata.acls import EVERY_ACL, AclBinding, AclFilter, binding_of
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import ClusterImage
 from headrace.wire.errors import ErrorCode
@@ -21,6 +23,10 @@ from headrace.wire.messages.metadata_records import AccessControlEntryRecord, Re
 READ = AclBinding(2, "t", 3, "User:a", "*", 3, 3)
 WRITE = READ._replace(operation=4)
 BAD = READ._replace(name="")
+MATCH = 2
+NAMES = st.sampled_from(["*", "a", "ab", "abc", "b"])
+PRINCIPALS = st.sampled_from(["User:a", "User:b", "User:*"])
+HOSTS = st.sampled_from(["*", "1.2.3.4"])
 
 
 def context(ids: Sequence[int] = ()) -> ControllerContext:
@@ -88,3 +94,55 @@ def test_one_that_another_release_stored_twice_goes_twice() -> None:
     twice = [AccessControlEntryRecord(bytes([n]) * 16, *READ) for n in (1, 2)]
     decision = decide_delete_acls(after(ClusterImage(), twice), [EVERY_ACL])
     assert {record.id for record in decision.records} == {b"\x01" * 16, b"\x02" * 16}
+
+
+def test_many_filters_do_not_look_at_all_that_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    some = [READ._replace(name=f"t{n}", principal=f"User:{n}", host=str(n)) for n in range(300)]
+    image = after(ClusterImage(), decide_create_acls(ClusterImage(), some, context()).records)
+    looked = 0
+    finds = AclFilter.finds
+
+    def counted(wanted: AclFilter, acl: AclBinding) -> bool:
+        nonlocal looked
+        looked += 1
+        return finds(wanted, acl)
+
+    monkeypatch.setattr(AclFilter, "finds", counted)
+    for field, value in (("name", "t{}"), ("principal", "User:{}"), ("host", "{}")):
+        filters = [EVERY_ACL._replace(**{field: value.format(n)}) for n in range(300)]
+        looked = 0
+        assert decide_delete_acls(image, filters).reply == [[acl] for acl in some]
+        assert looked == 300
+    looked = 0
+    assert len(some) * 33 < MAX_RECORDS_PER_REQUEST < len(some) * 34
+    for times, code in ((33, 0), (34, ErrorCode.INVALID_REQUEST)):
+        named = decide_delete_acls(image, [EVERY_ACL] * times).reply  # by each filter, however few ACLs they are
+        assert {each.code if isinstance(each, ApiError) else 0 for each in named} == {code}
+    looked = 0
+    by_match = [EVERY_ACL._replace(pattern_type=MATCH, name=f"t{n}") for n in range(300)]
+    assert decide_delete_acls(image, [*by_match, EVERY_ACL, EVERY_ACL]).reply[:300] == [[acl] for acl in some]
+    assert looked == 600
+
+
+@given(
+    st.lists(
+        st.builds(AclBinding, st.just(2), NAMES, st.sampled_from([3, 4]), PRINCIPALS, HOSTS, st.just(3), st.just(3)),
+        max_size=30,
+    ),
+    st.builds(
+        AclFilter,
+        st.just(2),
+        st.none() | NAMES,
+        st.sampled_from([1, 2, 3, 4]),
+        st.none() | PRINCIPALS,
+        st.none() | HOSTS,
+        st.just(3),
+        st.just(3),
+    ),
+)
+def test_a_filter_finds_what_it_would_among_all(stored: list[AclBinding], wanted: AclFilter) -> None:
+    image = after(ClusterImage(), decide_create_acls(ClusterImage(), stored, context()).records)
+    assert (
+        decide_delete_acls(image, [wanted, wanted]).reply
+        == [sorted(acl for acl in set(stored) if wanted.finds(acl))] * 2
+    )

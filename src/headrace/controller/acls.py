@@ -10,7 +10,16 @@ from typing import Any
 
 from headrace.controller.context import MAX_RECORDS_PER_REQUEST, TOO_MANY_RECORDS, ApiError, ControllerContext
 from headrace.machine import Decision
-from headrace.metadata.acls import AclBinding, AclFilter, binding_of, record_of, refusal_of, refusal_of_filter
+from headrace.metadata.acls import (
+    WILDCARD,
+    AclBinding,
+    AclFilter,
+    PatternType,
+    binding_of,
+    record_of,
+    refusal_of,
+    refusal_of_filter,
+)
 from headrace.metadata.image import ClusterImage
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.metadata_records import RemoveAccessControlEntryRecord
@@ -52,17 +61,60 @@ def decide_create_acls(
 
 
 def decide_delete_acls(image: ClusterImage, filters: Sequence[AclFilter]) -> Decision[AclsDeleted]:
-    """Removes what the filters find, and names it by filter, sorted. Too many: none goes."""
-    stored = [(acl_id, binding_of(record)) for acl_id, record in image.kept.acls.items()]
+    """Removes what the filters find, and names it by filter, sorted. Too many to go, or to name: none goes."""
+    stored = _Stored([(acl_id, binding_of(record)) for acl_id, record in image.kept.acls.items()])
+    known: dict[AclFilter, list[AclBinding]] = {}
+    named = 0
     gone: dict[bytes, None] = {}
     answers: AclsDeleted = []
     for wanted in filters:
         if why := refusal_of_filter(wanted):
             answers.append(ApiError(ErrorCode.INVALID_REQUEST, why))
             continue
-        found = [(acl_id, acl) for acl_id, acl in stored if wanted.finds(acl)]
-        gone.update((acl_id, None) for acl_id, _ in found)
-        answers.append(sorted(acl for _, acl in found))
-    if len(gone) > MAX_RECORDS_PER_REQUEST:
-        return Decision([_TOO_MANY_TO_DELETE] * len(filters))
+        if wanted not in known:
+            found = stored.found_by(wanted)
+            gone.update((acl_id, None) for acl_id, _ in found)
+            known[wanted] = sorted(acl for _, acl in found)
+        named += len(known[wanted])
+        if named > MAX_RECORDS_PER_REQUEST:
+            return Decision([_TOO_MANY_TO_DELETE] * len(filters))
+        answers.append(known[wanted])
     return Decision(answers, [RemoveAccessControlEntryRecord(id=acl_id) for acl_id in gone])
+
+
+_Entry = tuple[bytes, AclBinding]
+
+
+class _Stored:
+    """The ACLs that are stored, by what filters name: each filter looks at few of them."""
+
+    def __init__(self, entries: Sequence[_Entry]) -> None:
+        self._all = entries
+        self._of_name: dict[str, list[_Entry]] = {}
+        self._of_principal: dict[str, list[_Entry]] = {}
+        self._of_host: dict[str, list[_Entry]] = {}
+        self._prefix_lengths: set[int] = set()
+        for entry in entries:
+            acl = entry[1]
+            self._of_name.setdefault(acl.name, []).append(entry)
+            self._of_principal.setdefault(acl.principal, []).append(entry)
+            self._of_host.setdefault(acl.host, []).append(entry)
+            if acl.pattern_type == PatternType.PREFIXED:
+                self._prefix_lengths.add(len(acl.name))
+
+    def found_by(self, wanted: AclFilter) -> list[_Entry]:
+        """Those that a filter finds."""
+        some = [self._all]
+        if wanted.name is not None:
+            some.append(self._named_by(wanted.name, wanted.pattern_type))
+        if wanted.principal is not None:
+            some.append(self._of_principal.get(wanted.principal, []))
+        if wanted.host is not None:
+            some.append(self._of_host.get(wanted.host, []))
+        return [entry for entry in min(some, key=len) if wanted.finds(entry[1])]
+
+    def _named_by(self, name: str, pattern_type: int) -> list[_Entry]:
+        names = {name}
+        if pattern_type == PatternType.MATCH:
+            names.update([WILDCARD, *(name[:length] for length in self._prefix_lengths)])
+        return [entry for each in names for entry in self._of_name.get(each, ())]

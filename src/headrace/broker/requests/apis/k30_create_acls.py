@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from headrace.broker.net.answers import CloseConnectionError
 from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.controller import ControllerError
+from headrace.broker.requests.pieces import listed
 from headrace.broker.requests.registry import handles
 from headrace.controller.context import ApiError
 from headrace.controller.requests import CreateAcls
@@ -20,7 +21,12 @@ from headrace.security.acls import AclAuthorizer
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode, message_of
-from headrace.wire.messages.k30_create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
+from headrace.wire.messages.k30_create_acls import (
+    AclCreation,
+    AclCreationResult,
+    CreateAclsRequest,
+    CreateAclsResponse,
+)
 
 if TYPE_CHECKING:
     from headrace.broker.requests.services import NodeServices
@@ -31,30 +37,34 @@ NO_AUTHORIZER = ApiError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configur
 @handles(ApiKey.CREATE_ACLS)
 async def handle(broker: NodeServices, request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
     """Each ACL has a result of its own."""
-    acls = [
-        AclBinding(
-            each.resource_type,
-            each.resource_name,
-            each.resource_pattern_type,
-            each.principal,
-            each.host,
-            each.operation,
-            each.permission_type,
-        )
-        for each in request.creations
-    ]
-    if any(UNKNOWN in (acl.resource_type, acl.pattern_type, acl.operation, acl.permission) for acl in acls):
-        raise CloseConnectionError("ACLs with UNKNOWN elements")
+    acls = await listed(broker, context, request.creations, _binding)
     refused = may_alter_acls(context)
     if refused is not None:
-        return _answer([refused] * len(acls))
-    try:
-        results = await broker.controller.ask(CreateAcls(acls))
-        done = [acl for acl, result in zip(acls, results, strict=True) if not result.code]
-        broker.audit.acls_altered("created", context.principal, context.client_host, done)
-        return _answer(results)
-    except ControllerError as error:
-        return _answer([ApiError(error.code, str(error))] * len(acls))
+        results = [refused] * len(acls)
+    else:
+        try:
+            results = await broker.controller.ask(CreateAcls(acls))
+            done = [acl for acl, result in zip(acls, results, strict=True) if not result.code]
+            broker.audit.acls_altered("created", context.principal, context.client_host, done)
+        except ControllerError as error:
+            results = [ApiError(error.code, str(error))] * len(acls)
+    return CreateAclsResponse(
+        results=await listed(broker, context, results, lambda each: AclCreationResult(each.code, each.message))
+    )
+
+
+def _binding(each: AclCreation) -> AclBinding:
+    if UNKNOWN in (each.resource_type, each.resource_pattern_type, each.operation, each.permission_type):
+        raise CloseConnectionError("ACLs with UNKNOWN elements")
+    return AclBinding(
+        each.resource_type,
+        each.resource_name,
+        each.resource_pattern_type,
+        each.principal,
+        each.host,
+        each.operation,
+        each.permission_type,
+    )
 
 
 def may_alter_acls(context: RequestContext) -> ApiError | None:
@@ -63,7 +73,3 @@ def may_alter_acls(context: RequestContext) -> ApiError | None:
         denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return ApiError(denied, message_of(denied))
     return None if isinstance(context.authorizer, AclAuthorizer) else NO_AUTHORIZER
-
-
-def _answer(results: list[ApiError]) -> CreateAclsResponse:
-    return CreateAclsResponse(results=[AclCreationResult(error.code, error.message) for error in results])

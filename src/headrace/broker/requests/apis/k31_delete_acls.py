@@ -13,6 +13,7 @@ from headrace.broker.net.answers import CloseConnectionError
 from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.requests.apis.k30_create_acls import may_alter_acls
+from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_turn, listed, parts_of
 from headrace.broker.requests.registry import handles
 from headrace.controller.acls import AclsDeleted
 from headrace.controller.context import ApiError
@@ -20,6 +21,7 @@ from headrace.controller.requests import DeleteAcls
 from headrace.metadata.acls import UNKNOWN, AclFilter
 from headrace.wire.apis import ApiKey
 from headrace.wire.messages.k31_delete_acls import (
+    DeleteAclsFilter,
     DeleteAclsFilterResult,
     DeleteAclsMatchingAcl,
     DeleteAclsRequest,
@@ -33,38 +35,44 @@ if TYPE_CHECKING:
 @handles(ApiKey.DELETE_ACLS)
 async def handle(broker: NodeServices, request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:
     """Each filter has a result of its own."""
-    filters = [
-        AclFilter(
-            each.resource_type_filter,
-            each.resource_name_filter,
-            each.pattern_type_filter,
-            each.principal_filter,
-            each.host_filter,
-            each.operation,
-            each.permission_type,
-        )
-        for each in request.filters
-    ]
-    if any(UNKNOWN in (each.resource_type, each.pattern_type, each.operation, each.permission) for each in filters):
-        raise CloseConnectionError("filters of ACLs with UNKNOWN elements")
+    filters = await listed(broker, context, request.filters, _filter)
     refused = may_alter_acls(context)
+    results: AclsDeleted
     if refused is not None:
-        return _answer([refused] * len(filters))
-    try:
-        results = await broker.controller.ask(DeleteAcls(filters))
-        done = [acl for result in results if not isinstance(result, ApiError) for acl in result]
-        broker.audit.acls_altered("deleted", context.principal, context.client_host, done)
-        return _answer(results)
-    except ControllerError as error:
-        return _answer([ApiError(error.code, str(error))] * len(filters))
+        results = [refused] * len(filters)
+    else:
+        try:
+            results = await broker.controller.ask(DeleteAcls(filters))
+            done = [acl for result in results if not isinstance(result, ApiError) for acl in result]
+            broker.audit.acls_altered("deleted", context.principal, context.client_host, done)
+        except ControllerError as error:
+            results = [ApiError(error.code, str(error))] * len(filters)
+    return DeleteAclsResponse(filter_results=await in_turn(broker, context, _told(results)))
 
 
-def _answer(results: AclsDeleted) -> DeleteAclsResponse:
-    return DeleteAclsResponse(
-        filter_results=[
-            DeleteAclsFilterResult(result.code, result.message, [])
-            if isinstance(result, ApiError)
-            else DeleteAclsFilterResult(0, None, [DeleteAclsMatchingAcl(0, None, *acl) for acl in result])
-            for result in results
-        ]
+def _filter(each: DeleteAclsFilter) -> AclFilter:
+    if UNKNOWN in (each.resource_type_filter, each.pattern_type_filter, each.operation, each.permission_type):
+        raise CloseConnectionError("filters of ACLs with UNKNOWN elements")
+    return AclFilter(
+        each.resource_type_filter,
+        each.resource_name_filter,
+        each.pattern_type_filter,
+        each.principal_filter,
+        each.host_filter,
+        each.operation,
+        each.permission_type,
     )
+
+
+def _told(results: AclsDeleted) -> Steps[list[DeleteAclsFilterResult]]:
+    told: list[DeleteAclsFilterResult] = []
+    for result in results:
+        yield 1
+        if isinstance(result, ApiError):
+            told.append(DeleteAclsFilterResult(result.code, result.message, []))
+            continue
+        told.append(DeleteAclsFilterResult(0, None, []))
+        for some in parts_of(result, SMALL_PER_STEP):
+            told[-1].matching_acls.extend([DeleteAclsMatchingAcl(0, None, *acl) for acl in some])
+            yield 1
+    return told
