@@ -14,7 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from headrace.client.admin import add_partitions, create_topic, delete_records, delete_topic
 from headrace.client.cluster import Client
-from headrace.client.errors import ClientError
+from headrace.client.errors import ClientError, UnknownTopicError
 from headrace.client.producer import Producer
 from headrace.spark.options import source_options
 from headrace.spark.planning import DataLossError, Range, limited
@@ -158,6 +158,25 @@ def test_available_now_ends_where_it_began(cluster: Client, topic: str) -> None:
     assert values(reader, reader.partitions(start, end)) == list(range(10))
 
 
+def test_available_now_on_a_topic_that_never_was_names_it_and_advises_nothing(cluster: Client) -> None:
+    reader = StreamReader(options(cluster, "nowhere"))
+    reader.prepareForTriggerAvailableNow()
+    with pytest.raises(UnknownTopicError, match="nowhere") as refused:
+        reader.initialOffset()
+    assert "failOnDataLoss" not in str(refused.value)
+
+
+def test_available_now_on_a_topic_deleted_meanwhile_is_a_loss(cluster: Client, topic: str) -> None:
+    write(cluster, topic, 10)
+    first = StreamReader(options(cluster, topic, startingOffsets="earliest"))
+    end = through_json(first.latestOffset(first.initialOffset(), ALL))
+    delete_topic(cluster, topic)
+    reader = StreamReader(options(cluster, topic))
+    reader.prepareForTriggerAvailableNow()
+    with pytest.raises(DataLossError, match="does not exist any more.*failOnDataLoss"):
+        reader.latestOffset(end, ALL)
+
+
 def test_new_partitions_are_read_from_their_beginning(cluster: Client, topic: str) -> None:
     write(cluster, topic, 2)
     reader = StreamReader(options(cluster, topic, startingOffsets="latest"))
@@ -249,9 +268,9 @@ def test_a_query_that_starts_again_goes_on_without_a_topic_deleted_meanwhile(
     with pytest.raises(DataLossError, match=doomed):
         both_of(cluster, topic, "subscribe").latestOffset(logged, ALL)
     relaxed = both_of(cluster, topic, "subscribe", failOnDataLoss="false")
+    relaxed.prepareForTriggerAvailableNow()
     with pytest.warns(RuntimeWarning, match=f"topic {doomed} does not exist any more"):
-        relaxed.prepareForTriggerAvailableNow()
-    end = through_json(relaxed.latestOffset(logged, ALL))
+        end = through_json(relaxed.latestOffset(logged, ALL))
     assert values(relaxed, relaxed.partitions(logged, end)) == [9]
     with pytest.raises(ClientError, match=doomed):
         both_of(cluster, topic, "subscribe", failOnDataLoss="false").initialOffset()
@@ -342,6 +361,25 @@ def test_a_topic_made_again_is_another_one(cluster: Client, topic: str) -> None:
     with pytest.warns(RuntimeWarning, match="was deleted and made again"):
         after = through_json(relaxed.latestOffset(end, ALL))
     assert values(relaxed, relaxed.partitions(end, after)) == list(range(30))
+
+
+def test_a_topic_made_again_with_as_many_records_is_another_one(cluster: Client, topic: str) -> None:
+    """Its ends are where the query is: nothing but its id is new."""
+    write(cluster, topic, 10)
+    strict = StreamReader(options(cluster, topic, startingOffsets="earliest"))
+    relaxed = StreamReader(options(cluster, topic, startingOffsets="earliest", failOnDataLoss="false"))
+    end = through_json(strict.latestOffset(strict.initialOffset(), ALL))
+    relaxed.latestOffset(relaxed.initialOffset(), ALL)
+    remake(cluster, topic)
+    write(cluster, topic, 10)
+    strict._asked = relaxed._asked = -1.0
+    strict._discovered = relaxed._discovered = -10.0
+    with pytest.raises(DataLossError, match="was deleted and made again.*failOnDataLoss"):
+        strict.latestOffset(end, ALL)
+    with pytest.warns(RuntimeWarning, match="was deleted and made again"):
+        after = through_json(relaxed.latestOffset(end, ALL))
+    assert values(relaxed, relaxed.partitions(end, after)) == list(range(10))
+    assert through_json(relaxed.latestOffset(after, ALL)) == after
 
 
 def test_a_batch_planned_of_a_topic_made_again_is_not_read(cluster: Client, topic: str) -> None:

@@ -7,6 +7,7 @@ retried with growing pauses until the time allowed is over; everything else is r
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -35,8 +36,14 @@ from headrace.wire.errors import ErrorCode
 TopicPartition = tuple[str, int]
 
 
+_log = logging.getLogger("headrace.client")
+
 PAUSE_FIRST_S = 0.02
 PAUSE_LAST_S = 1.0
+
+WARN_AFTER_S = 5.0
+WARN_AGAIN_S = 30.0
+"""How long attempts fail before a line in the log says so, and how often it is said again."""
 
 MISSING_TOPIC_PATIENCE_S = 1.0
 """How long a topic that the cluster denies is asked for again: long enough for a creation to reach every broker, short
@@ -94,19 +101,27 @@ class Retry:
         self.error: ClientError | None = None
         """The error that the last pause was for."""
         self._pause_s = PAUSE_FIRST_S
+        self._warns_at = self.started + WARN_AFTER_S
 
     def leave_out(self, seconds: float) -> None:
         """Move the end by time that was spent on something else."""
         self.started += seconds
         self.deadline += seconds
+        self._warns_at += seconds
 
     def pause(self, error: ClientError, *, at_most_s: float | None = None) -> None:
-        """Sleep before another attempt, or raise `error` when there is no time for one."""
+        """Sleep before another attempt, or raise `error` when there is no time for one. Log a warning where attempts
+        have failed for long: whoever waits for a program sees why."""
         self.error = error
         deadline = self.deadline if at_most_s is None else min(self.deadline, self.started + at_most_s)
         pause_s = self._pause_s * random.uniform(0.8, 1.2)
-        if time.monotonic() + pause_s >= deadline:
+        now = time.monotonic()
+        if now + pause_s >= deadline:
             raise error
+        if now >= self._warns_at:
+            self._warns_at = now + WARN_AGAIN_S
+            tried_s, left_s = now - self.started, deadline - now
+            _log.warning("Retrying for %.0f s, and for up to %.0f s more: %s", tried_s, left_s, error)
         time.sleep(pause_s)
         self._pause_s = min(self._pause_s * 2, PAUSE_LAST_S)
 

@@ -13,6 +13,7 @@ import math
 import time
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -102,6 +103,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._sizes = tasks.LogSizes()
         self._client: Client | None = None
         self._initial: Offsets | None = None
+        self._freezes = False
         self._frozen: Offsets | None = None
         self._partitions: list[TopicPartition] = []
         self._gone: set[str] = set()
@@ -162,8 +164,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if least is None else ReadMinRows(least)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Nothing that arrives after this is read."""
-        self._frozen = self._ends_now()
+        """Nothing that arrives after this is read. Whether a topic that is not there is lost, or has never been there,
+        is not known yet: `initialOffset` and `latestOffset` say."""
+        self._freezes = True
+        with suppress(UnknownTopicError):
+            partitions = planning.subscribed(self._cluster(), self.options.subscription)
+            self._frozen = planning.latest(self._cluster(), partitions, self.options)
 
     def _ids(self, offsets: Offsets) -> dict[str, str]:
         """The ids of the topics that are not gone, as text."""
@@ -172,10 +178,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _made_again(self, ids: dict[str, str], offsets: Offsets) -> set[str]:
         """The topics that have other ids now, each of them complained about."""
-        again = {name for name, now in self._ids(offsets).items() if ids.get(name, now) != now}
+        again = self._with_other_ids(ids, offsets)
         for name in sorted(again):
             planning.lost(f"topic {name} was deleted and made again; its unread records are gone", self.options)
         return again
+
+    def _with_other_ids(self, ids: dict[str, str], offsets: Offsets) -> set[str]:
+        """The topics that have other ids now, as far as the client knows."""
+        return {name for name, now in self._ids(offsets).items() if ids.get(name, now) != now}
 
     def _named(self, start: dict[str, Any], offsets: Offsets) -> dict[str, Any]:
         """The part of an offset that is no position: the ids of the topics, and the group."""
@@ -198,6 +208,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Where the next batch ends. Nothing new is the same offset again, after a wait for news."""
         self._commit_finished(start)
+        if self._freezes and self._frozen is None:
+            self._frozen = self._ends_now()
         until = time.monotonic() + IDLE_WAIT_S
         while (after := self._next_end(start, limit)) is start and self._frozen is None and time.monotonic() < until:
             time.sleep(POLL_S)
@@ -212,7 +224,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for at, position in begin.items():
             if at not in vanished and at not in back:
                 end[at] = max(end.get(at, position), position)
-        if not start.get("initial") and (end == begin or (not back and self._waits_for_more(begin, end, limit))):
+        is_idle = end == begin or (not back and self._waits_for_more(begin, end, limit))
+        if is_idle and not start.get("initial") and not self._with_other_ids(start.get("ids", {}), end):
             return start
         # asked for after the ends: if a topic is still the one that was read, they are its own
         self._discovered = -DISCOVERY_S
