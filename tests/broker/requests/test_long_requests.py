@@ -57,11 +57,8 @@ NOT_IN_PIECES = {
     ApiKey.WRITE_TXN_MARKERS,
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
     ApiKey.ALTER_CLIENT_QUOTAS,
-    ApiKey.CONSUMER_GROUP_HEARTBEAT,
-    ApiKey.CREATE_DELEGATION_TOKEN,
 }
-"""Still decided in one turn: what is about one group, token or transaction, and what super users
-write as a whole."""
+"""Still decided in one turn: transactions of brokers, and what super users write as a whole."""
 LOGINS = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.controller import ControllerError
+from headrace.broker.requests.pieces import listed
 from headrace.broker.requests.registry import handles
 from headrace.broker.requests.token_access import ERROR_MS, decided_elsewhere, may_ask, token_rules
 from headrace.controller.delegation_tokens import USER_TYPE, TokenCreated, TokenWanted
@@ -41,7 +42,7 @@ async def handle(
     wanted = TokenWanted(
         owner,
         requester,
-        [f"{each.principal_type}:{each.principal_name}" for each in request.renewers],
+        await listed(broker, context, request.renewers, lambda each: f"{each.principal_type}:{each.principal_name}"),
         request.max_lifetime_ms,
     )
     refused = _refusal(wanted, context)

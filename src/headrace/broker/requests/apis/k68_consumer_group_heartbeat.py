@@ -8,11 +8,12 @@ Not done: nothing.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.net.answers import Pending
 from headrace.broker.net.context import RequestContext
+from headrace.broker.requests.pieces import PIECE_STEPS, Steps, at_once, in_turn
 from headrace.broker.requests.registry import handles
 from headrace.groups.consumer.heartbeat import Sender, what_is_wrong
 from headrace.security.authorizer import Operation, ResourceType
@@ -32,10 +33,10 @@ def handle(
     broker: Services, request: ConsumerGroupHeartbeatRequest, context: RequestContext
 ) -> Pending[ConsumerGroupHeartbeatResponse] | Coroutine[Any, Any, Pending[ConsumerGroupHeartbeatResponse]]:
     """Joins, stays or leaves; the answer comes when what it changes is committed."""
-    pattern = request.subscribed_topic_regex
-    if not pattern or not _may_read(request, context):
-        return _heartbeat(broker, request, context, "")
-    return _with_regex(broker, request, context, pattern)
+    names, pattern = request.subscribed_topic_names or (), request.subscribed_topic_regex
+    if (not pattern and len(names) <= PIECE_STEPS) or not _may_read(request, context):
+        return _heartbeat(broker, request, context, "", None)
+    return _looked_at(broker, request, context, names, pattern)
 
 
 def _may_read(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> bool:
@@ -43,21 +44,40 @@ def _may_read(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -
     return context.may(Operation.READ, ResourceType.GROUP, request.group_id)
 
 
-async def _with_regex(
-    broker: Services, request: ConsumerGroupHeartbeatRequest, context: RequestContext, pattern: str
+async def _looked_at(
+    broker: Services,
+    request: ConsumerGroupHeartbeatRequest,
+    context: RequestContext,
+    names: Sequence[str],
+    pattern: str | None,
 ) -> Pending[ConsumerGroupHeartbeatResponse]:
-    fault = await broker.groups.matching.what_is_wrong(context.principal, pattern)
-    return _heartbeat(broker, request, context, fault)
+    described = await in_turn(broker, context, _may_describe(context, names))
+    fault = await broker.groups.matching.what_is_wrong(context.principal, pattern) if pattern else ""
+    return _heartbeat(broker, request, context, fault, described)
+
+
+def _may_describe(context: RequestContext, names: Sequence[str]) -> Steps[bool]:
+    for name in names:
+        yield 1
+        if not context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, name):
+            return False
+    return True
 
 
 def _heartbeat(
-    broker: Services, request: ConsumerGroupHeartbeatRequest, context: RequestContext, regex_fault: str
+    broker: Services,
+    request: ConsumerGroupHeartbeatRequest,
+    context: RequestContext,
+    regex_fault: str,
+    described: bool | None,
 ) -> Pending[ConsumerGroupHeartbeatResponse]:
+    """`described`: whether the client may describe what it names; None: they are few, and that is yet to be asked."""
     waiter: Pending[ConsumerGroupHeartbeatResponse] = Pending()
     version = context.api_version
 
-    def may_describe(topic: str) -> bool:
-        return context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, topic)
+    def may_describe_all() -> bool:
+        names = request.subscribed_topic_names or ()
+        return at_once(_may_describe(context, names)) if described is None else described
 
     def may_mean(topic: str) -> bool:
         # The client has not named it: its pattern leaves it out, and that is no denial.
@@ -74,7 +94,7 @@ def _heartbeat(
         waiter.resolve(_refused(ErrorCode.UNSUPPORTED_VERSION))
     elif not context.authorize(Operation.READ, ResourceType.GROUP, request.group_id):
         waiter.resolve(_refused(ErrorCode.GROUP_AUTHORIZATION_FAILED))
-    elif not all(map(may_describe, request.subscribed_topic_names or ())):
+    elif not may_describe_all():
         waiter.resolve(_refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     elif not request.group_id:
         waiter.resolve(refuse(ErrorCode.INVALID_GROUP_ID))
