@@ -468,7 +468,8 @@ def end_transaction(shard: ShardState, producer_id: int, committed: bool) -> Non
         table = shard.offsets.latest.get(group_id)
         if table is None:
             continue  # tombstones took them
-        for waiting, offset in [(k, o) for k, o in table.pending.latest.items() if k[0] == producer_id]:
+        for waiting in table.pending.of_producer(producer_id):
+            offset = table.pending.latest[waiting]
             table.pending.remove(waiting)
             existing = table.latest.get(waiting[1])
             # A plain commit that stands later in the log than this one's record wins over it.

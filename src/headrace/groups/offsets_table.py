@@ -9,6 +9,57 @@ from headrace.machine.timeline import Timeline, TimelineTable
 
 PartitionKey: TypeAlias = tuple[str, int]
 """(topic, partition)"""
+PendingKey: TypeAlias = tuple[int, PartitionKey]
+"""(producer id, partition)"""
+
+
+class PendingOffsets(TimelineTable[PendingKey, Offset]):
+    """(producer id, partition) -> the offset that counts once the producer's transaction commits."""
+
+    __slots__ = ("_of_partition", "_of_producer")
+
+    def __init__(self, timeline: Timeline) -> None:
+        super().__init__(timeline)
+        self._of_partition: dict[PartitionKey, dict[PendingKey, None]] = {}
+        self._of_producer: dict[int, dict[PendingKey, None]] = {}
+
+    def of_partition(self, partition: PartitionKey) -> list[PendingKey]:
+        """The keys of a partition in `latest`."""
+        return list(self._of_partition.get(partition, ()))
+
+    def of_producer(self, producer_id: int) -> list[PendingKey]:
+        """The keys of a producer in `latest`."""
+        return list(self._of_producer.get(producer_id, ()))
+
+    def put(self, key: PendingKey, value: Offset) -> None:
+        """See TimelineTable."""
+        super().put(key, value)
+        self._index(key)
+
+    def remove(self, key: PendingKey) -> None:
+        """See TimelineTable."""
+        super().remove(key)
+        self._index(key)
+
+    def undo(self, key: PendingKey, old: Offset) -> None:
+        """See TimelineTable."""
+        super().undo(key, old)
+        self._index(key)
+
+    def _index(self, key: PendingKey) -> None:
+        producer_id, partition = key
+        if key in self.latest:
+            self._of_partition.setdefault(partition, {})[key] = None
+            self._of_producer.setdefault(producer_id, {})[key] = None
+            return
+        if (of_partition := self._of_partition.get(partition)) is not None:
+            of_partition.pop(key, None)
+            if not of_partition:
+                del self._of_partition[partition]
+        if (of_producer := self._of_producer.get(producer_id)) is not None:
+            of_producer.pop(key, None)
+            if not of_producer:
+                del self._of_producer[producer_id]
 
 
 class OffsetTable:
@@ -19,8 +70,7 @@ class OffsetTable:
 
     def __init__(self, timeline: Timeline) -> None:
         self.positions: TimelineTable[PartitionKey, Offset] = TimelineTable(timeline)
-        self.pending: TimelineTable[tuple[int, PartitionKey], Offset] = TimelineTable(timeline)
-        """(producer id, partition) -> the offset that counts once the producer's transaction commits"""
+        self.pending = PendingOffsets(timeline)
 
     @property
     def latest(self) -> dict[PartitionKey, Offset]:
@@ -35,7 +85,7 @@ class OffsetTable:
     def remove(self, key: PartitionKey) -> None:
         """Removes the offset of a partition, and what transactions would make of it."""
         self.positions.remove(key)
-        for waiting in [waiting for waiting in self.pending.latest if waiting[1] == key]:
+        for waiting in self.pending.of_partition(key):
             self.pending.remove(waiting)
 
     def keys(self) -> set[PartitionKey]:
