@@ -14,6 +14,7 @@ from client.fake_broker import FakeBroker
 from headrace.broker.quorum.cluster_controller import ClusterController
 from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.quorum.controller_link import ControllerLink
+from headrace.client.errors import UnreachableError
 from headrace.client.security import PLAIN_WAY
 from headrace.controller.requests import AllocateProducerIds, Heartbeat
 from headrace.env.posix_node import PosixNode
@@ -21,7 +22,7 @@ from headrace.metadata.image import ClusterImage
 from headrace.raft.control import VoterEndpoint
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
-from headrace.wire.messages.k63_broker_heartbeat import BrokerHeartbeatResponse
+from headrace.wire.messages.k63_broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 
 BEAT = Heartbeat(1, 5, 0, False, False, (), None)
 
@@ -84,6 +85,25 @@ async def test_what_may_take_effect_once_alone_waits_for_its_answer(world: World
     world.link.close()
     with pytest.raises(ControllerError, match="closed"):
         await asked
+
+
+async def test_why_no_controller_is_known_is_said_where_that_is_known() -> None:
+    node, why = PosixNode(), [""]
+    link = ControllerLink(
+        node,
+        lambda: None,
+        list,
+        name="broker-1",
+        timeout_s=60.0,
+        way=lambda: PLAIN_WAY,
+        why_unknown=lambda: why[0],
+    )
+    for reason, said in (("", "is known$"), ("refused by node 2", "is known: refused by node 2$")):
+        why[0] = reason
+        with pytest.raises(UnreachableError, match=f"no active controller {said}"):
+            await link.ask(BrokerHeartbeatRequest(1, 0), BrokerHeartbeatResponse, timeout_s=1.0)
+    link.close()
+    await node.close()
 
 
 async def test_a_deaf_node_asks_the_next_voter_when_its_heartbeat_is_sent_away(world: World) -> None:

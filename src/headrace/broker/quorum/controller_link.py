@@ -41,9 +41,10 @@ class ControllerLink:
         name: str,
         timeout_s: float,
         way: Callable[[], Way],
+        why_unknown: Callable[[], str] = str,
     ) -> None:
         """`name` is what the controller's log calls this client; `timeout_s`: how long a connection may take; `way`:
-        what it is opened with."""
+        what it is opened with; `why_unknown`: why no controller may be known, empty where that is not known either."""
         self._node = node
         self._endpoint = endpoint
         self._in_turn = in_turn
@@ -51,6 +52,7 @@ class ControllerLink:
         self._name = name
         self._timeout_s = timeout_s
         self._way = way
+        self._why_unknown = why_unknown
         self._owner = node.owner("controller link")
         self._opening = asyncio.Lock()
         self._link: AsyncConnection | None = None
@@ -88,7 +90,8 @@ class ControllerLink:
         async with self._opening:
             endpoint = self._where()
             if endpoint is None:
-                raise UnreachableError("no active controller is known")
+                why = self._why_unknown()
+                raise UnreachableError("no active controller is known" + (f": {why}" if why else ""))
             link = self._link
             if link is not None and not link.closed and self._to == endpoint:
                 return link

@@ -133,7 +133,7 @@ class QuorumDriver:
         self._applying = False
         self._stopping = self._closed = False
         self._timer: Timer | None = None
-        self._links: VoterLinks | None = None
+        self.links: VoterLinks | None = None
         self.outputs = Outputs(
             node, self._owner, log, self._log, carry_out=self._carry_out, went_on=self._wind, failed=self._fail
         )
@@ -268,7 +268,7 @@ class QuorumDriver:
 
     def start(self) -> None:
         """Begins to speak with the other voters, as soon as there are any."""
-        self._links = VoterLinks(
+        self.links = VoterLinks(
             self._node,
             self.codec,
             self.whereabouts.endpoint,
@@ -435,9 +435,9 @@ class QuorumDriver:
         while out.append:
             self._snapshots.new_bytes += self.log.append(out.append[0], self._node.clock.now_ms())
             del out.append[0]
-        if self._links is not None:
+        if self.links is not None:
             for send in out.send:
-                self._links.send(send)
+                self.links.send(send)
         for reply in out.reply:
             self._answers.give(reply)
         if out.piece is not None:
@@ -584,10 +584,10 @@ class QuorumDriver:
         await self._snapshots.ended()
         led = self.raft.leads
         self.resign()
-        if self._links is not None:
+        if self.links is not None:
             if led:
-                await self._links.finish(RESIGN_S)
-            self._links.close()
+                await self.links.finish(RESIGN_S)
+            self.links.close()
         self._closed = True
         await self._syncs.all()
         self._owner.close()

@@ -29,6 +29,16 @@ if TYPE_CHECKING:
 CLIENT_ID: Final = "raft-client"
 
 
+DENIED_REMEDY: Final = (
+    "this node has no right to ClusterAction on the cluster there: name the principals of all nodes in super.users, on "
+    "every node"
+)
+"""What to do where nodes with an authorizer refuse another one."""
+_DENIED: Final = frozenset({ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_SERVER_ERROR})
+"""How they refuse it; the second, as in Kafka, until they have read their ACLs, which takes a leader. Super users alone
+are let in then."""
+
+
 class VoterLinks:
     """See the module. `heard` gets what became of each request; `endpoint` says where a voter is; `told` gets the
     leader and where it is, as an answer has it."""
@@ -60,6 +70,7 @@ class VoterLinks:
         self._next: dict[int, Send] = {}
         self._opening: set[int] = set()
         self._of_other_clusters: set[int] = set()
+        self._denied_by: set[int] = set()
 
     def send(self, send: Send) -> None:
         """Asks a voter. The machine waits for one answer a voter: what is not sent yet when the next one comes, it has
@@ -125,8 +136,21 @@ class VoterLinks:
             if leader is not None:
                 self._told(leader[0], VoterEndpoint("", leader[1], leader[2]))
             self._look_at_cluster(send.peer, answer.error)
+            self._look_at_rights(send.peer, answer.error)
             self._heard(Answered(send.peer, send.number, answer))
         self._look()
+
+    @property
+    def denial(self) -> str:
+        """Which voters refuse this node for want of rights, and what to do; empty where none does."""
+        which = ", ".join(map(str, sorted(self._denied_by)))
+        return f"refused by node {which}: {DENIED_REMEDY}" if which else ""
+
+    def _look_at_rights(self, peer: int, error: ErrorCode) -> None:
+        if error in _DENIED:
+            self._denied_by.add(peer)
+        else:
+            self._denied_by.discard(peer)
 
     def _look_at_cluster(self, peer: int, error: ErrorCode) -> None:
         """Says it once of each voter that this node, or that voter, stands on a directory of another cluster."""

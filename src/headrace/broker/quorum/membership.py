@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from headrace.broker.quorum.controller import Controller, ControllerError
+from headrace.broker.quorum.links import DENIED_REMEDY
 from headrace.broker.storage.storage_format import StorageError
 from headrace.controller.heartbeats import HeartbeatReply
 from headrace.controller.requests import Heartbeat, RegisterBroker
@@ -42,6 +43,10 @@ _FINAL: Final = frozenset(
     {ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.INVALID_REGISTRATION, ErrorCode.UNSUPPORTED_VERSION}
 )
 """What another attempt to register would be answered again."""
+
+
+def _text_of(error: ErrorCode) -> str:
+    return f"{error.name}: {DENIED_REMEDY}" if error is ErrorCode.CLUSTER_AUTHORIZATION_FAILED else error.name
 
 
 class Membership:
@@ -92,7 +97,7 @@ class Membership:
                 if reply.error is ErrorCode.NONE:
                     self.epoch = reply.broker_epoch
                     break
-                text = reply.message or reply.error.name
+                text = reply.message or _text_of(reply.error)
                 if reply.error in _FINAL:
                     raise StorageError(f"the controller refuses this broker: {text}")
             except ControllerError as error:

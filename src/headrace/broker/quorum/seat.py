@@ -48,6 +48,7 @@ class QuorumSeat:
             name=f"broker-{settings.node_id}",
             timeout_s=settings.controller_quorum_request_timeout_ms / 1000,
             way=way,
+            why_unknown=lambda: "" if driver.links is None else driver.links.denial,
         )
         driver.on_leader = self.link.moved
         self.controller = ClusterController(driver, self.local, self.link)
