@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import cramjam
 import pytest
 
 from headrace.config.topic import TopicConfig
@@ -133,6 +134,26 @@ def test_full_validation_opens_compressed_bodies(open_at: Open) -> None:
     log = open_at({"record_validation": "full"})
     assert append(log, lying).error is ErrorCode.INVALID_RECORD
     assert append(log, good).error is ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"record_validation": "full"},
+        {"cleanup_policy": frozenset({"compact"})},
+        {"message_timestamp_before_max_ms": 3_600_000},
+        {"compression_type": "zstd"},
+    ],
+)
+def test_what_kafkas_reader_cannot_read_is_not_stored_where_bodies_are_opened(
+    open_at: Open, settings: dict[str, Any]
+) -> None:
+    stream = cramjam.lz4.Compressor(block_linked=True)
+    stream.compress(bytes(encode_records([Record(0, NOW_MS, b"k", b"v" * 100, [])], None, NOW_MS)))
+    facts = {"record_count": 1, "last_offset_delta": 0, "base_timestamp": NOW_MS, "max_timestamp": NOW_MS}
+    linked = bytes(seal_batch(unsealed(bytes(stream.finish())), attributes=Compression.LZ4, **facts))
+    assert decode_batch(linked)[0].value == b"v" * 100
+    assert append(open_at(settings), linked).error is ErrorCode.INVALID_RECORD
 
 
 def lying(records: list[Record], *, attributes: int = 0, body: bytes | None = None, **header: int) -> bytes:

@@ -212,7 +212,9 @@ def check_client_batch(
             return None
         else:
             try:
-                body = decompress(header.compression, view[BATCH_OVERHEAD:], opening.max_bytes, opening.room)
+                body = decompress(
+                    header.compression, view[BATCH_OVERHEAD:], opening.max_bytes, opening.room, narrow=True
+                )
             except BodyTooLarge:
                 if opening.max_bytes < config.max_decompressed_bytes:
                     return None

@@ -2,16 +2,17 @@
 
 Source: Kafka's message format v2 (KIP-98, headers KIP-82, zstd KIP-110). A compressed batch is its header and then the
 compressed body. Snappy is the xerial framing of Kafka's clients, or one raw block; lz4 is the frame format with
-independent blocks; all of them are read in any form that their own clients write.
+independent blocks; all of them are read in any form that Kafka's reader reads (see `framing`), and lz4 in more.
 """
 
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import cramjam
 
@@ -36,6 +37,16 @@ from headrace.wire.batch import (
     seal_batch,
     sealed,
     unsealed,
+)
+from headrace.wire.framing import (
+    XERIAL_HEADER,
+    BodyTooLarge,
+    gunzip,
+    lz4_blocks,
+    lz4_frame,
+    snappy_pieces,
+    zstd_blocks,
+    zstd_frames,
 )
 from headrace.wire.primitives import Buffer
 
@@ -81,13 +92,7 @@ class Record(NamedTuple):
 
 # --- compression
 
-_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
-_XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK: Final = 32 * 1024
-_LZ4_MAGIC: Final = 0x184D2204
-_ZSTD_MAGIC: Final = 0xFD2FB528
-_SKIPPABLE: Final = 0x184D2A50
-_ZSTD_BLOCK: Final = 128 * 1024
 BLOCKS_MAX: Final = 4096
 """Blocks of a body whose sizes are looked at, one by one: what the clients write holds 128 MB in so many."""
 
@@ -110,31 +115,37 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
     raise ValueError(f"no codec has the number {codec}")
 
 
-class BodyTooLarge(CorruptBatch):
-    """A body that opens to more than its reader wants to hold."""
-
-
-def decompress(codec: int, data: Buffer, limit: int = MAX_DECOMPRESSED_BYTES, room: memoryview | None = None) -> Buffer:
+def decompress(
+    codec: int,
+    data: Buffer,
+    limit: int = MAX_DECOMPRESSED_BYTES,
+    room: memoryview | None = None,
+    *,
+    narrow: bool = False,
+) -> Buffer:
     """The bytes that `data` was made from: at most `limit` of them, else `BodyTooLarge`. Memory stays below it.
 
-    They lie in `room`, of at least `limit` bytes, where that is given. Raises `CorruptBatch`. The interpreter's lock is
-    free while a codec works.
+    They lie in `room`, of at least `limit` bytes, where that is given. Raises `CorruptBatch`; if `narrow`, for all that
+    Kafka's own reader cannot read, which a broker must not store. The interpreter's lock is free while a codec
+    works.
     """
     if codec == Compression.NONE:
         return data
     size = opened_size(codec, data, limit)
     try:
+        if codec == Compression.LZ4:
+            data = lz4_frame(data, narrow)
         if codec == Compression.SNAPPY:
             if size > limit:
                 raise _too_large(limit)
             return _snappy_decompress(data, _room(room, size))
         try:
-            return _decompress_into(_MODULES[codec], data, _room(room, min(size, limit)))
+            return _decompress_into(codec, data, _room(room, min(size, limit)))
         except BodyTooLarge:
             if size >= limit:
                 raise _too_large(limit) from None
-            return _decompress_into(_MODULES[codec], data, _room(room, limit))  # several members of gzip, or a lie
-    except (cramjam.DecompressionError, OSError, struct.error, IndexError) as error:
+            return _decompress_into(codec, data, _room(room, limit))  # several members of gzip, or a lie
+    except (cramjam.DecompressionError, zlib.error, OSError, struct.error, IndexError) as error:
         raise CorruptBatch(f"a body does not decompress as {Compression(codec).name.lower()}: {error}") from None
 
 
@@ -170,108 +181,48 @@ def _room(room: memoryview | None, size: int) -> memoryview:
     return memoryview(bytearray(size)) if room is None else room[:size]
 
 
-def _decompress_into(module: Any, data: Buffer, out: memoryview) -> memoryview:
+def _decompress_into(codec: int, data: Buffer, out: memoryview) -> memoryview:
+    if codec == Compression.GZIP:
+        return out[: gunzip(data, out)]
     try:
-        return out[: module.decompress_into(data, out)]
+        if codec == Compression.LZ4:
+            return out[: cramjam.lz4.decompress_into(data, out)]
+        try:
+            return out[: cramjam.zstd.decompress_into(data, out)]
+        except cramjam.DecompressionError as error:
+            whole = zstd_frames(data)
+            if len(whole) == len(data) or "whole buffer" in str(error):
+                raise
+            return out[: cramjam.zstd.decompress_into(whole, out)]
     except cramjam.DecompressionError as error:
         if "whole buffer" in str(error):
             raise _too_large(len(out)) from None
         raise
 
 
-def _lz4_blocks(data: Buffer) -> Iterator[int]:
-    """How large each block of lz4 frames can become."""
-    at, size = 0, len(data)
-    while at < size:
-        (magic,) = struct.unpack_from("<I", data, at)
-        if magic & 0xFFFFFFF0 == _SKIPPABLE:
-            at += 8 + int(struct.unpack_from("<I", data, at + 4)[0])
-            yield 0
-            continue
-        if magic != _LZ4_MAGIC:
-            raise CorruptBatch("an lz4 body is not an lz4 frame")
-        flags, descriptor = data[at + 4], data[at + 5]
-        block = 1 << (8 + 2 * (descriptor >> 4 & 7))
-        at += 7 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
-        while True:
-            (length,) = struct.unpack_from("<I", data, at)
-            at += 4
-            if length == 0:
-                break
-            at += (length & 0x7FFFFFFF) + (4 if flags & 0x10 else 0)
-            yield block
-        at += 4 if flags & 0x04 else 0
-        yield 0
-
-
-def _zstd_blocks(data: Buffer) -> Iterator[int]:
-    """How large each block of zstd frames can become (RFC 8878)."""
-    at, size = 0, len(data)
-    while at < size:
-        (magic,) = struct.unpack_from("<I", data, at)
-        if magic & 0xFFFFFFF0 == _SKIPPABLE:
-            at += 8 + int(struct.unpack_from("<I", data, at + 4)[0])
-            yield 0
-            continue
-        if magic != _ZSTD_MAGIC:
-            raise CorruptBatch("a zstd body is not a zstd frame")
-        flags = data[at + 4]
-        single = flags >> 5 & 1
-        content = (single, 2, 4, 8)[flags >> 6]
-        at += 5 + (1 - single) + (0, 1, 2, 4)[flags & 3] + content
-        last = 0
-        while not last:
-            header = data[at] | data[at + 1] << 8 | data[at + 2] << 16
-            last, kind, length = header & 1, header >> 1 & 3, header >> 3
-            at += 3 + (1 if kind == 1 else length)
-            yield _ZSTD_BLOCK if kind == 2 else min(length, _ZSTD_BLOCK)
-        at += 4 if flags & 4 else 0
-
-
 def _snappy_blocks(data: Buffer) -> Iterator[int]:
     """How large each block of a snappy body becomes: of Kafka's clients' framing, or the one raw block that it is."""
-    for block in _snappy_pieces(data):
+    for block in snappy_pieces(data):
         yield cramjam.snappy.decompress_raw_len(block)
-
-
-def _snappy_pieces(data: Buffer) -> Iterator[memoryview]:
-    view = memoryview(data)
-    if bytes(view[:8]) != _XERIAL_MAGIC:
-        yield view
-        return
-    at, end = len(_XERIAL_HEADER), len(view)
-    while at < end:
-        (length,) = struct.unpack_from(">i", view, at)
-        at += 4
-        if length < 0 or length > end - at:
-            raise CorruptBatch("a snappy block is longer than its body")
-        yield view[at : at + length]
-        at += length
 
 
 def _snappy_decompress(data: Buffer, out: memoryview) -> memoryview:
     at = 0
-    for piece in _snappy_pieces(data):
+    for piece in snappy_pieces(data):
         at += cramjam.snappy.decompress_raw_into(piece, out[at:])
     return out[:at]
 
 
-_MODULES: Final[dict[int, Any]] = {
-    Compression.GZIP: cramjam.gzip,
-    Compression.SNAPPY: cramjam.snappy,
-    Compression.LZ4: cramjam.lz4,
-    Compression.ZSTD: cramjam.zstd,
-}
 _BLOCKS: Final[dict[int, Callable[[Buffer], Iterator[int]]]] = {
     Compression.SNAPPY: _snappy_blocks,
-    Compression.LZ4: _lz4_blocks,
-    Compression.ZSTD: _zstd_blocks,
+    Compression.LZ4: lz4_blocks,
+    Compression.ZSTD: zstd_blocks,
 }
 
 
 def _snappy_compress(data: Buffer) -> bytearray:
     view = memoryview(data)
-    out = bytearray(_XERIAL_HEADER)
+    out = bytearray(XERIAL_HEADER)
     for at in range(0, len(view), _XERIAL_BLOCK):
         block = cramjam.snappy.compress_raw(view[at : at + _XERIAL_BLOCK])
         out += struct.pack(">i", len(block))
