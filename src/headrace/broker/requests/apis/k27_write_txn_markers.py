@@ -12,13 +12,14 @@ Not done: nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from headrace.broker.net.answers import Pending
 from headrace.broker.net.context import RequestContext
+from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, at_once, in_pieces, parts_of
 from headrace.broker.requests.readiness import once_ready
 from headrace.broker.requests.registry import handles
 from headrace.machine.outcome import Ending
@@ -45,6 +46,10 @@ if TYPE_CHECKING:
 
 ANSWERED_AFTER_MS: Final = 100
 """A coordinator has one request under way to each broker: the markers of all other transactions wait for its answer."""
+FEW_MARKERS: Final = 500
+"""Markers, topics and partitions of a request that is dealt with in one turn: each partition takes some 10 us."""
+WRITTEN_AT_ONCE: Final = 20
+"""Markers that are written without looking whether the piece is full."""
 _NOT_HERE: Final = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -65,9 +70,24 @@ def handle(broker: Services, request: WriteTxnMarkersRequest, context: RequestCo
         Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
     )
     if not may:
-        return _Writing(broker).refuse(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return in_pieces(broker, context, _Writing(broker).refuse(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
     context.exempt()
-    return once_ready(broker, keys, lambda: _Writing(broker).of_another_broker(request), for_appends=True)
+
+    def write() -> Any:
+        steps = _Writing(broker).of_another_broker(request)
+        return at_once(steps) if _are_few(request) else in_pieces(broker, context, steps)
+
+    return once_ready(broker, keys, write, for_appends=True)
+
+
+def _are_few(request: WriteTxnMarkersRequest) -> bool:
+    """Whether a request is small enough to be dealt with in one turn, as most of coordinators are."""
+    count = len(request.markers)
+    for marker in request.markers:
+        count += len(marker.topics) + sum([len(topic.partition_indexes) for topic in marker.topics])
+        if count > FEW_MARKERS:
+            return False
+    return count <= FEW_MARKERS
 
 
 def write_here(broker: Services, markers: Sequence[MarkerHere]) -> None:
@@ -116,52 +136,58 @@ class _Writing:
         self._left = 1
         self._timer: Timer | None = None
 
-    def refuse(self, request: WriteTxnMarkersRequest, error: ErrorCode) -> WriteTxnMarkersResponse:
+    def refuse(self, request: WriteTxnMarkersRequest, error: ErrorCode) -> Steps[WriteTxnMarkersResponse]:
         """The same error for every partition."""
         for marker in request.markers:
-            for _, result in self._partitions(marker):
-                result.error_code = error
+            yield 1
+            for some in self._partitions(marker):
+                for _, result in some:
+                    result.error_code = error
+                yield 1
         return self._response
 
-    def of_another_broker(self, request: WriteTxnMarkersRequest) -> Pending[WriteTxnMarkersResponse]:
-        """The same as `of`, for a coordinator whose other markers wait for the answer."""
-        pending = self.of(request)
-        if not pending.resolved:
+    def of_another_broker(self, request: WriteTxnMarkersRequest) -> Steps[Pending[WriteTxnMarkersResponse]]:
+        """Writes what a request asks for, for a coordinator whose other markers wait for the answer: it leaves once all
+        is committed, or after a while."""
+        markers: list[MarkerHere] = []
+        for marker in request.markers:
+            yield 1
+            end = EndMarker(
+                marker.producer_id, marker.producer_epoch, marker.coordinator_epoch, marker.transaction_result
+            )
+            ending = Ending(end, marker.transaction_version >= RAISES_EPOCH_FROM)
+            for some in self._partitions(marker):
+                markers += [
+                    ((topic, result.partition_index), ending, partial(self._ended, result)) for topic, result in some
+                ]
+                yield 1
+        self._left += len(markers)
+        for few in parts_of(markers, WRITTEN_AT_ONCE):
+            write_here(self._broker, few)
+            yield WRITTEN_AT_ONCE
+        self._one_less()
+        if not self._pending.resolved:
             self._timer = self._broker.requests_owner.later(ANSWERED_AFTER_MS / 1000, self._time_is_up)
-        return pending
+        return self._pending
 
     def _time_is_up(self) -> None:
         self._timer = None
         self._pending.resolve(self._response)
 
-    def of(self, request: WriteTxnMarkersRequest) -> Pending[WriteTxnMarkersResponse]:
-        """Writes what a request asks for; its answer may come later."""
-        markers: list[MarkerHere] = []
-        for marker in request.markers:
-            end = EndMarker(
-                marker.producer_id, marker.producer_epoch, marker.coordinator_epoch, marker.transaction_result
-            )
-            ending = Ending(end, marker.transaction_version >= RAISES_EPOCH_FROM)
-            for topic, result in self._partitions(marker):
-                markers.append(((topic, result.partition_index), ending, partial(self._ended, result)))
-        self._left += len(markers)
-        write_here(self._broker, markers)
-        self._one_less()
-        return self._pending
-
-    def _partitions(self, marker: WritableTxnMarker) -> list[tuple[str, WritableTxnMarkerPartitionResult]]:
-        """(topic, its place in the answer) of each partition of a marker; those who ask look for a producer once."""
+    def _partitions(self, marker: WritableTxnMarker) -> Iterator[list[tuple[str, WritableTxnMarkerPartitionResult]]]:
+        """(topic, its place in the answer) of each partition of a marker, a few at a time; those who ask look for a
+        producer once."""
         answer = self._results.get(marker.producer_id)
         if answer is None:
             answer = self._results[marker.producer_id] = WritableTxnMarkerResult(producer_id=marker.producer_id)
             self._response.markers.append(answer)
-        found = []
         for topic in marker.topics:
-            not_yet = ErrorCode.REQUEST_TIMED_OUT
-            results = [WritableTxnMarkerPartitionResult(index, not_yet) for index in topic.partition_indexes]
-            answer.topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=results))
-            found += [(topic.name, result) for result in results]
-        return found
+            told = WritableTxnMarkerTopicResult(name=topic.name)
+            answer.topics.append(told)
+            for indexes in parts_of(topic.partition_indexes, SMALL_PER_STEP) if topic.partition_indexes else ((),):
+                results = [WritableTxnMarkerPartitionResult(each, ErrorCode.REQUEST_TIMED_OUT) for each in indexes]
+                told.partitions.extend(results)
+                yield [(topic.name, result) for result in results]
 
     def _ended(self, result: WritableTxnMarkerPartitionResult, error: ErrorCode) -> None:
         result.error_code = error
