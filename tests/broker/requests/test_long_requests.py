@@ -53,11 +53,10 @@ WHO = {
     "super user": OpenAuthorizer(),
 }
 NOT_IN_PIECES = {
-    ApiKey.ADD_PARTITIONS_TO_TXN,
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
     ApiKey.ALTER_CLIENT_QUOTAS,
 }
-"""Still decided in one turn: transactions of brokers, and what super users write as a whole."""
+"""Still decided in one turn: what super users write as a whole."""
 LOGINS = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headrace.broker.net.answers import Pending
 from headrace.broker.net.context import RequestContext
-from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_pieces, parts_of
+from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, at_once, in_pieces, parts_of
 from headrace.broker.requests.quorum_requests import is_node
 from headrace.broker.requests.registry import handles
 from headrace.security.authorizer import Operation, ResourceType
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from headrace.broker.requests.services import Services
 
 BROKERS_FROM: Final = 4
+FEW_PARTITIONS: Final = 500
+"""Transactions, topics and partitions of a request of a broker that is looked at in one turn: each takes a few us."""
 _FENCED_FROM: Final = 2
 """The version that knows PRODUCER_FENCED."""
 _OF_BROKERS: Final = 2
@@ -71,8 +73,19 @@ def handle(broker: Services, request: AddPartitionsToTxnRequest, context: Reques
     if context.api_version >= BROKERS_FROM:
         if not is_node(context):
             return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        return _Adding(broker, context).of_brokers(request)
+        steps = _Adding(broker, context).of_brokers(request)
+        return at_once(steps) if _are_few(request) else in_pieces(broker, context, steps)
     return in_pieces(broker, context, _of_client(broker, request, context))
+
+
+def _are_few(request: AddPartitionsToTxnRequest) -> bool:
+    """Whether a request of a broker is small enough to be looked at in one turn, as most are."""
+    count = len(request.transactions)
+    for each in request.transactions:
+        count += len(each.topics) + sum([len(topic.partitions) for topic in each.topics])
+        if count > FEW_PARTITIONS:
+            return False
+    return count <= FEW_PARTITIONS
 
 
 def _of_client(
@@ -135,7 +148,7 @@ class _Adding:
         self._one_less()
         return self._pending
 
-    def of_brokers(self, request: AddPartitionsToTxnRequest) -> Pending[AddPartitionsToTxnResponse]:
+    def of_brokers(self, request: AddPartitionsToTxnRequest) -> Steps[Pending[AddPartitionsToTxnResponse]]:
         """A request of a version that is about many."""
         for each in request.transactions:
             asked = _Asked(each.transactional_id, each.producer_id, each.producer_epoch, each.verify_only, each.topics)
@@ -147,15 +160,33 @@ class _Adding:
             ) -> None:
                 result.topic_results = results
 
-            self._add(asked, answered)
+            yield 1
+            yield from self._add(asked, answered)
         self._one_less()
         return self._pending
 
-    def _add(self, asked: _Asked, answered: Callable[[list[AddPartitionsToTxnTopicResult]], None]) -> None:
-        partitions = asked.partitions()
-        errors = {each: error for each in partitions if (error := self.error_of(each))}
+    def _add(self, asked: _Asked, answered: Callable[[list[AddPartitionsToTxnTopicResult]], None]) -> Steps[None]:
+        partitions: list[TopicPartition] = []
+        errors: dict[TopicPartition, ErrorCode] = {}
+        for topic in asked.topics:
+            yield 1
+            for indexes in parts_of(topic.partitions, SMALL_PER_STEP):
+                some = [(topic.name, index) for index in indexes]
+                partitions += some
+                errors.update([(each, error) for each in some if (error := self.error_of(each))])
+                yield 1
         if errors:
-            answered(asked.results(lambda each: errors.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED)))
+            results: list[AddPartitionsToTxnTopicResult] = []
+            for topic in asked.topics:
+                result = AddPartitionsToTxnTopicResult(topic.name)
+                results.append(result)
+                yield 1
+                for indexes in parts_of(topic.partitions, SMALL_PER_STEP):
+                    yield 1
+                    for index in indexes:
+                        error = errors.get((topic.name, index), ErrorCode.OPERATION_NOT_ATTEMPTED)
+                        result.results_by_partition.append(AddPartitionsToTxnPartitionResult(index, error))
+            answered(results)
         else:
             self._ask(asked, partitions, answered)
 
