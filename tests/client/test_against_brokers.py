@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable
 
@@ -276,3 +277,22 @@ def test_a_gap_in_the_sequence_is_answered_with_a_new_epoch(client: Client, topi
         + [(0, 1, number // 2, b"%d" % number) for number in range(0, 20, 2)]
         + [(1, 0, 1 + number // 2, b"%d" % number) for number in range(1, 20, 2)]
     )
+
+
+@pytest.mark.parametrize("compression", [Compression.NONE, Compression.ZSTD])
+def test_a_topic_that_takes_small_batches_is_written_to_without_a_setting(
+    client: Client, topic: str, compression: Compression
+) -> None:
+    admin.create_topic(client, topic, partitions=1, configs={"max.message.bytes": "20000"})
+    # zstd finds half of it
+    values = [(b"%06d" % number) * 4 + random.Random(number).randbytes(76).hex().encode() for number in range(3_000)]
+    with Producer(client, compression=compression) as producer:
+        for value in values[:2_000]:
+            producer.send(topic, value, key=b"k", timestamp_ms=5)
+        records = [Record(0, 5, None, value, [("h", b"x")]) for value in values[2_000:]]
+        delivery = producer.send_batch(topic, 0, build_batch(records, compression=compression))
+    assert (delivery.done, delivery.base_offset, delivery.record_count) == (True, 2_000, 1_000)
+    found = read_all(client, topic)
+    assert [record.value for record in found] == values
+    assert {record.timestamp for record in found} == {5}
+    assert found[-1].headers == [("h", b"x")]

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from headrace.client.cluster import Client
+from headrace.client.deliveries import IN_FLIGHT_MAX
 from headrace.client.errors import BrokerError, TimedOutError, UnknownTopicError
 from headrace.client.partitioner import partition_for_key
-from headrace.client.producer import IN_FLIGHT_MAX, Producer, stamp_producer
+from headrace.client.producer import Producer
+from headrace.client.ready_batches import stamp_producer
 from headrace.wire.apis import ApiKey
 from headrace.wire.batch import check_crc, read_header
 from headrace.wire.errors import ErrorCode
@@ -117,9 +119,65 @@ def test_no_more_requests_are_in_flight_than_a_broker_remembers() -> None:
 
 
 def test_a_final_refusal_stops_the_producer() -> None:
-    partition = Partition(lambda number: ErrorCode.MESSAGE_TOO_LARGE if number == 1 else None)
-    with pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE"):
+    partition = Partition(lambda number: ErrorCode.INVALID_RECORD if number == 1 else None)
+    with pytest.raises(BrokerError, match="INVALID_RECORD"):
         write(partition, 200)
+
+
+class Narrow(Partition):
+    """Takes no batch of more than `most` bytes."""
+
+    def __init__(self, most: int, trouble: Trouble = lambda _number: None) -> None:
+        super().__init__(trouble)
+        self.most = most
+        self.refused = 0
+
+    def append(self, batch: Any) -> tuple[int, int]:
+        if len(batch) > self.most:
+            self.refused += 1
+            return ErrorCode.MESSAGE_TOO_LARGE, -1
+        return super().append(batch)
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+@pytest.mark.parametrize("spoiled", [set(), {1, 4, 11}])
+def test_batches_that_are_too_large_arrive_in_parts_in_their_order(codec: Compression, spoiled: set[int]) -> None:
+    partition = Narrow(400, lambda number: ErrorCode.NOT_LEADER_OR_FOLLOWER if number in spoiled else None)
+    assert write(partition, 200, compression=codec) == partition.values
+
+
+@pytest.mark.parametrize("spoiled", [{0}, {2}, {3, 7}])
+def test_parts_whose_answers_are_lost_are_not_doubled(spoiled: set[int]) -> None:
+    partition = Narrow(300, lambda number: HANG_UP if number in spoiled else None)
+    assert write(partition, 100) == partition.values
+
+
+def test_the_size_that_a_broker_takes_is_learned() -> None:
+    partition = Narrow(400)
+    values = write(partition, 2_000)
+    assert partition.values == values
+    assert partition.refused < 20
+
+
+def test_a_record_that_is_too_large_alone_stops_the_producer() -> None:
+    with pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE"):
+        write(Narrow(120), 20)
+
+
+def test_a_ready_made_batch_that_was_split_is_one_delivery() -> None:
+    partition = Narrow(400)
+    values = [b"%02d" % number * 50 for number in range(16)]
+    with FakeBroker(answers={ApiKey.PRODUCE: partition.answer}) as broker, Client(broker.bootstrap) as client:
+        with Producer(client) as producer:
+            first = producer.send_batch("events", 0, build_batch([Record(0, 5, None, values[0], [])]))
+            records = [Record(0, 5, b"k", value, [("h", b"x"), ("null", None)]) for value in values]
+            delivery = producer.send_batch("events", 0, build_batch(records, compression=Compression.GZIP))
+            last = producer.send_batch("events", 0, build_batch([Record(0, 5, None, b"last", [])]))
+        assert (first.base_offset, delivery.base_offset, last.base_offset) == (0, 1, 17)
+        assert delivery.done and delivery.record_count == 16
+        assert producer.records_delivered == 18
+        assert producer.buffered == 0
+    assert partition.values == [values[0], *values, b"last"]
 
 
 def test_a_sequence_that_is_really_out_of_order_stops_the_producer() -> None:

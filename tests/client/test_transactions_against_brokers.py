@@ -70,6 +70,22 @@ def test_what_is_committed_is_seen_and_what_is_aborted_is_not(cluster: Client, n
     assert producer.records_committed == len(seen)
 
 
+def test_batches_that_are_too_large_go_in_parts(cluster: Client) -> None:
+    name = f"paid-{next(_numbers)}"
+    create_topic(cluster, name, partitions=2, configs={"max.message.bytes": "3000"})
+    producer = TransactionalProducer(cluster, name)
+    seen = []
+    for number in range(3):
+        values = [b"%d-%d" % (number, each) + b"x" * 90 for each in range(500)]
+        write(producer, name, *values)
+        if number == 1:
+            producer.abort()
+        else:
+            producer.commit()
+            seen += values
+    assert sorted(visible(cluster, name)) == sorted(seen)
+
+
 def test_ready_made_batches_go_as_they_are(cluster: Client, name: str) -> None:
     producer = TransactionalProducer(cluster, name)
     producer.begin()

@@ -56,6 +56,15 @@ def test_a_worker_keeps_its_producer_and_reports_what_it_wrote(bootstrap: str) -
     assert table["value"].to_pylist() == [b"a", b"b", b"c", b"d"]
 
 
+def test_a_topic_that_takes_small_batches_is_written_to_without_an_option(bootstrap: str) -> None:
+    with Client(bootstrap) as client:
+        create_topic(client, "narrow", partitions=1, configs={"max.message.bytes": "20000"})
+    values = [b"%06d" % number + b"." * 94 for number in range(3_000)]
+    written = write_rows(iter([rows(*values)]), options(bootstrap, topic="narrow"))
+    assert written.spans == (Span("narrow", 0, 0, 3_000),)
+    assert headrace.scan("narrow", bootstrap=bootstrap)["value"].to_pylist() == values
+
+
 def test_rows_go_to_the_topics_and_partitions_that_they_say(bootstrap: str) -> None:
     place = pa.array([1, 0, 1], pa.int32())
     write_rows(iter([rows(b"a", b"b", b"c", topic=["split"] * 3, partition=place)]), options(bootstrap))

@@ -8,6 +8,9 @@ A broker that has lost what it knew of us (an unclean election, a log cut back) 
 nothing of the partition is in flight, its epoch is raised and what was refused goes again from sequence 0 (KIP-360).
 Not so where the answer to an earlier attempt is missing: that batch may have been written, and would be doubled.
 
+A batch that the broker finds too large goes again in parts, with its sequences, in its place (KIP-126); batches for the
+topic are closed below their size from then on.
+
 The producer stops at the first batch that it cannot deliver: what follows in that partition must not overtake it.
 """
 
@@ -15,15 +18,13 @@ from __future__ import annotations
 
 import random
 import time
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Self
-
-from crc32c import crc32c
 
 from headrace.client.channel import Call
 from headrace.client.cluster import PAUSE_FIRST_S, PAUSE_LAST_S, Client, TopicPartition
+from headrace.client.deliveries import IN_FLIGHT_MAX, Batch, Delivery, OpenBatch, PartitionQueue
 from headrace.client.errors import (
     BrokerError,
     ClientError,
@@ -33,9 +34,10 @@ from headrace.client.errors import (
     UnreachableError,
 )
 from headrace.client.partitioner import partition_for_key
+from headrace.client.ready_batches import record_size, split_batch, stamp_producer
 from headrace.wire import uuids
 from headrace.wire.apis import ApiKey
-from headrace.wire.batch import BATCH_OVERHEAD, TRANSACTIONAL_BIT, read_header
+from headrace.wire.batch import BATCH_OVERHEAD, read_header
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k00_produce import (
     PartitionProduceData,
@@ -45,9 +47,6 @@ from headrace.wire.messages.k00_produce import (
     TopicProduceData,
 )
 from headrace.wire.records import Compression, Record, build_batch
-
-IN_FLIGHT_MAX = 5
-"""Requests in flight a broker; brokers remember five batches a producer, so more could not be told from duplicates."""
 
 BATCH_SIZE = 256 << 10
 """Uncompressed size at which a batch is closed."""
@@ -63,13 +62,6 @@ EPOCH_LIMIT = 1 << 15
 
 SEQUENCE_LOST = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
 """What a broker answers that does not know the batches before this one."""
-
-CRC_AT = 17
-ATTRIBUTES_AT = 21
-PRODUCER_AT = 43
-
-_RECORD_OVERHEAD = 24
-"""About what a record costs beyond key and value: lengths, deltas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,88 +79,14 @@ class Transaction:
 
 
 @dataclass(slots=True, eq=False)
-class Delivery:
-    """What became of one batch. `base_offset` is -1 where the broker did not say (acks=0, or a duplicate of old)."""
-
-    topic: str
-    partition: int
-    record_count: int
-    size: int
-    done: bool = False
-    base_offset: int = -1
-    log_append_time_ms: int = -1
-    error: ClientError | None = None
-
-
-@dataclass(slots=True, eq=False)
-class _Batch:
-    """`unsure` once an attempt has ended without saying whether the batch is in the log."""
-
-    data: bytearray | memoryview
-    delivery: Delivery
-    order: int
-    deadline: float
-    unsure: bool = False
-
-
-@dataclass(slots=True, eq=False)
-class _Open:
-    """A batch that still takes records."""
-
-    records: list[Record] = field(default_factory=list)
-    size: int = 0
-    since: float = 0.0
-
-
-@dataclass(slots=True, eq=False)
-class _Partition:
-    """Batches of one partition: `queue` waits to be sent, `flying` is on its way, both in sequence order.
-
-    Until the first batch is acknowledged only one flies: a broker takes any sequence from a producer that it does not
-    know, so a second one could overtake a first one that was refused (by a leader that is not ready yet).
-
-    The epoch is the partition's own: brokers keep producers by partition, so one that starts again concerns no other.
-    `lost` is the answer that makes it do so, kept until nothing flies any more.
-    """
-
-    at: TopicPartition
-    epoch: int
-    known: bool = False
-    lost: BrokerError | None = None
-    next_sequence: int = 0
-    queue: deque[_Batch] = field(default_factory=deque)
-    flying: deque[_Batch] = field(default_factory=deque)
-    not_before: float = 0.0
-    pause_s: float = PAUSE_FIRST_S
-
-    @property
-    def may_fly(self) -> bool:
-        return bool(self.queue) and self.lost is None and len(self.flying) < (IN_FLIGHT_MAX if self.known else 1)
-
-
-@dataclass(slots=True, eq=False)
 class _Flight:
     """A request under way. `names` are its topics by id: answers have ids that the client may have forgotten since."""
 
     call: Call[ProduceResponse]
     names: dict[bytes, str]
     node_id: int
-    batches: list[tuple[_Partition, _Batch]]
+    batches: list[tuple[PartitionQueue, Batch]]
     deadline: float
-
-
-def stamp_producer(
-    batch: bytearray | memoryview, producer_id: int, epoch: int, sequence: int, *, transactional: bool = False
-) -> None:
-    """Write producer id, epoch and base sequence into a batch, mark it where it is `transactional`, and make its CRC
-    right again."""
-    view = memoryview(batch)
-    if transactional:
-        view[ATTRIBUTES_AT + 1] |= TRANSACTIONAL_BIT
-    view[PRODUCER_AT : PRODUCER_AT + 8] = producer_id.to_bytes(8, "big", signed=True)
-    view[PRODUCER_AT + 8 : PRODUCER_AT + 10] = epoch.to_bytes(2, "big", signed=True)
-    view[PRODUCER_AT + 10 : PRODUCER_AT + 14] = sequence.to_bytes(4, "big", signed=True)
-    view[CRC_AT : CRC_AT + 4] = crc32c(view[ATTRIBUTES_AT:]).to_bytes(4, "big")
 
 
 class Producer:
@@ -206,9 +124,10 @@ class Producer:
         self.transaction = transaction
         self._producer_id = -1 if transaction is None else transaction.producer_id
         self._producer_epoch = -1 if transaction is None else transaction.epoch
-        self._open: dict[TopicPartition, _Open] = {}
-        self._partitions: dict[TopicPartition, _Partition] = {}
+        self._open: dict[TopicPartition, OpenBatch] = {}
+        self._partitions: dict[TopicPartition, PartitionQueue] = {}
         self._sticky: dict[str, int] = {}
+        self._limits: dict[str, int] = {}
         self._flights: list[_Flight] = []
         self._buffered = 0
         self._order = 0
@@ -240,13 +159,16 @@ class Producer:
         at = (topic, partition)
         batch = self._open.get(at)
         now = time.monotonic()
-        if batch is None:
-            batch = self._open[at] = _Open(since=now)
         if timestamp_ms is None:
             timestamp_ms = time.time_ns() // 1_000_000
-        size = _RECORD_OVERHEAD + len(value or b"") + len(key or b"")
-        size += sum(len(name) + len(text or b"") + 4 for name, text in headers)
-        batch.records.append(Record(len(batch.records), timestamp_ms, key, value, list(headers)))
+        record = Record(0, timestamp_ms, key, value, list(headers))
+        size = record_size(record)
+        if batch is not None and batch.size + size > self.batch_limit(topic):
+            self._close_batch(at)
+            batch = None
+        if batch is None:
+            batch = self._open[at] = OpenBatch(since=now)
+        batch.records.append(record)
         batch.size += size
         if batch.size >= self.batch_size:
             self._close_batch(at)
@@ -254,6 +176,10 @@ class Producer:
         elif now - batch.since >= self.linger_s:
             self._close_lingering(now)
             self._pump(0.0)
+
+    def batch_limit(self, topic: str) -> int:
+        """Returns how many bytes, uncompressed, a batch may have: brokers have refused larger ones for this topic."""
+        return self._limits.get(topic, SEQUENCE_LIMIT)
 
     def choose(self, topic: str, key: bytes | None) -> int:
         """By the key's hash; without a key, one partition at random until its batch is full (KIP-480)."""
@@ -304,22 +230,25 @@ class Producer:
             self._begin()
         state = self._partitions.get(at)
         if state is None:
-            state = self._partitions[at] = _Partition(at, self._producer_epoch)
+            state = self._partitions[at] = PartitionQueue(at, self._producer_epoch)
         if self.idempotent:
-            self._stamp(state, data, record_count)
+            self._stamp_next(state, data, record_count)
         delivery = Delivery(at[0], at[1], record_count, len(data))
         self._order += 1
-        state.queue.append(_Batch(data, delivery, self._order, time.monotonic() + self.delivery_timeout_s))
+        state.queue.append(Batch(data, delivery, (self._order,), time.monotonic() + self.delivery_timeout_s))
         self._buffered += len(data)
         return delivery
 
-    def _stamp(self, state: _Partition, data: bytearray | memoryview, record_count: int) -> None:
+    def _stamp_next(self, state: PartitionQueue, data: bytearray | memoryview, record_count: int) -> None:
         """The next sequence of the partition."""
-        transactional = self.transaction is not None
-        stamp_producer(data, self._producer_id, state.epoch, state.next_sequence, transactional=transactional)
+        self._stamp(state, data, state.next_sequence)
         state.next_sequence = (state.next_sequence + record_count) % SEQUENCE_LIMIT
 
-    def _start_anew(self, state: _Partition, refused: BrokerError) -> None:
+    def _stamp(self, state: PartitionQueue, data: bytearray | memoryview, sequence: int) -> None:
+        transactional = self.transaction is not None
+        stamp_producer(data, self._producer_id, state.epoch, sequence, transactional=transactional)
+
+    def _start_anew(self, state: PartitionQueue, refused: BrokerError) -> None:
         """A higher epoch, and sequences from 0 for all that is not acknowledged (KIP-360)."""
         if any(batch.unsure for batch in state.queue):
             detail = "the broker has lost the sequence, and may or may not have written a batch sent before"
@@ -328,7 +257,7 @@ class Producer:
         state.epoch += 1
         state.next_sequence, state.known, state.lost = 0, False, None
         for batch in state.queue:
-            self._stamp(state, batch.data, batch.delivery.record_count)
+            self._stamp_next(state, batch.data, batch.delivery.record_count)
 
     def _begin(self) -> None:
         """Ask for a producer id."""
@@ -370,7 +299,8 @@ class Producer:
             self._failure = error
         for state in self._partitions.values():
             for batch in (*state.flying, *state.queue):
-                batch.delivery.error, batch.delivery.done = self._failure, True
+                for each in (batch, batch.whole or batch):
+                    each.delivery.error, each.delivery.done = self._failure, True
             state.flying.clear()
             state.queue.clear()
         self._flights.clear()
@@ -393,7 +323,7 @@ class Producer:
 
     def _launch(self) -> None:
         now = time.monotonic()
-        ready: dict[int, list[_Partition]] = {}
+        ready: dict[int, list[PartitionQueue]] = {}
         for state in self._partitions.values():
             if state.lost is not None and not state.flying:
                 self._start_anew(state, state.lost)
@@ -420,14 +350,15 @@ class Producer:
         for node_id, states in ready.items():
             self._launch_at(node_id, states)
 
-    def _launch_at(self, node_id: int, states: list[_Partition]) -> None:
+    def _launch_at(self, node_id: int, states: list[PartitionQueue]) -> None:
         """Requests to one leader, a batch a partition in each, as long as there is room in flight."""
         room = IN_FLIGHT_MAX - sum(flight.node_id == node_id for flight in self._flights)
         while room > 0 and states:
-            picked: list[tuple[_Partition, _Batch]] = []
+            picked: list[tuple[PartitionQueue, Batch]] = []
             size = 0
             for state in states:
                 if state.may_fly:
+                    self._split_large(state)
                     length = len(state.queue[0].data)
                     if picked and size + length > REQUEST_SIZE:
                         continue
@@ -450,7 +381,7 @@ class Producer:
             room -= 1
 
     def _request(
-        self, node_id: int, picked: list[tuple[_Partition, _Batch]]
+        self, node_id: int, picked: list[tuple[PartitionQueue, Batch]]
     ) -> tuple[Call[ProduceResponse], dict[bytes, str]]:
         topics: dict[str, TopicProduceData] = {}
         for state, batch in picked:
@@ -515,7 +446,7 @@ class Producer:
             else:
                 self._take_answer(state, batch, given)
 
-    def _take_answer(self, state: _Partition, batch: _Batch, answer: PartitionProduceResponse) -> None:
+    def _take_answer(self, state: PartitionQueue, batch: Batch, answer: PartitionProduceResponse) -> None:
         code = answer.error_code
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             self._delivered(state, batch, answer.base_offset, answer.log_append_time_ms)
@@ -529,40 +460,58 @@ class Producer:
         if error.retriable:
             batch.unsure = True
             self._again(state, batch)
-        elif code not in SEQUENCE_LOST or not self.idempotent or self.transaction is not None:
+        elif code == ErrorCode.MESSAGE_TOO_LARGE and batch.delivery.record_count > 1:
+            self._split(state, batch)
+        elif code not in SEQUENCE_LOST or not self.idempotent:
             self._fail(error)
         elif any(other.order < batch.order for other in (*state.queue, *state.flying)):
             # the gap is a batch before this one, still to be acknowledged
             self._again(state, batch)
-        elif state.known and state.epoch + 1 < EPOCH_LIMIT:
+        elif self.transaction is None and state.known and state.epoch + 1 < EPOCH_LIMIT:
             state.lost = error
             self._again(state, batch)
         else:
             self._fail(error)
 
-    def _delivered(self, state: _Partition, batch: _Batch, base_offset: int, log_append_time_ms: int) -> None:
+    def _delivered(self, state: PartitionQueue, batch: Batch, base_offset: int, log_append_time_ms: int) -> None:
         if batch in state.flying:
             state.flying.remove(batch)
         delivery = batch.delivery
         delivery.base_offset, delivery.log_append_time_ms, delivery.done = base_offset, log_append_time_ms, True
+        if batch.whole is not None:
+            batch.whole.part_delivered(delivery)
         self._buffered -= delivery.size
         self.records_delivered += delivery.record_count
         self.bytes_delivered += delivery.size
         state.known, state.not_before, state.pause_s = True, 0.0, PAUSE_FIRST_S
 
-    def _again(self, state: _Partition, batch: _Batch) -> None:
+    def _split_large(self, state: PartitionQueue) -> None:
+        """Splits what is next if it is larger than what brokers take. One that may be in the log goes as it is, so
+        that it is known as a duplicate."""
+        batch = state.queue[0]
+        if batch.delivery.record_count > 1 and not batch.unsure and len(batch.data) > self.batch_limit(state.at[0]):
+            self._split(state, batch)
+
+    def _split(self, state: PartitionQueue, batch: Batch) -> None:
+        """Puts the parts of a batch that is too large in its place."""
+        topic = state.at[0]
+        sequence = read_header(batch.data).base_sequence
+        self._limits[topic], parts = split_batch(batch.data, self.batch_limit(topic))
+        for part in state.replace(batch, parts):
+            if self.idempotent:
+                self._stamp(state, part.data, sequence)
+                sequence = (sequence + part.delivery.record_count) % SEQUENCE_LIMIT
+            self._buffered += part.delivery.size
+        self._buffered -= batch.delivery.size
+
+    def _again(self, state: PartitionQueue, batch: Batch) -> None:
         """Queue a batch once more, in front of everything that came after it."""
-        if batch in state.flying:
-            state.flying.remove(batch)
-        place = 0
-        while place < len(state.queue) and state.queue[place].order < batch.order:
-            place += 1
-        state.queue.insert(place, batch)
+        state.put_back(batch)
         self.client.forget([state.at[0]])
         self._hold(state)
 
     @staticmethod
-    def _hold(state: _Partition) -> None:
+    def _hold(state: PartitionQueue) -> None:
         """Leave a partition alone for a while, longer each time."""
         state.not_before = time.monotonic() + state.pause_s * random.uniform(0.8, 1.2)
         state.pause_s = min(state.pause_s * 2, PAUSE_LAST_S)

@@ -26,6 +26,7 @@ from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from headrace.client.channel import R, Request
 from headrace.client.cluster import GROUP, TRANSACTION, Client, Retry, TopicPartition
+from headrace.client.deliveries import Delivery
 from headrace.client.describe import describe_features
 from headrace.client.errors import (
     BrokerError,
@@ -40,7 +41,7 @@ from headrace.client.errors import (
     is_retriable,
 )
 from headrace.client.groups import Committed
-from headrace.client.producer import Delivery, Producer, Transaction
+from headrace.client.producer import Producer, Transaction
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 

@@ -22,9 +22,9 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from headrace.arrow.encode import Encoded
 from headrace.client.cluster import Client
+from headrace.client.deliveries import Delivery
 from headrace.client.errors import BrokerError, ClientError, FencedError, InDoubtError
 from headrace.client.groups import Committed
-from headrace.client.producer import Delivery
 from headrace.client.transaction_groups import abandon, end_leftovers
 from headrace.client.transaction_states import list_transactions
 from headrace.client.transactions import TIMEOUT_MS, OpenTransaction, State, TransactionalProducer

@@ -25,8 +25,8 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from headrace.arrow.encode import Encoded
+from headrace.client.deliveries import Delivery
 from headrace.client.errors import BrokerError
-from headrace.client.producer import Delivery
 from headrace.client.transaction_groups import child_id, serves_groups
 from headrace.client.transactions import TIMEOUT_MS, OpenTransaction, TransactionalProducer
 from headrace.spark import markers

@@ -25,8 +25,9 @@ from pyspark.sql.types import StructType
 
 from headrace.arrow.encode import Encoded, Headers, check_schema, encode_batch
 from headrace.client.cluster import Client
+from headrace.client.deliveries import Delivery
 from headrace.client.errors import UnknownTopicError
-from headrace.client.producer import Delivery, Producer
+from headrace.client.producer import Producer
 from headrace.spark.commit_records import Span
 from headrace.spark.delivery import PER_TASK
 from headrace.spark.option_table import SINK_KEYS
