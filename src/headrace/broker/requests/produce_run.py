@@ -1,10 +1,11 @@
 """The common path of Produce: requests that arrived together are appended together.
 
-A run collects the Produce requests of one readable event that name one partition each (what librdkafka sends, and Java
-producers mostly). Those of one partition share one write; each gets its own answer, in order, from a template that the
-generated codec made, or none where it asked for none (acks=0). Whatever is not plain - several partitions, a
-transaction, an unknown topic, an offline replica, a batch that its topic has opened - is left to the handler in
-`apis/k00_produce.py`, which gives the same answers the long way.
+A run collects the Produce requests of one readable event. What they have for one partition shares one write; each gets
+its own answer, in order, or none where it asked for none (acks=0). Requests that name one partition each (what
+librdkafka sends, and Java producers mostly) are answered from a template that the generated codec made; those that name
+several, as the handler does it. Whatever is not plain in any of its partitions - a transaction, an unknown topic, an
+offline replica, a batch that its topic has opened - is left to the handler in `apis/k00_produce.py`, which gives the
+same answers the long way.
 """
 
 from __future__ import annotations
@@ -13,14 +14,17 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from headrace.broker.net.long_answers import FEW_ELEMENT_BYTES
+from headrace.broker.requests.pieces import are_many
 from headrace.log.appender import ANY_BATCH_BIT
 from headrace.security.authorizer import OPEN_GENERATION, Operation, ResourceType
 from headrace.wire.apis import APIS, ApiKey
 from headrace.wire.frame import encode_response
 from headrace.wire.messages.k00_produce import (
+    PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
 from headrace.wire.primitives import Buffer, DecodeError
@@ -28,6 +32,7 @@ from headrace.wire.primitives import Buffer, DecodeError
 if TYPE_CHECKING:
     from headrace.broker.net.connection import Connection
     from headrace.broker.partitions.replica import Replica
+    from headrace.broker.requests.apis.k00_produce import Waiting
     from headrace.broker.requests.services import Services
     from headrace.log.results import AppendResult
 
@@ -43,6 +48,10 @@ TRANSACTIONAL: Final = 0x10
 
 CLIENT_ID_AT: Final = 12
 """Where the client id begins in a frame, its size included: everything before it differs between alike requests."""
+SEVERAL: Final = -1
+"""In place of a position: the entry names several partitions."""
+PARTS_MAX: Final = 200
+"""Partitions of such entries in one run: the handler takes the next one, behind what was taken."""
 NO_TAGS: Final[Buffer] = b"\0\0\0"
 """What follows the records of one partition: no tagged fields of partition, topic and request."""
 RECORDS_LEAST: Final = 64
@@ -98,13 +107,17 @@ def shape_of(
 class ProduceRun:
     """One for all connections of a server: a run begins and ends within one readable event."""
 
-    __slots__ = ("_chunks", "_count", "_services", "entries", "shape")
+    __slots__ = ("_chunks", "_count", "_parts", "_services", "_several", "entries", "shape")
 
     def __init__(self, services: Services) -> None:
         self.entries: list[tuple[int, int, Replica, int, int, int, int]] = []
         self.shape: Shape | None = None
         """Of the last request that `add` took; None where nothing is to be compared with it."""
         self._chunks: dict[Replica, list[Buffer]] = {}
+        self._several: list[list[list[tuple[Replica, int]]]] = []
+        """Of each entry that names several partitions, in their order: those of each topic."""
+        self._parts = 0
+        """How many partitions these name together."""
         self._services = services
         self._count = services.metrics.counter(f"requests.{APIS[PRODUCE].name}")
 
@@ -125,12 +138,30 @@ class ProduceRun:
             return False
         acks = request.acks
         topics = request.topic_data
-        if len(topics) != 1 or not -1 <= acks <= 1 or request.transactional_id is not None:
+        if not topics or not -1 <= acks <= 1 or version < ZSTD_FROM or request.transactional_id is not None:
             return False
         topic = topics[0]
-        if len(topic.partition_data) != 1:
+        if len(topics) > 1 or len(topic.partition_data) != 1:
+            if are_many(topics, "partition_data"):
+                return False
+            return self._add_several(connection, request, version, correlation_id, len(frame))
+        replica = self._plain(connection, topic, topic.partition_data[0], version, acks)
+        if replica is None:
             return False
-        data = topic.partition_data[0]
+        records: Buffer = topic.partition_data[0].records  # type: ignore[assignment]
+        timeout_ms = request.timeout_ms
+        self._take(replica, correlation_id, version, records, len(frame), timeout_ms, acks)
+        # The run is everybody's: what it keeps of a request before this one may be another connection's right.
+        self.shape = None
+        if version >= FLEXIBLE_FROM:
+            generation = self._services.authorizer.generation
+            self.shape = shape_of(frame, version, replica, records, acks, timeout_ms, generation)
+        return True
+
+    def _plain(
+        self, connection: Connection, topic: TopicProduceData, data: PartitionProduceData, version: int, acks: int
+    ) -> Replica | None:
+        """The replica to append to; None where that is for the handler to say."""
         broker = self._services
         replicas = broker.replicas
         if version >= TOPIC_IDS_FROM:
@@ -140,7 +171,6 @@ class ProduceRun:
         records = data.records
         if (
             replica is None
-            or version < ZSTD_FROM
             or not records
             or len(records) < ATTRIBUTES_AT
             or (records[ATTRIBUTES_AT - 1] | ANY_BATCH_BIT) & (TRANSACTIONAL | replica.log.opened_bits)  # type: ignore[index]
@@ -148,16 +178,40 @@ class ProduceRun:
             or replica.internal
             or (acks == -1 and replica.shared and replica.under_min_isr)
         ):
+            return None
+        if broker.authorizer.generation != OPEN_GENERATION and not self._may_write(connection, replica.topic):
+            return None
+        return replica
+
+    def _add_several(
+        self, connection: Connection, request: ProduceRequest, version: int, correlation_id: int, size: int
+    ) -> bool:
+        """As `add`, for a request of several partitions: all of them, or nothing."""
+        if self._parts > PARTS_MAX:
             return False
-        generation = broker.authorizer.generation
-        if generation != OPEN_GENERATION and not self._may_write(connection, replica.topic):
-            return False
-        timeout_ms = request.timeout_ms
-        self._take(replica, correlation_id, version, records, len(frame), timeout_ms, acks)  # type: ignore[arg-type]
-        # The run is everybody's: what it keeps of a request before this one may be another connection's right.
+        acks = request.acks
+        plan: list[list[tuple[Replica, Buffer]]] = []
+        for topic in request.topic_data:
+            parts: list[tuple[Replica, Buffer]] = []
+            for data in topic.partition_data:
+                replica = self._plain(connection, topic, data, version, acks)
+                if replica is None:
+                    return False
+                parts.append((replica, data.records))  # type: ignore[arg-type]
+            if not parts:
+                return False
+            plan.append(parts)
         self.shape = None
-        if version >= FLEXIBLE_FROM:
-            self.shape = shape_of(frame, version, replica, records, acks, timeout_ms, generation)  # type: ignore[arg-type]
+        taken: list[list[tuple[Replica, int]]] = []
+        for parts in plan:
+            taken.append([])
+            for replica, records in parts:
+                chunks = self._chunks.setdefault(replica, [])
+                taken[-1].append((replica, len(chunks)))
+                chunks.append(records)
+            self._parts += len(parts)
+        self._several.append(taken)
+        self.entries.append((correlation_id, version, plan[0][0][0], SEVERAL, size, request.timeout_ms, acks))
         return True
 
     def _may_write(self, connection: Connection, topic: str) -> bool:
@@ -230,18 +284,32 @@ class ProduceRun:
         now_ms = broker.node.clock.now_ms()
         # Whatever happens: what one connection sent must not be left for the next one.
         by_replica, self._chunks, self.entries = self._chunks, {}, []
+        several, self._several = iter(self._several), []
+        self._parts = 0
         at_once = len(entries)
         results = {replica: append(replica, chunks, now_ms) for replica, chunks in by_replica.items()}
         for correlation_id, version, replica, position, size, timeout_ms, acks in entries:
+            if position == SEVERAL:
+                at_once -= 1  # what is answered at once has an answer of a template
+                parts = next(several)
+                if acks:
+                    waiting = self._waiting(connection, version, parts, results, timeout_ms, acks < 0)
+                    connection.answer(PRODUCE, version, correlation_id, size, waiting.finish())
+                elif any(results[each][at].error for topic in parts for each, at in topic):
+                    self._close(connection, version, parts, results, timeout_ms)
+                    return
+                continue
             result = results[replica][position]
             if not acks:
                 if not result.error:
                     continue
-                self._close(connection, version, replica, result, timeout_ms)
+                self._close(connection, version, [[(replica, position)]], results, timeout_ms)
                 return
             if result.error or replica.answers_wait:
                 at_once -= 1  # it is timed on its own
-                self._answer_slowly(connection, correlation_id, version, replica, result, size, timeout_ms, acks < 0)
+                parts = [[(replica, position)]]
+                waiting = self._waiting(connection, version, parts, results, timeout_ms, acks < 0)
+                connection.answer(PRODUCE, version, correlation_id, size, waiting.finish())
                 continue
             template = replica.templates.get(version)
             if template is None:
@@ -271,30 +339,34 @@ class ProduceRun:
             times.produced += at_once
 
     def _close(
-        self, connection: Connection, version: int, replica: Replica, result: AppendResult, timeout_ms: int
-    ) -> None:
-        """An error is answered to nobody: what was sent behind it may be appended, and is not acknowledged."""
-        from headrace.broker.requests.apis.k00_produce import UNANSWERED, Waiting
-
-        waiting = Waiting(self._services, version, timeout_ms, connection)
-        waiting.appended(waiting.topic(replica.topic, replica.topic_id), replica, result, False)
-        connection.close(UNANSWERED)
-
-    def _answer_slowly(
         self,
         connection: Connection,
-        correlation_id: int,
         version: int,
-        replica: Replica,
-        result: AppendResult,
-        size: int,
+        parts: list[list[tuple[Replica, int]]],
+        results: dict[Replica, list[AppendResult]],
+        timeout_ms: int,
+    ) -> None:
+        """An error is answered to nobody: what was sent behind it may be appended, and is not acknowledged."""
+        from headrace.broker.requests.apis.k00_produce import UNANSWERED
+
+        self._waiting(connection, version, parts, results, timeout_ms, False)
+        connection.close(UNANSWERED)
+
+    def _waiting(
+        self,
+        connection: Connection,
+        version: int,
+        parts: list[list[tuple[Replica, int]]],
+        results: dict[Replica, list[AppendResult]],
         timeout_ms: int,
         needs_all: bool,
-    ) -> None:
-        """An error, or an answer that waits: for the disk, or for the other replicas."""
+    ) -> Waiting:
+        """An answer with errors, for several partitions, or that waits: for the disk, or for the other replicas."""
         from headrace.broker.requests.apis.k00_produce import Waiting
 
         waiting = Waiting(self._services, version, timeout_ms, connection)
-        topic = waiting.topic(replica.topic, replica.topic_id)
-        waiting.appended(topic, replica, result, needs_all)
-        connection.answer(PRODUCE, version, correlation_id, size, waiting.finish())
+        for each in parts:
+            topic = waiting.topic(each[0][0].topic, each[0][0].topic_id)
+            for replica, position in each:
+                waiting.appended(topic, replica, results[replica][position], needs_all)
+        return waiting
