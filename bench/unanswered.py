@@ -31,7 +31,8 @@ def _frame(topic: str, acks: int, correlation_id: int) -> bytes:
     return bytes(encode_request(RequestHeader(0, PRODUCE_VERSION, correlation_id, "bench"), body))
 
 
-def _answers(link: socket.socket, count: int) -> None:
+def answers(link: socket.socket, count: int) -> None:
+    """Waits for so many."""
     data = bytearray()
     while count:
         data += link.recv(1 << 20) or b""
@@ -50,9 +51,9 @@ def _cpu_s(rig: Rig, topic: str, acks: int) -> float:
         for _ in range(MESSAGES // AT_ONCE):
             link.sendall(sent)
             if acks:
-                _answers(link, AT_ONCE)
+                answers(link, AT_ONCE)
         link.sendall(_frame(topic, 1, 2))
-        _answers(link, 1)
+        answers(link, 1)
     return rig.cpu_s() - before
 
 

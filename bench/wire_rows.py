@@ -18,6 +18,7 @@ from bench.bars import Barred
 from bench.link import Link
 from bench.memory import touch
 from bench.rigs import DATA, ROOT, Ours, Rig, run_java, run_python
+from bench.several import PARTITIONS, requests_per_second
 from bench.unanswered import cpu_over_answered
 from bench.wire_load import Load
 from tests.peers.kafka import cpu_s
@@ -345,6 +346,14 @@ def unanswered(rig: Rig, _scale: Scale) -> float:
     return spent
 
 
+def several(rig: Rig, _scale: Scale) -> float:
+    """See `bench.several`."""
+    fresh = topic_for(rig, f"several-{time.monotonic_ns()}", PARTITIONS)
+    rate = requests_per_second(rig, fresh)
+    drop(rig, fresh)
+    return rate
+
+
 def cold_read(rig: Rig, scale: Scale) -> float:
     """A paced producer's p99 while a log that is not in memory is read by another client, over its p99 without."""
     cold = topic_for(rig, "cold")
@@ -452,6 +461,7 @@ WIRE_ROWS = (
         lower=True,
         against_itself=True,
     ),
+    Row("several", "produce requests of 10 partitions, 1 KB each, in order", "req/s", 3.0, several),
     Row(
         "cold-read",
         "producer p99 beside a cold read, over without",
