@@ -28,7 +28,7 @@ PIECE_PARTITIONS: Final = 20_000
 """Partitions that one piece looks at."""
 PIECE_TRIES: Final = 500
 """Things that one piece tries to do, each of which may come to nothing and has taken its time then."""
-PIECE_COUNTED: Final = 5000
+PIECE_COUNTED: Final = 2000
 """Things of which one piece counts how often each is named."""
 T = TypeVar("T")
 R = TypeVar("R")

@@ -52,17 +52,12 @@ WHO = {
     "few rights": Some(lambda resource: resource is not ResourceType.CLUSTER),
     "super user": OpenAuthorizer(),
 }
-NOT_IN_PIECES = {
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
-    ApiKey.ALTER_CLIENT_QUOTAS,
-}
-"""Still decided in one turn: what super users write as a whole."""
 LOGINS = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 
 
 def cases() -> Iterator[tuple[int, Path]]:
     for key in sorted(SERVED):
-        if "broker" in APIS[key].listeners and key not in LOGINS and key not in NOT_IN_PIECES:
+        if "broker" in APIS[key].listeners and key not in LOGINS:
             yield from ((key, path) for path in paths_of(request_class(key)))
 
 
