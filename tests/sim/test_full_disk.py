@@ -20,6 +20,9 @@ CALM = Options(
     snapshot_bytes=20_000_000,
     piece_bytes=1_000_000,
     cuts_winners_off=False,
+    has_duels=False,
+    swaps_leaders=False,
+    fetch_bytes=1_000_000,
 )
 FULL_S = 10.0
 """Several times as long as an election takes."""

@@ -25,7 +25,7 @@ def before_each(owner: type, name: str, hear: Callable[..., None]) -> Iterator[N
         hear(self, *given, **named)
         return real(self, *given, **named)
 
-    with _in_place(owner, name, call):
+    with in_place(owner, name, call):
         yield
 
 
@@ -40,14 +40,15 @@ def after_each(owner: type, name: str, hear: Callable[..., None]) -> Iterator[No
         hear(self, *given, **named)
         return found
 
-    with _in_place(owner, name, call):
+    with in_place(owner, name, call):
         yield
 
 
 @contextmanager
-def _in_place(owner: type, name: str, call: Callable[..., Any]) -> Iterator[None]:
+def in_place(owner: object, name: str, other: object) -> Iterator[None]:
+    """An attribute of a class or a module is another one inside the block."""
     real = vars(owner)[name]
-    setattr(owner, name, call)
+    setattr(owner, name, other)
     try:
         yield
     finally:

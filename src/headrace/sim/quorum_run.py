@@ -11,10 +11,13 @@ from __future__ import annotations
 import random
 from asyncio import gather, sleep
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
 
 from headrace.broker.controller_node import ControllerNode
+from headrace.broker.quorum import answers
+from headrace.broker.quorum.codec import FETCH_BYTES_MAX
 from headrace.broker.quorum.metadata_start import format_storage
 from headrace.client.errors import ClientError
 from headrace.config import BrokerConfig
@@ -24,8 +27,11 @@ from headrace.raft.machine import Raft
 from headrace.sim.after_snapshots import PowerAfterSnapshots
 from headrace.sim.checkers.quorum import Quorum
 from headrace.sim.client import SimClient
+from headrace.sim.duels import Duels
 from headrace.sim.faults import KINDS, Faults
+from headrace.sim.leaders_swapped import LeadersSwapped
 from headrace.sim.machine import Machine
+from headrace.sim.moments import in_place
 from headrace.sim.node import SimNode
 from headrace.sim.run import Result, play
 from headrace.sim.winners_cut_off import WinnersCutOff
@@ -63,6 +69,10 @@ class Options:
     """After how much of the log each node writes a snapshot; what lies before the last one but one then goes."""
     piece_bytes: int
     cuts_winners_off: bool
+    has_duels: bool
+    swaps_leaders: bool
+    fetch_bytes: int
+    """How much of the log one answer to a controller holds at most; 1 is one batch."""
 
     @classmethod
     def draw(cls, rng: random.Random) -> Options:
@@ -76,6 +86,9 @@ class Options:
             snapshot_bytes=rng.choice((300, 500, 2_000, 20_000_000)),
             piece_bytes=rng.choice((100, 400, 1_000_000)),
             cuts_winners_off=rng.random() < 0.3,
+            has_duels=rng.random() < 0.25,
+            swaps_leaders=rng.random() < 0.25,
+            fetch_bytes=rng.choice((1, FETCH_BYTES_MAX)),
         )
 
 
@@ -146,6 +159,8 @@ class QuorumRun:
         ]
         self.after_snapshots = PowerAfterSnapshots(self.world, self.machines.values())
         self.cut_off = WinnersCutOff(self.world, self.machines)
+        self.duels = Duels(self.world, self.machines)
+        self.swaps = LeadersSwapped(self.world, self.machines)
         self.quorum = Quorum(self.world, self._voting)
         self._followed: set[ControllerNode] = set()
         self._seen: dict[int, tuple[int, tuple[str, ...]]] = {}
@@ -173,7 +188,10 @@ class QuorumRun:
         """Runs to the end, or to the first objection. Raises what broke the simulator itself."""
         world = self.world
         world.trace.note("options", self.options)
-        with self.quorum.listening(), self.after_snapshots.listening(), self.cut_off.listening():
+        with ExitStack() as heard:
+            heard.enter_context(in_place(answers, "FETCH_BYTES_MAX", self.options.fetch_bytes))
+            for each in (self.quorum, self.after_snapshots, self.cut_off, self.duels, self.swaps):
+                heard.enter_context(each.listening())
             play(world, self._main(), self._look, LOOK_S, "the controllers")
         return Result(
             world.seed,
@@ -239,9 +257,15 @@ class QuorumRun:
             self.after_snapshots.begin()
         if self.options.cuts_winners_off:
             self.cut_off.begin()
+        if self.options.has_duels:
+            self.duels.begin()
+        if self.options.swaps_leaders:
+            self.swaps.begin()
         await sleep(self.options.faults_s)
         self.after_snapshots.end()
         self.cut_off.end()
+        self.duels.end()
+        self.swaps.end()
         for task in faults:
             task.cancel()
         for each in self.faults:

@@ -70,6 +70,29 @@ def _commit_alone(_: Leader, raft: Raft) -> None:
     raft.commit(raft.log.synced_offset)
 
 
+def _commit_any_epoch(real: Callable[..., None]) -> Callable[..., None]:
+    """What a majority has is committed, whichever epoch it is of (figure 8 of the paper on Raft)."""
+
+    def advance(self: Leader, raft: Raft) -> None:
+        start, self.epoch_start = self.epoch_start, -1
+        try:
+            real(self, raft)
+        finally:
+            self.epoch_start = start
+
+    return advance
+
+
+def _take_the_vote_back(real: Callable[[Raft], None]) -> Callable[[Raft], None]:
+    """Whoever has no leader any more has not voted either."""
+
+    def become_bereft(self: Raft) -> None:
+        real(self)
+        self.voted = None
+
+    return become_bereft
+
+
 def _yes(*_: object) -> bool:
     """Whoever asks gets the vote."""
     return True
@@ -177,6 +200,8 @@ def _quorum_replacements() -> dict[str, Plant]:
     """The same, of what only several controllers can find."""
     return {
         "commits-alone": (Leader, "advance", _commit_alone),
+        "commits-older-epochs-by-count": (Leader, "advance", _commit_any_epoch(Leader.advance)),
+        "takes-its-vote-back": (Raft, "become_bereft", _take_the_vote_back(Raft.become_bereft)),
         "votes-twice": (Raft, "may_vote_for", _yes),
         "elects-any-log": (Raft, "_vote", _any_log(vars(Raft)["_vote"])),
         "replies-before-commit": (Uncommitted, "push", _reply_at_once(Uncommitted.push)),
