@@ -343,3 +343,15 @@ class Histories(RuleBasedStateMachine):
 
 Histories.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 TestHistories = Histories.TestCase
+
+
+def test_a_broker_fenced_between_two_pieces_of_a_heartbeat_stays_fenced() -> None:
+    """What it said before it was given up does not bring it back, nor keep another decision from its end."""
+    for stops_too, given_up in ((None, 1), (2, 3)):
+        state = Histories()
+        state.format(elr=False, piece=(1, 1))
+        state.beat(1, ready=False, stop=True, fence=False, failed=False)
+        state.beat(1, ready=True, stop=False, fence=False, failed=True)
+        if stops_too is not None:
+            state.beat(stops_too, ready=False, stop=True, fence=False, failed=False)
+        state.go_on_to_the_end(given_up)

@@ -73,19 +73,21 @@ def decide_heartbeat(
     broker = image.brokers.get(beat.broker_id)
     if broker is None or broker.epoch != beat.broker_epoch:
         return Decision(HeartbeatReply(ErrorCode.STALE_BROKER_EPOCH))
-    if not sessions.heard(broker.id, broker.epoch, beat.metadata_offset, context.now_ms):
+    is_first_piece = departure is None
+    if is_first_piece and not sessions.heard(broker.id, broker.epoch, beat.metadata_offset, context.now_ms):
         # It was given up, and is alive after all.
         sessions.registered(broker.id, broker.epoch, broker.epoch, context.now_ms)
         sessions.heard(broker.id, broker.epoch, beat.metadata_offset, context.now_ms)
     registered_at = sessions.registered_at(broker.id)
-    assert registered_at is not None
-    is_caught_up = beat.metadata_offset >= registered_at
+    assert registered_at is not None or not is_first_piece
+    is_caught_up = registered_at is not None and beat.metadata_offset >= registered_at
     changes = PartitionChanges(image, context)
     departure = departure or Departure(broker.id)
     failed = frozenset(broker.directories) & set(beat.failed_directories)
     if failure is None or failure.failed != failed:
         failure = Departure(broker.id, failed=failed)
-    moved = _move(changes, sessions, broker, beat, is_caught_up, departure)
+    # One that was fenced between two pieces is not alive because of what it said before.
+    moved = _move(changes, sessions, broker, beat, is_caught_up and is_first_piece, departure)
     if moved is not None and broker.fenced and not moved[0] and not broker.in_controlled_shutdown:
         # One that was to stop leads nothing any more, before it registers again.
         changes.comes_up(broker.id)
@@ -133,14 +135,14 @@ def _move(
     sessions: BrokerSessions,
     broker: im.Broker,
     beat: Beat,
-    is_caught_up: bool,
+    may_unfence: bool,
     departure: Departure,
 ) -> tuple[bool, bool] | None:
     """Whether the broker is fenced from now on, and whether it may stop; None where more has to be decided first."""
     if broker.fenced:
         if beat.want_shut_down:
             return True, True
-        if beat.want_fence or not is_caught_up:
+        if beat.want_fence or not may_unfence:
             return True, False
         _change(changes, broker, fenced=UNFENCE)
         return False, False
