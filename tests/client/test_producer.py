@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from headrace.client import producer as producer_module
 from headrace.client.cluster import Client
 from headrace.client.deliveries import IN_FLIGHT_MAX
 from headrace.client.errors import BrokerError, TimedOutError, UnknownTopicError
@@ -14,7 +16,7 @@ from headrace.client.partitioner import partition_for_key
 from headrace.client.producer import Producer
 from headrace.client.ready_batches import stamp_producer
 from headrace.wire.apis import ApiKey
-from headrace.wire.batch import check_crc, read_header
+from headrace.wire.batch import BATCH_OVERHEAD, check_crc, read_header
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k00_produce import (
     PartitionProduceResponse,
@@ -157,6 +159,81 @@ def test_the_size_that_a_broker_takes_is_learned() -> None:
     values = write(partition, 2_000)
     assert partition.values == values
     assert partition.refused < 20
+
+
+def numbered(count: int) -> bytes:
+    return bytes(build_batch([Record(0, 5, None, b"%05d" % number + b"x" * 95, []) for number in range(count)]))
+
+
+def test_the_size_that_was_learned_shrinks_by_refusals_alone() -> None:
+    partition = Narrow(20_000)
+    with FakeBroker(answers={ApiKey.PRODUCE: partition.answer}) as broker, Client(broker.bootstrap) as client:
+        with Producer(client) as producer:
+            for count in (400, *range(150, 10, -1)):
+                producer.send_batch("events", 0, numbered(count))
+                producer.flush()
+            assert producer.batch_limit("events") > 20_000 // 2 - BATCH_OVERHEAD
+    assert partition.refused <= 2
+
+
+def test_batches_closed_at_the_size_that_was_learned_leave_at_once() -> None:
+    partition = Narrow(2_000)
+    with FakeBroker(answers={ApiKey.PRODUCE: partition.answer}) as broker, Client(broker.bootstrap) as client:
+        with Producer(client, linger_ms=60_000) as producer:
+            producer.send_batch("events", 0, numbered(100))
+            producer.flush()
+            before = partition.arrivals
+            for _ in range(1_000):  # less than a batch has where nothing was learned
+                producer.send("events", b"x" * 100, partition=0)
+            deadline = time.monotonic() + 30
+            while partition.arrivals == before and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert partition.arrivals > before
+
+
+def test_a_partition_that_takes_nothing_for_long_is_logged_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(producer_module, "WARN_AFTER_S", 0.1)
+    partition = Partition(lambda _number: ErrorCode.NOT_ENOUGH_REPLICAS)
+    with pytest.raises(TimedOutError, match="took no batch in time.*NOT_ENOUGH_REPLICAS"):
+        write(partition, 5, delivery_timeout_s=0.5)
+    assert ["NOT_ENOUGH_REPLICAS" in line and "events partition" in line for line in caplog.messages] == [True]
+
+
+class Remembering(Narrow):
+    """Knows a repeated batch by its first and last sequence, as brokers do, and takes small batches after `lowered`."""
+
+    def __init__(self, lowered: int, trouble: Trouble) -> None:
+        super().__init__(1 << 30, trouble)
+        self.lowered = lowered
+        self.known: set[tuple[int, int]] = set()
+
+    def append(self, batch: Any) -> tuple[int, int]:
+        header = read_header(batch)
+        at = (header.base_sequence, header.record_count)
+        if header.producer_epoch > self.epoch:
+            self.known.clear()
+        elif len(batch) <= self.most and at[0] < self.next_sequence and at not in self.known:
+            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
+        answer = super().append(batch)
+        self.known.add(at)
+        if self.arrivals == self.lowered:
+            self.most = 400
+        return answer
+
+
+def test_a_batch_that_may_be_written_is_not_doubled_by_its_parts() -> None:
+    """Its answer was lost, and the topic takes smaller batches since."""
+    partition = Remembering(2, lambda number: HANG_UP if number == 1 else None)
+    with FakeBroker(answers={ApiKey.PRODUCE: partition.answer}) as broker, Client(broker.bootstrap) as client:
+        producer = Producer(client)
+        producer.send_batch("events", 0, numbered(1))
+        producer.flush()
+        producer.send_batch("events", 0, numbered(20))
+        with pytest.raises(BrokerError, match="may or may not have written"):
+            producer.flush()
+    assert len(partition.values) == 21
 
 
 def test_a_record_that_is_too_large_alone_stops_the_producer() -> None:

@@ -84,7 +84,10 @@ class PartitionQueue:
     queue: deque[Batch] = field(default_factory=deque)
     flying: deque[Batch] = field(default_factory=deque)
     not_before: float = 0.0
+    """When it is tried again after a failure; 0 once a batch was taken."""
     pause_s: float = PAUSE_FIRST_S
+    warns_at: float = 0.0
+    trouble: str = ""
 
     @property
     def may_fly(self) -> bool:
@@ -97,7 +100,7 @@ class PartitionQueue:
         self.queue.insert(self._place(batch), batch)
 
     def replace(self, batch: Batch, parts: list[tuple[bytearray, int]]) -> list[Batch]:
-        """Puts the parts of a batch, each with its number of records, in its place."""
+        """Puts the parts of a batch, each with its number of records, in its place. They are as unsure as it is."""
         if batch in self.flying:
             self.flying.remove(batch)
         else:
@@ -105,7 +108,14 @@ class PartitionQueue:
         whole = batch if batch.whole is None else batch.whole
         whole.parts_left += len(parts) - (whole is not batch)
         found = [
-            Batch(data, Delivery(*self.at, count, len(data)), (*batch.order, number), batch.deadline, whole=whole)
+            Batch(
+                data,
+                Delivery(*self.at, count, len(data)),
+                (*batch.order, number),
+                batch.deadline,
+                unsure=batch.unsure,
+                whole=whole,
+            )
             for number, (data, count) in enumerate(parts)
         ]
         place = self._place(batch)

@@ -16,6 +16,7 @@ The producer stops at the first batch that it cannot deliver: what follows in th
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Sequence
@@ -23,7 +24,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from headrace.client.channel import Call
-from headrace.client.cluster import PAUSE_FIRST_S, PAUSE_LAST_S, Client, TopicPartition
+from headrace.client.cluster import PAUSE_FIRST_S, PAUSE_LAST_S, WARN_AFTER_S, WARN_AGAIN_S, Client, TopicPartition
 from headrace.client.deliveries import IN_FLIGHT_MAX, Batch, Delivery, OpenBatch, PartitionQueue
 from headrace.client.errors import (
     BrokerError,
@@ -34,7 +35,7 @@ from headrace.client.errors import (
     UnreachableError,
 )
 from headrace.client.partitioner import partition_for_key
-from headrace.client.ready_batches import record_size, split_batch, stamp_producer
+from headrace.client.ready_batches import half_size, record_size, split_batch, stamp_producer
 from headrace.wire import uuids
 from headrace.wire.apis import ApiKey
 from headrace.wire.batch import BATCH_OVERHEAD, read_header
@@ -47,6 +48,8 @@ from headrace.wire.messages.k00_produce import (
     TopicProduceData,
 )
 from headrace.wire.records import Compression, Record, build_batch
+
+_log = logging.getLogger("headrace.client")
 
 BATCH_SIZE = 256 << 10
 """Uncompressed size at which a batch is closed."""
@@ -165,6 +168,7 @@ class Producer:
         size = record_size(record)
         if batch is not None and batch.size + size > self.batch_limit(topic):
             self._close_batch(at)
+            self._pump(0.0)
             batch = None
         if batch is None:
             batch = self._open[at] = OpenBatch(since=now)
@@ -332,7 +336,8 @@ class Producer:
             if state.not_before > now or not state.may_fly:
                 continue
             if state.queue[0].deadline < now:
-                self._fail(TimedOutError(f"topic {state.at[0]} partition {state.at[1]} took no batch in time"))
+                why = f": {state.trouble}" if state.trouble else ""
+                self._fail(TimedOutError(f"topic {state.at[0]} partition {state.at[1]} took no batch in time{why}"))
                 return
             try:
                 info = self.client.leader(*state.at)
@@ -340,10 +345,10 @@ class Producer:
                 if isinstance(error, UnknownTopicError) or (isinstance(error, BrokerError) and not error.retriable):
                     self._fail(error)
                     return
-                self._hold(state)
+                self._hold(state, error)
                 continue
             if info is None:
-                self._hold(state)
+                self._hold(state, "it has no leader")
                 self.client.forget([state.at[0]])
                 continue
             ready.setdefault(info.leader, []).append(state)
@@ -368,9 +373,9 @@ class Producer:
                 return
             try:
                 call, names = self._request(node_id, picked)
-            except (UnreachableError, ConnectionLostError):
+            except (UnreachableError, ConnectionLostError) as error:
                 for state in states:
-                    self._hold(state)
+                    self._hold(state, error)
                 self.client.forget({state.at[0] for state in states})
                 return
             for state, batch in picked:
@@ -425,10 +430,10 @@ class Producer:
             return
         try:
             response = flight.call.result()
-        except ConnectionLostError:
+        except ConnectionLostError as error:
             for state, batch in flight.batches:
                 batch.unsure = True
-                self._again(state, batch)
+                self._again(state, batch, error)
             return
         except ClientError as error:
             self._fail(error)
@@ -442,7 +447,7 @@ class Producer:
             given = answers.get(state.at)
             if given is None:
                 batch.unsure = True
-                self._again(state, batch)
+                self._again(state, batch, "the broker left it out of its answer")
             else:
                 self._take_answer(state, batch, given)
 
@@ -459,17 +464,18 @@ class Producer:
         error = BrokerError(code, about, detail)
         if error.retriable:
             batch.unsure = True
-            self._again(state, batch)
+            self._again(state, batch, error)
         elif code == ErrorCode.MESSAGE_TOO_LARGE and batch.delivery.record_count > 1:
+            self._limits[state.at[0]] = min(self.batch_limit(state.at[0]), half_size(batch.data))
             self._split(state, batch)
         elif code not in SEQUENCE_LOST or not self.idempotent:
             self._fail(error)
         elif any(other.order < batch.order for other in (*state.queue, *state.flying)):
             # the gap is a batch before this one, still to be acknowledged
-            self._again(state, batch)
+            self._again(state, batch, error)
         elif self.transaction is None and state.known and state.epoch + 1 < EPOCH_LIMIT:
             state.lost = error
-            self._again(state, batch)
+            self._again(state, batch, error)
         else:
             self._fail(error)
 
@@ -484,34 +490,41 @@ class Producer:
         self.records_delivered += delivery.record_count
         self.bytes_delivered += delivery.size
         state.known, state.not_before, state.pause_s = True, 0.0, PAUSE_FIRST_S
+        state.trouble = ""
 
     def _split_large(self, state: PartitionQueue) -> None:
         """Splits what is next if it is larger than what brokers take. One that may be in the log goes as it is, so
         that it is known as a duplicate."""
         batch = state.queue[0]
-        if batch.delivery.record_count > 1 and not batch.unsure and len(batch.data) > self.batch_limit(state.at[0]):
-            self._split(state, batch)
+        if batch.delivery.record_count > 1 and not batch.unsure:
+            if len(batch.data) > self.batch_limit(state.at[0]) + BATCH_OVERHEAD:
+                self._split(state, batch)
 
     def _split(self, state: PartitionQueue, batch: Batch) -> None:
         """Puts the parts of a batch that is too large in its place."""
-        topic = state.at[0]
         sequence = read_header(batch.data).base_sequence
-        self._limits[topic], parts = split_batch(batch.data, self.batch_limit(topic))
-        for part in state.replace(batch, parts):
+        for part in state.replace(batch, split_batch(batch.data, self.batch_limit(state.at[0]))):
             if self.idempotent:
                 self._stamp(state, part.data, sequence)
                 sequence = (sequence + part.delivery.record_count) % SEQUENCE_LIMIT
             self._buffered += part.delivery.size
         self._buffered -= batch.delivery.size
 
-    def _again(self, state: PartitionQueue, batch: Batch) -> None:
+    def _again(self, state: PartitionQueue, batch: Batch, why: object) -> None:
         """Queue a batch once more, in front of everything that came after it."""
         state.put_back(batch)
         self.client.forget([state.at[0]])
-        self._hold(state)
+        self._hold(state, why)
 
     @staticmethod
-    def _hold(state: PartitionQueue) -> None:
-        """Leave a partition alone for a while, longer each time."""
-        state.not_before = time.monotonic() + state.pause_s * random.uniform(0.8, 1.2)
+    def _hold(state: PartitionQueue, why: object) -> None:
+        """Leaves a partition alone for a while, longer each time. Logs a warning if that goes on for long."""
+        now = time.monotonic()
+        state.trouble = str(why)
+        if not state.not_before:
+            state.warns_at = now + WARN_AFTER_S
+        elif now >= state.warns_at:
+            state.warns_at = now + WARN_AGAIN_S
+            _log.warning("Topic %s partition %d takes no batch, and is tried again: %s", *state.at, why)
+        state.not_before = now + state.pause_s * random.uniform(0.8, 1.2)
         state.pause_s = min(state.pause_s * 2, PAUSE_LAST_S)

@@ -38,25 +38,29 @@ def record_size(record: Record) -> int:
     return size + sum(len(name) + len(text or b"") + _HEADER_OVERHEAD for name, text in record.headers)
 
 
-def split_batch(batch: Buffer, limit: int) -> tuple[int, list[tuple[bytearray, int]]]:
-    """Returns the size that the parts have at most, uncompressed, and each part with its number of records (KIP-126).
+def half_size(batch: Buffer) -> int:
+    """Returns half of what the records of a batch take, uncompressed. Raises CorruptBatch."""
+    return max(sum(map(record_size, decode_batch(batch))) // 2, 1)
 
-    The size is `limit`, or half of the batch where that is less; a larger record has a part of its own. The parts have
-    the compression of the batch, and no producer. Raises CorruptBatch.
+
+def split_batch(batch: Buffer, limit: int) -> list[tuple[bytearray, int]]:
+    """Returns the parts of a batch, none larger than `limit`, uncompressed, each with its number of records (KIP-126).
+
+    A record that is larger has a part of its own. The parts have the compression of the batch, and no producer. Raises
+    CorruptBatch.
     """
     header = read_header(batch)
     records = decode_batch(batch)
-    sizes = [record_size(record) for record in records]
-    most = min(limit, max(sum(sizes) // 2, 1))
     parts: list[tuple[bytearray, int]] = []
     begin = filled = 0
-    for at, size in enumerate(sizes):
-        if at > begin and filled + size > most:
+    for at, record in enumerate(records):
+        size = record_size(record)
+        if at > begin and filled + size > limit:
             parts.append(_part(records[begin:at], header.compression))
             begin, filled = at, 0
         filled += size
     parts.append(_part(records[begin:], header.compression))
-    return most, parts
+    return parts
 
 
 def _part(records: list[Record], compression: int) -> tuple[bytearray, int]:
