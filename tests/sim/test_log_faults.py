@@ -52,7 +52,7 @@ def test_the_checker_notices_a_refused_batch_that_its_producer_is_thought_to_hav
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Producers, "drop", Producers.commit)
-    assert broken(range(20))
+    assert broken(range(60))
 
 
 def test_the_checker_notices_a_failed_write_that_stays(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,9 +66,9 @@ def test_the_checker_notices_a_failed_write_that_stays(monkeypatch: pytest.Monke
             raise
 
     monkeypatch.setattr(SimFile, "append", half)
-    assert broken(range(0, 20, 2))
+    assert broken(range(0, 120, 2))
 
 
 def test_the_checker_notices_an_answer_that_the_disk_did_not_give(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.log.appender.is_passing", lambda _: True)  # any error is taken for a full disk
-    assert broken(range(20))
+    assert broken(range(60))

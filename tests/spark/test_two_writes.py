@@ -6,6 +6,7 @@ The other deliveries are tried on Headrace alone: task by task, and group commit
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -36,6 +37,8 @@ from headrace.wire.records import Record, build_batch
 
 from .dying import DEAD, DONE, Death, commit_and_die
 from .test_group_commit import Context
+
+PATIENCE_S = 30.0
 
 _numbers = iter(range(1_000_000))
 
@@ -97,8 +100,13 @@ class Query:
         commit_batch(options, [self.task(topic, batch_id, *values)], batch_id)
 
     def mark(self) -> Mark:
-        found = last_mark(self.client, self.options(self.topics[0], 0, 0).exactly_once, self.id)  # type: ignore[arg-type]
-        assert found is not None
+        """The mark of a batch that is committed: Kafka may answer for a moment as if there were none."""
+        how = self.options(self.topics[0], 0, 0).exactly_once
+        assert how is not None
+        deadline = time.monotonic() + PATIENCE_S
+        while (found := last_mark(self.client, how, self.id)) is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
         return found
 
     def check(self, *values: bytes) -> None:

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 NOT_INSTALLED: Final = (
-    "Kerberos is an extra: pip install 'headrace[kerberos]', which needs a C compiler and the headers of MIT Kerberos "
-    "(Debian's libkrb5-dev)"
+    "GSSAPI (Kerberos) is an extra: pip install 'headrace[kerberos]', which needs a C compiler and the headers of MIT "
+    "Kerberos (Debian's libkrb5-dev)"
 )
 INTERRUPTED: Final = (21, 33, 34)
 """Errors of RFC 4120 that another attempt may not meet: clocks that are apart, and a ticket that was shown before. As
