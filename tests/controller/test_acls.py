@@ -62,6 +62,16 @@ def test_an_id_that_is_taken_is_drawn_again() -> None:
     assert [int.from_bytes(record.id, "big") for record in decision.records] == [8, 9]
 
 
+def test_what_is_deleted_goes_in_one_order_in_every_process() -> None:
+    """The order of a set of names is each process's own, and these records are replicated."""
+    names = [("abcd", 4), ("a", 4), ("*", 3), ("abc", 4), ("abcde", 3), ("ab", 4), ("other", 3)]
+    acls = [READ._replace(name=name, pattern_type=pattern) for name, pattern in names]
+    image = after(ClusterImage(), decide_create_acls(ClusterImage(), acls, context(range(7))).records)
+    found = decide_delete_acls(image, [AclFilter(2, "abcde", MATCH, None, None, 1, 1)])
+    gone = [names[int.from_bytes(record.id, "big")][0] for record in found.records]
+    assert gone == ["abcde", "*", "a", "ab", "abc", "abcd"]
+
+
 def test_too_many_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(under_test, "MAX_RECORDS_PER_REQUEST", 2)
     three = [READ._replace(name=name) for name in "abc"]

@@ -114,7 +114,7 @@ class _Stored:
         return [entry for entry in min(some, key=len) if wanted.finds(entry[1])]
 
     def _named_by(self, name: str, pattern_type: int) -> list[_Entry]:
-        names = {name}
-        if pattern_type == PatternType.MATCH:
-            names.update([WILDCARD, *(name[:length] for length in self._prefix_lengths)])
-        return [entry for each in names for entry in self._of_name.get(each, ())]
+        names = [name]
+        if pattern_type == PatternType.MATCH:  # in one order in every process: what is found is replicated in it
+            names += [WILDCARD, *(name[:length] for length in sorted(self._prefix_lengths))]
+        return [entry for each in dict.fromkeys(names) for entry in self._of_name.get(each, ())]
