@@ -11,10 +11,10 @@ from types import SimpleNamespace
 import confluent_kafka
 import confluent_kafka.admin
 import pytest
-from groups.scripted import of_pieces
 from peers.kafka import KafkaPeer, java, kafka_tool
 
 from headrace.broker.coordinators.loading import read_piece
+from headrace.broker.requests.pieces import at_once
 from headrace.groups.consumer.records import ConsumerRecord, Current, GroupEpoch, Kind
 from headrace.groups.consumer.topics import TopicInfo, Topics
 from headrace.groups.outcome import GroupSettings
@@ -238,7 +238,7 @@ def test_its_groups_stand_up_again(data: Path) -> None:
     positions = {}
     for group in states:
         request = OffsetFetchRequestGroup(group_id=group, topics=None)
-        found = of_pieces(shard.fetching(request, require_stable=True))
+        found = at_once(shard.fetching(request, require_stable=True))
         positions[group] = [p.committed_offset for topic in found.topics for p in topic.partitions]
     found_of = {group: offsets for group, offsets in positions.items() if offsets}
     assert found_of == {"left": [5], "newer": [10], "simple": [3], "static": [6], "transacted": [4]}

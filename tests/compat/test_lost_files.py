@@ -175,7 +175,7 @@ def kafka_keeps(kinds: tuple[str, ...]) -> dict[str, bool]:
     }
 
 
-def told(port: int) -> list[dict[str, Any]]:
+def described(port: int) -> list[dict[str, Any]]:
     with Link(port) as link:
         return [said(link, partition) for partition in PARTITIONS]
 
@@ -193,7 +193,7 @@ def test_ours_loses_nothing_and_kafka_what_the_page_says(tmp_path: Path, writer:
     first = KafkaPeer(tmp_path / "first", SMALL)
     with served(first, writer, has_topic=False) as port:
         producer_id = write(port)
-        before = told(port)
+        before = described(port)
     assert all(each["ends"][1] < each["ends"][0] for each in before)
     assert all(len({aborted for answer in each["committed"] for aborted in answer[2]}) == 2 for each in before)
     assert len(list((first.data / f"{TOPIC}-0").glob("*.log"))) == 2
@@ -201,19 +201,19 @@ def test_ours_loses_nothing_and_kafka_what_the_page_says(tmp_path: Path, writer:
     second = KafkaPeer(tmp_path / "second", SMALL)
     shutil.copytree(first.data, second.data)
     with served(first, "ours") as port, Link(port) as link:
-        for kinds, old, new in zip(LOST, before, told(port), strict=True):
+        for kinds, old, new in zip(LOST, before, described(port), strict=True):
             assert new == old, kinds
         for partition in PARTITIONS:
             assert repeat(link, producer_id, 2, partition)[0] == 0
             assert listed(link, partition, -1, 0) == before[partition]["ends"][0]
     with served(second, "kafka") as port:
-        for kinds, old, new in zip(LOST, before, told(port), strict=True):
+        for kinds, old, new in zip(LOST, before, described(port), strict=True):
             assert {name: new[name] == value for name, value in old.items()} == kafka_keeps(kinds), kinds
     assert len(list((first.data / f"{TOPIC}-0").glob("*.seal"))) == 2
     leave_seals(first.data)
     with served(first, "kafka") as port:
-        assert told(port) == before  # on what ours made again, with seals
+        assert described(port) == before  # on what ours made again, with seals
         write_more(port)
-        more = told(port)
+        more = described(port)
     with served(first, "ours") as port:
-        assert told(port) == more
+        assert described(port) == more

@@ -8,12 +8,13 @@ matters. Time stands still but for `time`. The log is a list; `hold` keeps appen
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from scripts.transcript import Scripted, Words
 
+from headrace.broker.requests.pieces import at_once
 from headrace.groups.consumer.records import (
     ConsumerRecord,
     Current,
@@ -62,16 +63,6 @@ from headrace.wire.records import decode_batch
 NEVER_MS = 1 << 40
 
 R = TypeVar("R")
-
-
-def of_pieces(steps: Generator[int, None, R]) -> R:
-    """What comes out of work in pieces."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: R = end.value
-            return result
 
 
 @dataclass
@@ -372,7 +363,7 @@ class Coordinator(Scripted):
             for where in words.plain[1:]
         ]
         request = OffsetFetchRequestGroup(group_id=words.plain[0], topics=topics if words.plain[1:] else None)
-        found = of_pieces(self.shard.fetching(request, "stable" in words.named))
+        found = at_once(self.shard.fetching(request, "stable" in words.named))
         for topic in found.topics:
             for each in topic.partitions:
                 error = f" {ErrorCode(each.error_code).name}" if each.error_code else ""

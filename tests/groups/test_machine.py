@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from groups.scripted import Coordinator, of_pieces
+from groups.scripted import Coordinator
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from headrace.broker.requests.pieces import at_once
 from headrace.groups.group import Group
 from headrace.groups.outcome import GroupSettings
 from headrace.groups.records import decode
@@ -153,7 +154,7 @@ def told(shard: GroupShard) -> object:
     """What others are told of a shard's log: groups, offsets, and the members of a stable group."""
     offsets = {}
     for group_id, _ in shard.state.classic.committed_items():
-        found = of_pieces(shard.fetching(OffsetFetchRequestGroup(group_id=group_id, topics=None), require_stable=True))
+        found = at_once(shard.fetching(OffsetFetchRequestGroup(group_id=group_id, topics=None), require_stable=True))
         offsets[group_id] = [
             (topic.name, p.partition_index, p.committed_offset) for topic in found.topics for p in topic.partitions
         ]

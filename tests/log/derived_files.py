@@ -150,7 +150,7 @@ def committed(log: Log) -> list[tuple[int, bytes | None]]:
     return found
 
 
-def told(log: Log) -> dict[str, Any]:
+def described(log: Log) -> dict[str, Any]:
     """All that derived files have a part in, found without their help where that is possible."""
     end = log.end_offset
     producers = {

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace.log.log import Log
-from headrace.log.transaction_index import AbortedTransaction, read
+from headrace.log.transaction_index import AbortedTransaction, decode
 from headrace.wire.markers import EndMarker, build_marker
 
 NOW_MS = 1_700_000_000_000
@@ -133,4 +133,5 @@ def test_one_that_is_damaged_can_be_cut_and_added_to(open_at: Open, filled: Fill
     again.truncate_to(7, now_ms=NOW_MS)
     assert aborted_in(again, 0) == [entry for entry in before[0] if entry.last_offset < 7]
     active = Path(again.segments[-1].path).with_suffix(".txnindex")
-    assert read(again.resources.disk, str(active)) == again.segments[-1].aborted(), "it is appended to again"
+    stored = active.read_bytes() if active.exists() else b""  # without entries there is no file
+    assert decode(str(active), stored) == again.segments[-1].aborted(), "it is appended to again"

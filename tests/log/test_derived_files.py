@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from log.derived_files import Writer, damage, told, unproven
+from log.derived_files import Writer, damage, described, unproven
 
 from headrace.config.topic import TopicConfig
 from headrace.log.derived import DERIVED
@@ -27,7 +27,7 @@ def check(seed: int, defaults: TopicConfig) -> None:
     for round_ in range(rng.randint(1, 3)):
         for _ in range(rng.randint(5, 50)):
             writer.step()
-        before = told(writer.log)
+        before = described(writer.log)
         how = rng.choice(("stop", "kill", "power"))
         stopped = writer.stop(how)
         done = damage(disk, rng)
@@ -40,7 +40,7 @@ def check(seed: int, defaults: TopicConfig) -> None:
             stopped = stopped._replace(clean=False, recovery_point=0)  # and the recovery points
         for time in ("first", "second"):
             writer.start(stopped)
-            after = told(writer.log)
+            after = described(writer.log)
             for name, said in before.items():
                 assert after[name] == said, (seed, round_, how, time, name, done)
             if time == "first":
@@ -78,14 +78,14 @@ def test_no_file_is_left_but_the_batches(defaults: TopicConfig) -> None:
         writer.end(3, committed=committed)
     writer.append(1)
     writer.append(4, transactional=True)
-    before = told(writer.log)
+    before = described(writer.log)
     assert before["stable"] < before["end"]
     stopped = writer.stop("stop")
     for name in disk.list("/t-0"):
         if not name.endswith(".log"):
             disk.remove(f"/t-0/{name}")
     writer.start(stopped)
-    assert told(writer.log) == before
+    assert described(writer.log) == before
 
 
 def test_after_a_crash_a_sealed_index_is_believed_no_more_than_its_seal(defaults: TopicConfig) -> None:
@@ -101,9 +101,9 @@ def test_after_a_crash_a_sealed_index_is_believed_no_more_than_its_seal(defaults
     writer.checkpoint()
     writer.now_ms += 1000
     writer.append()  # the newest of all
-    before = told(writer.log)
+    before = described(writer.log)
     path = "/t-0/00000000000000000000.timeindex"
     assert disk.size(path) == 12
     disk.damage(path, 2, 0x7F)  # a time far ahead, as no batch has it
     writer.start(writer.stop("kill"))
-    assert told(writer.log) == before
+    assert described(writer.log) == before

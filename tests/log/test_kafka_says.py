@@ -14,6 +14,7 @@ from peers.kafka import kafka_tool
 from headrace.log import cleaner
 from headrace.log.log import Log
 from headrace.log.segment import Segment
+from headrace.sim.workloads.log_crash import StillClock
 from headrace.wire.batch import CONTROL_BIT, TRANSACTIONAL_BIT, seal_batch, unsealed
 
 pytestmark = pytest.mark.jvm
@@ -82,18 +83,8 @@ def test_a_compacted_segment(open_at: Callable[..., Log], append: Any) -> None:
     found = cleaner.candidate(log, None, log.end_offset, NOW_MS)
     assert found is not None
 
-    class Still:
-        def now_ms(self) -> int:
-            return 0
-
-        def monotonic(self) -> float:
-            return 0.0
-
-        def sleep(self, seconds: float) -> None:
-            pass
-
     replaced: list[Segment] = []
-    clean(found, NOW_MS, cleaner.Pace(Still(), 1e12, lambda: False), replaced.extend)
+    clean(found, NOW_MS, cleaner.Pace(StillClock(), 1e12, lambda: False), replaced.extend)
     for segment in replaced:
         segment.remove_files()
     log.close()

@@ -19,6 +19,7 @@ from headrace.log.resources import Resources
 from headrace.log.results import TimestampOffset
 from headrace.log.scan import Scan
 from headrace.sim.disk import SimDisk
+from headrace.sim.workloads.log_crash import StillClock
 from headrace.wire.batch import read_header, set_max_timestamp
 from headrace.wire.records import Compression, Record, build_batch, decode_batch
 
@@ -100,26 +101,13 @@ def test_a_header_that_lies_names_no_record(open_at: Open) -> None:
     assert log.max_timestamp_offset() == (1, NOW_MS + 5, 0)
 
 
-class Still:
-    """A clock that stands, for a cleaner that is not paced."""
-
-    def now_ms(self) -> int:
-        return 0
-
-    def monotonic(self) -> float:
-        return 0.0
-
-    def sleep(self, seconds: float) -> None:
-        pass
-
-
 def compact(log: Log) -> None:
     log.roll(now_ms=NOW_MS)
     log.flush()
     found = cleaner.candidate(log, None, log.end_offset, NOW_MS)
     if found is not None:
         replaced: list[Any] = []
-        clean(found, NOW_MS, cleaner.Pace(Still(), 1e12, lambda: False), replaced.extend)
+        clean(found, NOW_MS, cleaner.Pace(StillClock(), 1e12, lambda: False), replaced.extend)
         for segment in replaced:
             segment.remove_files()
 

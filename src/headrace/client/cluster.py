@@ -111,7 +111,7 @@ class Retry:
 
     def pause(self, error: ClientError, *, at_most_s: float | None = None) -> None:
         """Sleep before another attempt, or raise `error` when there is no time for one. Log a warning where attempts
-        have failed for long: whoever waits for a program sees why."""
+        have failed for long, so that somebody who waits for a program sees why."""
         self.error = error
         deadline = self.deadline if at_most_s is None else min(self.deadline, self.started + at_most_s)
         pause_s = self._pause_s * random.uniform(0.8, 1.2)

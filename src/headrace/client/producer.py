@@ -57,6 +57,9 @@ BATCH_SIZE = 256 << 10
 REQUEST_SIZE = 8 << 20
 """Batches put into one request, at most (a single larger batch goes alone)."""
 
+BATCH_SIZE_MAX = (1 << 31) - 1
+"""The largest batch that has a length."""
+
 BUFFER_SIZE = 64 << 20
 """Bytes queued and in flight before `send` waits."""
 
@@ -183,7 +186,7 @@ class Producer:
 
     def batch_limit(self, topic: str) -> int:
         """Returns how many bytes, uncompressed, a batch may have: brokers have refused larger ones for this topic."""
-        return self._limits.get(topic, SEQUENCE_LIMIT)
+        return self._limits.get(topic, BATCH_SIZE_MAX)
 
     def choose(self, topic: str, key: bytes | None) -> int:
         """By the key's hash; without a key, one partition at random until its batch is full (KIP-480)."""

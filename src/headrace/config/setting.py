@@ -160,7 +160,7 @@ def parse_type(setting: Setting, text: str) -> Value:
         except ValueError:
             raise ConfigError(setting.name, text, "Not a number of type DOUBLE") from None
     if kind is Type.LIST:
-        parts = tuple(part.strip() for part in trimmed.split(",")) if trimmed else ()
+        parts = _parts_of(trimmed) if trimmed else ()
         return parts if setting.repeats else tuple(dict.fromkeys(parts))
     return trimmed
 
@@ -169,8 +169,12 @@ def names_twice(setting: Setting, text: str) -> bool:
     """Whether a list has a value twice, of which one goes."""
     if setting.type is not Type.LIST or setting.repeats:
         return False
-    parts = [part.strip() for part in text.split(",")]
+    parts = _parts_of(text)
     return len(set(parts)) < len(parts)
+
+
+def _parts_of(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(","))
 
 
 def _parse_integer(setting: Setting, text: str, trimmed: str) -> int:

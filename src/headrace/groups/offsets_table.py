@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Hashable
+from typing import TypeAlias, TypeVar
 
 from headrace.groups.records import Offset
 from headrace.machine.timeline import Timeline, TimelineTable
+
+K = TypeVar("K", bound=Hashable)
 
 PartitionKey: TypeAlias = tuple[str, int]
 """(topic, partition)"""
@@ -47,19 +50,19 @@ class PendingOffsets(TimelineTable[PendingKey, Offset]):
         self._index(key)
 
     def _index(self, key: PendingKey) -> None:
-        producer_id, partition = key
-        if key in self.latest:
-            self._of_partition.setdefault(partition, {})[key] = None
-            self._of_producer.setdefault(producer_id, {})[key] = None
-            return
-        if (of_partition := self._of_partition.get(partition)) is not None:
-            of_partition.pop(key, None)
-            if not of_partition:
-                del self._of_partition[partition]
-        if (of_producer := self._of_producer.get(producer_id)) is not None:
-            of_producer.pop(key, None)
-            if not of_producer:
-                del self._of_producer[producer_id]
+        is_there = key in self.latest
+        _enter(self._of_producer, key[0], key, is_there)
+        _enter(self._of_partition, key[1], key, is_there)
+
+
+def _enter(index: dict[K, dict[PendingKey, None]], at: K, key: PendingKey, is_there: bool) -> None:
+    """Has a key in the index at one place, or nowhere; an empty place goes."""
+    if is_there:
+        index.setdefault(at, {})[key] = None
+    elif (keys := index.get(at)) is not None:
+        keys.pop(key, None)
+        if not keys:
+            del index[at]
 
 
 class OffsetTable:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from headrace.env import Disk
-
 _ENTRY = struct.Struct(">hqqqq")
 ENTRY_BYTES = _ENTRY.size
 VERSION = 0
@@ -43,12 +41,3 @@ def decode(path: str, data: bytes) -> list[AbortedTransaction]:
             raise TransactionIndexError(f"{path}: entry {len(entries)} is not one")
         entries.append(AbortedTransaction(producer_id, first_offset, last_offset, last_stable_offset))
     return entries
-
-
-def read(disk: Disk, path: str) -> list[AbortedTransaction]:
-    """The entries of a file, none where it is missing. Raises TransactionIndexError."""
-    try:
-        data = disk.read_file(path)
-    except FileNotFoundError:
-        return []
-    return decode(path, data)

@@ -26,6 +26,7 @@ from headrace.sim.cluster_options import Options
 from headrace.sim.cluster_run import ClusterRun
 from headrace.sim.faults import PLENTY
 from headrace.sim.machine import Machine
+from headrace.sim.moments import in_place
 from headrace.sim.run import DIRECTORIES, HOST, LOOK_S, SETTINGS, Result, play
 from headrace.sim.workloads.topics import make_topic
 from headrace.sim.world import World
@@ -172,8 +173,7 @@ class LoadRun:
 
     @contextmanager
     def _hears_of_loads(self) -> Iterator[None]:
-        named = vars(coordinator)
-        real = named["read_piece"]
+        real = vars(coordinator)["read_piece"]
 
         def read_piece(*given: Any) -> Any:
             self._is_loading = True
@@ -182,11 +182,8 @@ class LoadRun:
             finally:
                 self._is_loading = False
 
-        named["read_piece"] = read_piece
-        try:
+        with in_place(coordinator, "read_piece", read_piece):
             yield
-        finally:
-            named["read_piece"] = real
 
     async def _main(self) -> None:
         machine, moment = self.machine, self.trouble.moment

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from groups.scripted import Client, Coordinator, Waiter, of_pieces, said_partitions, topic_id
+from groups.scripted import Client, Coordinator, Waiter, said_partitions, topic_id
 from scripts.transcript import Words
 
+from headrace.broker.requests.pieces import at_once
 from headrace.groups.consumer.heartbeat import JOINS, LEAVES, LEAVES_FOR_A_WHILE, Sender
 from headrace.groups.consumer.regexes import LookUp
 from headrace.groups.consumer.topics import TopicInfo, Topics
@@ -197,7 +198,7 @@ class ConsumerGroups(Coordinator):
         ]
         epoch = int(words.named.get("epoch", client.generation))
         asked = OffsetFetchRequestGroup(words.plain[0], client.name, epoch, topics)
-        found = of_pieces(self.shard.fetching(asked, False))
+        found = at_once(self.shard.fetching(asked, False))
         if found.error_code:
             self.say(f"{client.name} fetches: {ErrorCode(found.error_code).name}")
         for topic in found.topics:
@@ -205,7 +206,7 @@ class ConsumerGroups(Coordinator):
                 self.say(f"{client.name} fetches: {topic.name}-{each.partition_index} = {each.committed_offset}")
 
     def do_describe(self, words: Words) -> None:
-        group = of_pieces(self.shard.describing_consumer_group(words.plain[0]))
+        group = at_once(self.shard.describing_consumer_group(words.plain[0]))
         if group.error_code:
             self.say(f"{ErrorCode(group.error_code).name}: {group.error_message}")
             return

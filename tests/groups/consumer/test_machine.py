@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 
 from groups.consumer.scripted import ConsumerGroups
-from groups.scripted import of_pieces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from headrace.broker.requests.pieces import at_once
 from headrace.groups.consumer.group import ConsumerGroup, PartitionId
 from headrace.groups.consumer.records import ConsumerRecord, GroupEpoch, Kind, MemberState
 from headrace.groups.outcome import GroupSettings
@@ -32,7 +32,7 @@ def group_of(machine: ConsumerGroups) -> ConsumerGroup | None:
 
 
 def described(shard: GroupShard) -> DescribedGroup:
-    return of_pieces(shard.describing_consumer_group("g"))
+    return at_once(shard.describing_consumer_group("g"))
 
 
 def flat(partitions: dict[bytes, list[int]]) -> set[PartitionId]:

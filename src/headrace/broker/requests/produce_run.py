@@ -296,14 +296,16 @@ class ProduceRun:
                     waiting = self._waiting(connection, version, parts, results, timeout_ms, acks < 0)
                     connection.answer(PRODUCE, version, correlation_id, size, waiting.finish())
                 elif any(results[each][at].error for topic in parts for each, at in topic):
-                    self._close(connection, version, parts, results, timeout_ms)
+                    self._waiting(connection, version, parts, results, timeout_ms, False)
+                    self._close(connection)
                     return
                 continue
             result = results[replica][position]
             if not acks:
                 if not result.error:
                     continue
-                self._close(connection, version, [[(replica, position)]], results, timeout_ms)
+                self._waiting(connection, version, [[(replica, position)]], results, timeout_ms, False)
+                self._close(connection)
                 return
             if result.error or replica.answers_wait:
                 at_once -= 1  # it is timed on its own
@@ -338,18 +340,10 @@ class ProduceRun:
         if times is not None:
             times.produced += at_once
 
-    def _close(
-        self,
-        connection: Connection,
-        version: int,
-        parts: list[list[tuple[Replica, int]]],
-        results: dict[Replica, list[AppendResult]],
-        timeout_ms: int,
-    ) -> None:
+    def _close(self, connection: Connection) -> None:
         """An error is answered to nobody: what was sent behind it may be appended, and is not acknowledged."""
         from headrace.broker.requests.apis.k00_produce import UNANSWERED
 
-        self._waiting(connection, version, parts, results, timeout_ms, False)
         connection.close(UNANSWERED)
 
     def _waiting(

@@ -53,7 +53,9 @@ def _scratch(size: int) -> memoryview:
     return memoryview(bytearray(size))
 
 
-class _StillClock:
+class StillClock:
+    """A clock that does not move, for a cleaner that is not paced."""
+
     def now_ms(self) -> int:
         return 0
 
@@ -190,7 +192,7 @@ class LogCrashTest:
         found = cleaner.candidate(self.log, self.clean_offset, self.log.end_offset, self.now_ms)
         if found is None:
             return
-        clock: Clock = _StillClock()
+        clock: Clock = StillClock()
         replaced: list[Segment] = []
         pace = cleaner.Pace(clock, 1e12, lambda: False)
         offsets = OffsetMap(_scratch, (1, 2), MAP_BYTES, 0.9)

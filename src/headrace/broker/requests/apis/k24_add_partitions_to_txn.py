@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headrace.broker.net.answers import Pending
 from headrace.broker.net.context import RequestContext
-from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, at_once, in_pieces, parts_of
+from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, are_few, at_once, in_pieces, parts_of
 from headrace.broker.requests.quorum_requests import is_node
 from headrace.broker.requests.registry import handles
 from headrace.security.authorizer import Operation, ResourceType
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from headrace.broker.requests.services import Services
 
 BROKERS_FROM: Final = 4
-FEW_PARTITIONS: Final = 500
-"""Transactions, topics and partitions of a request of a broker that is looked at in one turn: each takes a few us."""
 _FENCED_FROM: Final = 2
 """The version that knows PRODUCER_FENCED."""
 _OF_BROKERS: Final = 2
@@ -74,18 +72,8 @@ def handle(broker: Services, request: AddPartitionsToTxnRequest, context: Reques
         if not is_node(context):
             return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         steps = _Adding(broker, context).of_brokers(request)
-        return at_once(steps) if _are_few(request) else in_pieces(broker, context, steps)
+        return at_once(steps) if are_few(request.transactions, "partitions") else in_pieces(broker, context, steps)
     return in_pieces(broker, context, _of_client(broker, request, context))
-
-
-def _are_few(request: AddPartitionsToTxnRequest) -> bool:
-    """Whether a request of a broker is small enough to be looked at in one turn, as most are."""
-    count = len(request.transactions)
-    for each in request.transactions:
-        count += len(each.topics) + sum([len(topic.partitions) for topic in each.topics])
-        if count > FEW_PARTITIONS:
-            return False
-    return count <= FEW_PARTITIONS
 
 
 def _of_client(

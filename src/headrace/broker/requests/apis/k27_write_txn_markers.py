@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace.broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from headrace.broker.net.answers import Pending
 from headrace.broker.net.context import RequestContext
-from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, at_once, in_pieces, parts_of
+from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, are_few, at_once, in_pieces, parts_of
 from headrace.broker.requests.readiness import once_ready
 from headrace.broker.requests.registry import handles
 from headrace.machine.outcome import Ending
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 
 ANSWERED_AFTER_MS: Final = 100
 """A coordinator has one request under way to each broker: the markers of all other transactions wait for its answer."""
-FEW_MARKERS: Final = 500
-"""Markers, topics and partitions of a request that is dealt with in one turn: each partition takes some 10 us."""
 WRITTEN_AT_ONCE: Final = 20
 """Markers that are written without looking whether the piece is full."""
 _NOT_HERE: Final = (
@@ -75,19 +73,9 @@ def handle(broker: Services, request: WriteTxnMarkersRequest, context: RequestCo
 
     def write() -> Any:
         steps = _Writing(broker).of_another_broker(request)
-        return at_once(steps) if _are_few(request) else in_pieces(broker, context, steps)
+        return at_once(steps) if are_few(request.markers, "partition_indexes") else in_pieces(broker, context, steps)
 
     return once_ready(broker, keys, write, for_appends=True)
-
-
-def _are_few(request: WriteTxnMarkersRequest) -> bool:
-    """Whether a request is small enough to be dealt with in one turn, as most of coordinators are."""
-    count = len(request.markers)
-    for marker in request.markers:
-        count += len(marker.topics) + sum([len(topic.partition_indexes) for topic in marker.topics])
-        if count > FEW_MARKERS:
-            return False
-    return count <= FEW_MARKERS
 
 
 def write_here(broker: Services, markers: Sequence[MarkerHere]) -> None:
@@ -182,11 +170,11 @@ class _Writing:
             answer = self._results[marker.producer_id] = WritableTxnMarkerResult(producer_id=marker.producer_id)
             self._response.markers.append(answer)
         for topic in marker.topics:
-            told = WritableTxnMarkerTopicResult(name=topic.name)
-            answer.topics.append(told)
+            of_topic = WritableTxnMarkerTopicResult(name=topic.name)
+            answer.topics.append(of_topic)
             for indexes in parts_of(topic.partition_indexes, SMALL_PER_STEP) if topic.partition_indexes else ((),):
                 results = [WritableTxnMarkerPartitionResult(each, ErrorCode.REQUEST_TIMED_OUT) for each in indexes]
-                told.partitions.extend(results)
+                of_topic.partitions.extend(results)
                 yield [(topic.name, result) for result in results]
 
     def _ended(self, result: WritableTxnMarkerPartitionResult, error: ErrorCode) -> None:

@@ -47,7 +47,7 @@ async def handle(broker: NodeServices, request: DeleteAclsRequest, context: Requ
             broker.audit.acls_altered("deleted", context.principal, context.client_host, done)
         except ControllerError as error:
             results = [ApiError(error.code, str(error))] * len(filters)
-    return DeleteAclsResponse(filter_results=await in_turn(broker, context, _told(results)))
+    return DeleteAclsResponse(filter_results=await in_turn(broker, context, _results_of(results)))
 
 
 def _filter(each: DeleteAclsFilter) -> AclFilter:
@@ -64,15 +64,15 @@ def _filter(each: DeleteAclsFilter) -> AclFilter:
     )
 
 
-def _told(results: AclsDeleted) -> Steps[list[DeleteAclsFilterResult]]:
-    told: list[DeleteAclsFilterResult] = []
+def _results_of(results: AclsDeleted) -> Steps[list[DeleteAclsFilterResult]]:
+    found: list[DeleteAclsFilterResult] = []
     for result in results:
         yield 1
         if isinstance(result, ApiError):
-            told.append(DeleteAclsFilterResult(result.code, result.message, []))
+            found.append(DeleteAclsFilterResult(result.code, result.message, []))
             continue
-        told.append(DeleteAclsFilterResult(0, None, []))
+        found.append(DeleteAclsFilterResult(0, None, []))
         for some in parts_of(result, SMALL_PER_STEP):
-            told[-1].matching_acls.extend([DeleteAclsMatchingAcl(0, None, *acl) for acl in some])
+            found[-1].matching_acls.extend([DeleteAclsMatchingAcl(0, None, *acl) for acl in some])
             yield 1
-    return told
+    return found
