@@ -257,6 +257,68 @@ def test_a_ready_made_batch_that_was_split_is_one_delivery() -> None:
     assert partition.values == [values[0], *values, b"last"]
 
 
+def test_a_split_delivery_has_no_offset_if_its_first_part_has_none() -> None:
+    class Forgetful(Narrow):
+        def append(self, batch: Any) -> tuple[int, int]:
+            code, offset = super().append(batch)
+            return (code, offset) if offset else (ErrorCode.DUPLICATE_SEQUENCE_NUMBER, -1)
+
+    partition = Forgetful(400)
+    with FakeBroker(answers={ApiKey.PRODUCE: partition.answer}) as broker, Client(broker.bootstrap) as client:
+        with Producer(client) as producer:
+            records = [Record(0, 5, None, b"x" * 100, []) for _ in range(16)]
+            delivery = producer.send_batch("events", 0, build_batch(records))
+    assert len(partition.values) == 16
+    assert (delivery.done, delivery.error, delivery.base_offset) == (True, None, -1)
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_a_batch_that_is_too_large_and_cannot_be_read_stops_the_producer(learned: bool) -> None:
+    partition = Narrow(400)
+    records = [Record(0, 5, None, b"x" * 100, []) for _ in range(16)]
+    damaged = bytearray(build_batch(records))
+    damaged[BATCH_OVERHEAD : BATCH_OVERHEAD + 5] = b"\x7f" * 5
+    with FakeBroker(answers={ApiKey.PRODUCE: partition.answer}) as broker, Client(broker.bootstrap) as client:
+        producer = Producer(client)
+        if learned:
+            producer.send_batch("events", 0, build_batch(records))
+            producer.flush()
+        delivery = producer.send_batch("events", 0, damaged)
+        for _ in range(2):
+            with pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE"):
+                producer.flush()
+        assert delivery.done and isinstance(delivery.error, BrokerError)
+        assert producer.buffered == 0
+
+
+@pytest.mark.parametrize("other", [ErrorCode.NONE, ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.NOT_LEADER_OR_FOLLOWER])
+def test_a_refusal_of_one_partition_ends_what_was_sent_with_it(
+    other: ErrorCode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer(request: ProduceRequest, _version: int) -> ProduceResponse:
+        topic = request.topic_data[0]
+        assert [data.index for data in topic.partition_data] == [0, 1]
+        answers = [
+            PartitionProduceResponse(index=0, error_code=ErrorCode.INVALID_RECORD),
+            PartitionProduceResponse(index=1, error_code=other, base_offset=0),
+        ]
+        return ProduceResponse(
+            responses=[TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)]
+        )
+
+    records = [Record(0, 5, None, b"x" * 100, []) for _ in range(6)]
+    with FakeBroker(partitions=2, answers={ApiKey.PRODUCE: answer}) as broker, Client(broker.bootstrap) as client:
+        producer = Producer(client)
+        with monkeypatch.context() as patch:
+            # both leave in one request
+            patch.setattr(producer, "_pump", lambda _timeout_s: None)
+            deliveries = [producer.send_batch("events", index, build_batch(records)) for index in range(2)]
+        with pytest.raises(BrokerError, match="INVALID_RECORD") as stopped:
+            producer.flush()
+        assert [(each.done, each.error) for each in deliveries] == [(True, stopped.value)] * 2
+        assert (producer.buffered, producer.records_delivered) == (0, 0)
+
+
 def test_a_sequence_that_is_really_out_of_order_stops_the_producer() -> None:
     partition = Partition(lambda number: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER if number == 0 else None)
     with pytest.raises(BrokerError, match="OUT_OF_ORDER"):

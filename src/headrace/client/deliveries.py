@@ -46,13 +46,14 @@ class Batch:
     whole: Batch | None = None
     parts_left: int = 0
 
-    def part_delivered(self, part: Delivery) -> None:
+    def part_delivered(self, part: Batch) -> None:
         """Takes note that a part of this batch, which was split, is in the log."""
         self.parts_left -= 1
         delivery = self.delivery
-        if part.base_offset >= 0 and not 0 <= delivery.base_offset <= part.base_offset:
-            delivery.base_offset = part.base_offset
-        delivery.log_append_time_ms = max(delivery.log_append_time_ms, part.log_append_time_ms)
+        if not any(part.order[len(self.order) :]):
+            # the first part, of the first part, ...
+            delivery.base_offset = part.delivery.base_offset
+        delivery.log_append_time_ms = max(delivery.log_append_time_ms, part.delivery.log_append_time_ms)
         delivery.done = self.parts_left == 0
 
 

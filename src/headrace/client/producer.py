@@ -38,7 +38,7 @@ from headrace.client.partitioner import partition_for_key
 from headrace.client.ready_batches import half_size, record_size, split_batch, stamp_producer
 from headrace.wire import uuids
 from headrace.wire.apis import ApiKey
-from headrace.wire.batch import BATCH_OVERHEAD, read_header
+from headrace.wire.batch import BATCH_OVERHEAD, CorruptBatch, read_header
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k00_produce import (
     PartitionProduceData,
@@ -447,6 +447,9 @@ class Producer:
             for answer in topic.partition_responses:
                 answers[name, answer.index] = answer
         for state, batch in flight.batches:
+            if self._failure is not None:
+                # what one partition was answered has ended the batches of all
+                return
             given = answers.get(state.at)
             if given is None:
                 batch.unsure = True
@@ -469,8 +472,7 @@ class Producer:
             batch.unsure = True
             self._again(state, batch, error)
         elif code == ErrorCode.MESSAGE_TOO_LARGE and batch.delivery.record_count > 1:
-            self._limits[state.at[0]] = min(self.batch_limit(state.at[0]), half_size(batch.data))
-            self._split(state, batch)
+            self._split_refused(state, batch, error)
         elif code not in SEQUENCE_LOST or not self.idempotent:
             self._fail(error)
         elif any(other.order < batch.order for other in (*state.queue, *state.flying)):
@@ -488,7 +490,7 @@ class Producer:
         delivery = batch.delivery
         delivery.base_offset, delivery.log_append_time_ms, delivery.done = base_offset, log_append_time_ms, True
         if batch.whole is not None:
-            batch.whole.part_delivered(delivery)
+            batch.whole.part_delivered(batch)
         self._buffered -= delivery.size
         self.records_delivered += delivery.record_count
         self.bytes_delivered += delivery.size
@@ -501,10 +503,24 @@ class Producer:
         batch = state.queue[0]
         if batch.delivery.record_count > 1 and not batch.unsure:
             if len(batch.data) > self.batch_limit(state.at[0]) + BATCH_OVERHEAD:
-                self._split(state, batch)
+                try:
+                    self._split(state, batch)
+                except CorruptBatch:
+                    # goes as it is, for the broker to judge
+                    return
+
+    def _split_refused(self, state: PartitionQueue, batch: Batch, error: BrokerError) -> None:
+        """Makes batches for the topic smaller, and splits this one. The producer stops if it cannot be read."""
+        try:
+            half = half_size(batch.data)
+        except CorruptBatch:
+            self._fail(error)
+            return
+        self._limits[state.at[0]] = min(self.batch_limit(state.at[0]), half)
+        self._split(state, batch)
 
     def _split(self, state: PartitionQueue, batch: Batch) -> None:
-        """Puts the parts of a batch that is too large in its place."""
+        """Puts the parts of a batch that is too large in its place. Raises CorruptBatch, and then changes nothing."""
         sequence = read_header(batch.data).base_sequence
         for part in state.replace(batch, split_batch(batch.data, self.batch_limit(state.at[0]))):
             if self.idempotent:
