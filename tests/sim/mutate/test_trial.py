@@ -27,7 +27,7 @@ def test_a_failure_and_a_run_without_an_end_are_told_apart(tmp_path: Path, monke
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # those of the real package, which this one hides
-    monkeypatch.setattr(trial, "PATIENCE_MORE_S", 1.0)
+    monkeypatch.setattr(trial, "CPU_MORE_S", 1.0)
     copy = trial.Copy(root, tmp_path / "copy")
     copy.measure("raft")
     outcomes = {copy.outcome(each) for each in mutations_of("raft/counting.py", SOURCE.encode())}
