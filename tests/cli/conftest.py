@@ -25,14 +25,21 @@ def _no_profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADRACE_PROFILES", str(tmp_path / "no-profiles.json"))
 
 
+READS = frozenset({"list", "describe", "health", "find-hanging", "produce", "consume"})
+"""Words of commands that change no metadata."""
+
+
 @pytest.fixture
-def run(bootstrap: str) -> Run:
-    """Runs `headrace ARGUMENTS` against the broker; `code` is the exit code expected."""
+def run(bootstrap: str, metadata_applied: Callable[[], None]) -> Run:
+    """Runs `headrace ARGUMENTS` against the broker, and returns when the broker describes what the command changed;
+    `code` is the exit code expected."""
 
     def run(*arguments: str, stdin: bytes | str | None = None, code: int = 0) -> Result:
         done = CliRunner(env={"HEADRACE_BOOTSTRAP": bootstrap}).invoke(main, arguments, input=stdin)
         assert done.exit_code == code, (arguments, done.exit_code, done.output, done.exception)
         assert "Traceback" not in done.output
+        if READS.isdisjoint(arguments[:2]):
+            metadata_applied()
         return done
 
     return run

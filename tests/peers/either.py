@@ -6,10 +6,11 @@ The fixtures are tests/conftest.py's, so that all files share the brokers; `topi
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from .applied import wait_until_metadata_is_applied
 from .kafka import KafkaPeer
 from .shared import shared
 
@@ -36,9 +37,23 @@ def either_kafka() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session", params=BROKERS)
-def bootstrap(request: pytest.FixtureRequest) -> str:
+def either_name(request: pytest.FixtureRequest) -> str:
+    """Which broker a test runs against."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def bootstrap(request: pytest.FixtureRequest, either_name: str) -> str:
     """A broker's address. The broker stays when a test asks for the other one."""
-    return str(request.getfixturevalue(f"either_{request.param}"))
+    return str(request.getfixturevalue(f"either_{either_name}"))
+
+
+@pytest.fixture(scope="session")
+def metadata_applied(either_name: str, bootstrap: str) -> Callable[[], None]:
+    """Waits until the broker describes what was changed. Ours does so with its answer."""
+    if either_name == "kafka":
+        return lambda: wait_until_metadata_is_applied(bootstrap)
+    return lambda: None
 
 
 @pytest.fixture
