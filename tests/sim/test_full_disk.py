@@ -23,6 +23,7 @@ CALM = Options(
     has_duels=False,
     swaps_leaders=False,
     fetch_bytes=1_000_000,
+    empties_voters=False,
 )
 FULL_S = 10.0
 """Several times as long as an election takes."""

@@ -17,6 +17,7 @@ FOUND_AT = {
     "keeps-its-log-after-loading": 6,
     "elects-any-log": 43,
     "forgets-its-vote": 6,
+    "votes-with-an-emptied-log": 5,
 }
 """The first seed that finds a fault, if it is not among the very first: the search begins with it."""
 FOUND = {

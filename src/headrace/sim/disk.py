@@ -243,6 +243,12 @@ class SimDisk:
         self._durable_names = dict(self._names)
         self._unsynced_names = []
 
+    def remove_for_good(self, path: str) -> None:
+        """An operator removes a file, and no loss of power brings it back. For disks that no process uses."""
+        self._change("gone", path, None)
+        self._durable_names = dict(self._names)
+        self._unsynced_names = []
+
     def kill(self) -> None:
         """The process dies and the machine stays up: nothing that was written is lost."""
         self.locks.clear()

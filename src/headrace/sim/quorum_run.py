@@ -28,6 +28,7 @@ from headrace.sim.after_snapshots import PowerAfterSnapshots
 from headrace.sim.checkers.quorum import Quorum
 from headrace.sim.client import SimClient
 from headrace.sim.duels import Duels
+from headrace.sim.emptied_voters import EmptiedVoters
 from headrace.sim.faults import KINDS, Faults
 from headrace.sim.leaders_swapped import LeadersSwapped
 from headrace.sim.machine import Machine
@@ -73,6 +74,8 @@ class Options:
     swaps_leaders: bool
     fetch_bytes: int
     """How much of the log one answer to a controller holds at most; 1 is one batch."""
+    empties_voters: bool
+    """Whether operators empty the metadata logs and disks of voters."""
 
     @classmethod
     def draw(cls, rng: random.Random) -> Options:
@@ -89,6 +92,7 @@ class Options:
             has_duels=rng.random() < 0.25,
             swaps_leaders=rng.random() < 0.25,
             fetch_bytes=rng.choice((1, FETCH_BYTES_MAX)),
+            empties_voters=rng.random() < 0.3,
         )
 
 
@@ -161,6 +165,7 @@ class QuorumRun:
         self.cut_off = WinnersCutOff(self.world, self.machines)
         self.duels = Duels(self.world, self.machines)
         self.swaps = LeadersSwapped(self.world, self.machines)
+        self.emptied = EmptiedVoters(self.world, self.machines)
         self.quorum = Quorum(self.world, self._voting)
         self._followed: set[ControllerNode] = set()
         self._seen: dict[int, tuple[int, tuple[str, ...]]] = {}
@@ -179,7 +184,7 @@ class QuorumRun:
         }
 
         def make(config: BrokerConfig, node: SimNode) -> ControllerNode:
-            format_storage(node, config, CLUSTER)
+            format_storage(node, config, CLUSTER, replaces=node_id in self.emptied.new_disks)
             return ControllerNode(config, node)
 
         return Machine(self.world, host_of(node_id), [DIRECTORY], settings, make)
@@ -253,6 +258,8 @@ class QuorumRun:
             machine.switch_on()
         tasks = [world.loop.create_task(writer.run()) for writer in self.writers]
         faults = [world.loop.create_task(each.run()) for each in self.faults]
+        if self.options.empties_voters:
+            faults.append(world.loop.create_task(self.emptied.run()))
         if "power" in self.options.kinds:
             self.after_snapshots.begin()
         if self.options.cuts_winners_off:
@@ -268,6 +275,7 @@ class QuorumRun:
         self.swaps.end()
         for task in faults:
             task.cancel()
+        self.emptied.heal()
         for each in self.faults:
             each.heal()
         for machine in self.machines.values():

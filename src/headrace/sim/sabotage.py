@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from headrace.broker.net.budget import Budget
+from headrace.broker.quorum.completeness import Completeness
 from headrace.broker.quorum.metadata_log import MetadataLog
 from headrace.broker.quorum.snapshot_files import SnapshotFiles
 from headrace.broker.quorum.uncommitted import Uncommitted
@@ -47,6 +48,11 @@ def _flush_without_sync(self: Flushing, log: Log, _up_to: int | None) -> int:
 
 def _nothing(*_: object, **__: object) -> None:
     """Done, it says."""
+
+
+def _find_nothing(*_: object, **__: object) -> list[str]:
+    """All is there, it says."""
+    return []
 
 
 def _give_less(real: Callable[[Budget, int], None]) -> Callable[[Budget, int], None]:
@@ -207,6 +213,7 @@ def _quorum_replacements() -> dict[str, Plant]:
         "replies-before-commit": (Uncommitted, "push", _reply_at_once(Uncommitted.push)),
         "names-a-snapshot-before-its-sync": (SnapshotFiles, "_sync", _nothing),
         "forgets-its-vote": (MetadataLog, "write_quorum_state", _nothing),
+        "votes-with-an-emptied-log": (Completeness, "look", _find_nothing),
         "keeps-its-log-after-loading": (Log, "truncate_fully_and_start_at", _nothing),
     }
 

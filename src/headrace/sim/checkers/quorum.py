@@ -55,7 +55,10 @@ class Quorum:
         first = self._epochs.setdefault(image.offset, image.epoch)
         self._world.demand(first == image.epoch, f"{what}, and another node had epoch {first} there")
         running = {node: raft for node, raft in self._voters().items() if raft is not None}
-        without = {node for node, raft in running.items() if not _has(raft.log, end)}
+        was_kept = end.offset <= self._committed.offset  # an emptied voter had it
+        without = {
+            node for node, raft in running.items() if not _has(raft.log, end) and not (was_kept and raft.is_incomplete)
+        }
         # A leader commits by its newest voter set, which who applies may not have read yet: nor may anyone else have,
         # where that leader is alone in it.
         led = [each for epoch, each in self._sets.items() if epoch >= image.epoch]
