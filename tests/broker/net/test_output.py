@@ -13,6 +13,7 @@ from headrace.broker.net.output import (
     BLOCKED,
     COLD,
     DONE,
+    PARTS_PER_SEND,
     SCRATCH_BYTES,
     SEND_BYTES,
     SMALL_SLICE_BYTES,
@@ -147,3 +148,13 @@ def test_what_left_another_way_is_skipped(tmp_path: Path) -> None:
     assert output.held == 4
     assert output.send(stream, float) == DONE  # type: ignore[arg-type]
     assert (bytes(stream.got), output.held) == (b"567tail", 0)
+
+
+def test_a_turn_of_many_small_parts_ends_by_time() -> None:
+    """They are more than leave with one send, and each looks like the end of an answer."""
+    stream, output = EagerStream(random.Random(1)), Output(memoryview(bytearray(SCRATCH_BYTES)))
+    output.add([b"part"] * (3 * PARTS_PER_SEND))
+    clock = itertools.count().__next__
+    assert output.send(stream, clock) == AGAIN  # type: ignore[arg-type]
+    assert len(stream.got) == 4 * PARTS_PER_SEND
+    assert output.send(stream, clock) == DONE, "the last two runs leave together"  # type: ignore[arg-type]

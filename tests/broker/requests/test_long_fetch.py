@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from broker.raw import Raw, batch, fetch, produce
+from broker.turns import turns_of
 
+from headrace.broker.requests import short_fetch
 from headrace.broker.requests.apis import k01_fetch
 from headrace.broker.requests.apis.k01_fetch import NAMES_AT_ONCE
+from headrace.broker.requests.fetching import Fetch
+from headrace.broker.requests.readiness import once_ready
 from headrace.broker.requests.resting import CONSUMERS_REST_FROM
 from headrace.testing.running import TestBroker
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k01_fetch import FetchRequest, FetchTopic, ForgottenTopic
+from headrace.wire.messages.k20_delete_topics import DeleteTopicsRequest
 
 VERSION = 11
 
@@ -101,14 +106,158 @@ def test_nothing_is_kept_of_a_session_that_gave_way_meanwhile(
     raw: Raw, served: TestBroker, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = topic(CONSUMERS_REST_FROM)
-    all_held = k01_fetch._all_held
 
-    def gives_way(broker: Any, partitions: Any) -> Iterator[int]:
+    def gives_way(broker: Any, keys: Any, answer: Callable[[], Any]) -> Any:
         broker.fetch_sessions.close(opened.session_id)
-        return (yield from all_held(broker, partitions))  # type: ignore[return-value]
+        return once_ready(broker, keys, answer)
 
     opened = raw.ask(fetch(name, 0, range(CONSUMERS_REST_FROM), session_epoch=0, max_wait_ms=0), VERSION)
-    monkeypatch.setattr(k01_fetch, "_all_held", gives_way)
+    monkeypatch.setattr("headrace.broker.requests.apis.k01_fetch.once_ready", gives_way)
     raw.ask(many(name, 0, session_id=opened.session_id, session_epoch=1, max_wait_ms=0), VERSION)
-    watched = served.call(lambda broker: [bool(broker.replicas.by_name[name, n].fetch_waiters) for n in range(3)])
-    assert watched == [False] * 3
+    assert not any(watched(served, name, 3))
+
+
+# --- many partitions that are all here
+
+MANY = 250
+
+
+@pytest.fixture
+def held(topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> str:
+    """A topic with more partitions than are looked at in one turn."""
+    monkeypatch.setattr(k01_fetch, "NAMES_AT_ONCE", 30)
+    monkeypatch.setattr(short_fetch, "LOOKED_AT_MAX", 30)
+    monkeypatch.setattr(short_fetch, "NAMED_BYTES_MAX", 2048)
+    return topic(MANY)
+
+
+def watched(served: TestBroker, name: str, count: int = MANY) -> list[bool]:
+    """Of which partitions a fetch waits for news."""
+
+    def look(broker: Any) -> list[bool]:
+        found = [broker.replicas.by_name.get((name, index)) for index in range(count)]
+        return [replica is not None and bool(replica.fetch_waiters) for replica in found]
+
+    return served.call(look)
+
+
+def told(answer: Any) -> list[tuple[int, int, int, bool]]:
+    return [(each.partition_index, each.error_code, each.high_watermark, bool(each.records)) for each in parts(answer)]
+
+
+def empty(high_watermark: int = 0) -> list[tuple[int, int, int, bool]]:
+    return [(index, 0, high_watermark, False) for index in range(MANY)]
+
+
+def test_all_that_are_here_are_read(raw: Raw, served: TestBroker, held: str) -> None:
+    written(raw, held, 7)
+    expected = empty()
+    expected[7] = (7, 0, 1, True)
+    assert told(raw.ask(fetch(held, 0, range(MANY), max_wait_ms=60_000), VERSION)) == expected
+    assert not any(watched(served, held))
+
+
+def test_they_are_read_in_small_turns(raw: Raw, served: TestBroker, held: str) -> None:
+    for index in range(0, MANY, 3):
+        written(raw, held, index)
+    with turns_of(served, counts_calls=True) as turns:
+
+        def longest(request: FetchRequest) -> int:
+            turns.reset()
+            assert raw.ask(request, VERSION).error_code == 0
+            return turns.most_calls
+
+        few = longest(fetch(held, 0, range(30), max_wait_ms=0))
+        longest(fetch(held, 1, range(MANY), max_wait_ms=1, min_bytes=1 << 20))
+        assert longest(fetch(held, 0, range(MANY), max_wait_ms=0)) < 5 * few
+        assert longest(fetch(held, 1, range(MANY), max_wait_ms=1, min_bytes=1 << 20)) < 5 * few
+
+
+def test_it_waits_and_hears_of_the_last(raw: Raw, served: TestBroker, held: str) -> None:
+    raw.send(fetch(held, 0, range(MANY), max_wait_ms=60_000), VERSION)
+    wait_until(lambda: all(watched(served, held)))
+    with Raw(served.port) as writer:
+        written(writer, held, MANY - 1)
+    assert told(raw.receive(1, VERSION)[1]) == [*empty()[:-1], (MANY - 1, 0, 1, True)]
+    assert not any(watched(served, held))
+
+
+def test_it_hears_of_what_is_written_behind_it(
+    raw: Raw, served: TestBroker, held: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record that is appended to the first partition while the last ones are read is in the answer."""
+    read = Fetch._read_partition
+    seen: set[int] = set()
+
+    def behind(self: Fetch, partition: Any, left: int, min_one: bool) -> Any:
+        if partition.index == MANY - 1 and not seen:
+            seen.add(partition.index)
+            here = self._broker
+            here.replicas.append_many(here.replicas.by_name[held, 0], [batch(b"late")], here.node.clock.now_ms())
+        return read(self, partition, left, min_one)
+
+    written(raw, held, 0)
+    asked = fetch(held, 0, range(MANY), max_wait_ms=60_000)
+    asked.topics[0].partitions[0].fetch_offset = 1
+    monkeypatch.setattr(Fetch, "_read_partition", behind)
+    assert told(raw.ask(asked, VERSION))[0] == (0, 0, 2, True)
+
+
+def test_it_waits_for_as_long_as_it_may(raw: Raw, served: TestBroker, held: str) -> None:
+    written(raw, held, 3)
+    asked = fetch(held, 1, range(MANY), max_wait_ms=200)
+    for each in asked.topics[0].partitions:
+        each.fetch_offset = int(each.partition == 3)
+    before = time.monotonic()
+    expected = empty()
+    expected[3] = (3, 0, 1, False)
+    assert told(raw.ask(asked, VERSION)) == expected
+    assert time.monotonic() - before >= 0.2
+    assert not any(watched(served, held))
+    assert served.call(lambda broker: broker.fetches.waiting) == 0
+
+
+def test_it_waits_for_enough(raw: Raw, served: TestBroker, held: str) -> None:
+    written(raw, held, 3)
+    raw.send(fetch(held, 0, range(MANY), max_wait_ms=60_000, min_bytes=100), VERSION)
+    wait_until(lambda: all(watched(served, held)))
+    with Raw(served.port) as writer:
+        written(writer, held, 0)
+    expected = empty()
+    expected[0], expected[3] = (0, 0, 1, True), (3, 0, 1, True)
+    assert told(raw.receive(1, VERSION)[1]) == expected
+
+
+def test_it_hears_that_a_topic_is_deleted(raw: Raw, served: TestBroker, held: str) -> None:
+    raw.send(fetch(held, 0, range(MANY), max_wait_ms=60_000), VERSION)
+    wait_until(lambda: all(watched(served, held)))
+    with Raw(served.port) as other:
+        assert other.ask(DeleteTopicsRequest([], [held], 30_000), 5).responses[0].error_code == 0
+    assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION in {each[1] for each in told(raw.receive(1, VERSION)[1])}
+
+
+def test_a_client_that_leaves_is_waited_for_no_longer(served: TestBroker, held: str) -> None:
+    with Raw(served.port) as leaves:
+        leaves.send(fetch(held, 0, range(MANY), max_wait_ms=60_000), VERSION)
+        wait_until(lambda: all(watched(served, held)))
+    wait_until(lambda: not any(watched(served, held)))
+    wait_until(lambda: served.call(lambda broker: broker.fetches.waiting) == 0)
+
+
+def test_a_session_of_all(raw: Raw, served: TestBroker, held: str) -> None:
+    opened = raw.ask(fetch(held, 0, range(MANY), session_epoch=0, max_wait_ms=0), VERSION)
+    assert opened.session_id and told(opened) == empty()
+    ids: dict[str, Any] = {"session_id": opened.session_id}
+    idle = fetch(held, 0, session_epoch=1, max_wait_ms=1, **ids)
+    idle.topics = []
+    assert told(raw.ask(idle, VERSION)) == []
+    waits = fetch(held, 0, session_epoch=2, max_wait_ms=60_000, **ids)
+    waits.topics = []
+    raw.send(waits, VERSION)
+    wait_until(lambda: served.call(lambda broker: broker.fetches.waiting) == 1)
+    with Raw(served.port) as writer:
+        written(writer, held, MANY - 2)
+    assert told(raw.receive(1, VERSION)[1]) == [(MANY - 2, 0, 1, True)]
+    ends = fetch(held, 0, session_epoch=-1, max_wait_ms=0, **ids)
+    assert raw.ask(ends, VERSION).error_code == 0
+    assert not any(watched(served, held))

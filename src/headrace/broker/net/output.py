@@ -19,7 +19,8 @@ SEND_BYTES: Final = 1024 * 1024
 SEND_SHARED_BYTES: Final = 256 * 1024
 """What is sent of a file at once: among readers of much, and beside connections that say a little."""
 LAST_BYTES: Final = 4096
-"""What is no more than this leaves in the turn of what is before it: the end of an answer would cost a turn."""
+"""What is no more than this, and leaves with one send, leaves in the turn of what is before it: the end of an answer
+would cost a turn."""
 TURN_S: Final = 0.0002
 """A connection that has sent for so long lets others have their turn before it sends on."""
 
@@ -93,7 +94,7 @@ class Output:
         while parts:
             part = parts[0]
             size = len(part) - self._at
-            if size > LAST_BYTES and sent and monotonic() >= until:
+            if sent and (size > LAST_BYTES or len(parts) > PARTS_PER_SEND) and monotonic() >= until:
                 return AGAIN
             if size > SMALL_SLICE_BYTES and isinstance(part, FileSlice):
                 asked = min(size, most, 2 * self._took)

@@ -7,7 +7,7 @@ A fetch that waits is no task and no thread: it is registered with the replicas 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from headrace.broker.partitions.replica import Replica
 from headrace.broker.requests.pieces import Steps, parts_of
@@ -51,13 +51,21 @@ Nearest = Callable[[Replica, int], int]
 """Which follower is nearer to a client that reads a replica, led here, at an offset; -1: none."""
 
 
+class Waits(Protocol):
+    """A fetch that waits for more to read."""
+
+    def end_wait(self) -> None:
+        """Others are to wait in its place: it answers with what there is."""
+        ...
+
+
 class Fetches:
     """What all fetches of a broker share: how many wait, and what was read."""
 
     def __init__(self, metrics: Registry, waiting_max: int) -> None:
         self.waiting = 0
         self.waiting_max = waiting_max
-        self._of_holder: dict[str, dict[Fetch, None]] = {}
+        self._of_holder: dict[str, dict[Waits, None]] = {}
         """The fetches of clients that wait, by whom their share is counted for, oldest first."""
         self.bytes = metrics.counter("fetch.bytes")
         self.bytes_to_followers = metrics.counter("replicas.sent_bytes")
@@ -73,13 +81,13 @@ class Fetches:
             next(iter(heaviest)).end_wait()
         return self.waiting < self.waiting_max
 
-    def waits(self, fetch: Fetch, holder: str) -> None:
+    def waits(self, fetch: Waits, holder: str) -> None:
         """A fetch waits."""
         self.waiting += 1
         if holder:
             self._of_holder.setdefault(holder, {})[fetch] = None
 
-    def waits_no_longer(self, fetch: Fetch, holder: str) -> None:
+    def waits_no_longer(self, fetch: Waits, holder: str) -> None:
         """It does not any more."""
         self.waiting -= 1
         if holder:
@@ -87,6 +95,14 @@ class Fetches:
             del fetches[fetch]
             if not fetches:
                 del self._of_holder[holder]
+
+
+def see_again(replica: Replica, data: PartitionData) -> None:
+    """Makes the answer about a partition without new records what another reading would give."""
+    state = replica.state
+    data.high_watermark = state.high_watermark
+    data.last_stable_offset = state.last_stable_offset
+    data.log_start_offset = replica.log.log_start_offset
 
 
 class Fetch:
@@ -108,7 +124,6 @@ class Fetch:
         "_reads_followers",
         "_refuse",
         "_respond",
-        "_resting",
         "_timer",
         "_unmoved",
         "_version",
@@ -116,6 +131,7 @@ class Fetch:
         "bytes_read",
         "follower_bytes_read",
         "has_news",
+        "resting",
     )
 
     def __init__(
@@ -139,7 +155,7 @@ class Fetch:
         wait it is (`RequestContext.holder`); a follower's is nobody's."""
         self._broker = broker
         self._partitions = list(partitions) if resting is None else []
-        self._resting = resting
+        self.resting = resting
         self._version = version
         self._max_bytes = min(max_bytes, broker.config.fetch_max_bytes)
         self._min_bytes = min(min_bytes, self._max_bytes)
@@ -172,13 +188,22 @@ class Fetch:
         self._read_some(self._to_read(), self._max_bytes, answers)
         return answers
 
-    def reading(self) -> Steps[list[Answer]]:
-        """The same for many partitions. Nothing is heard of those that move meanwhile, so it is for a fetch that is
-        answered when it has read: where it is to wait, `run` reads again."""
+    def reading(self, watch: Callable[[Iterable[SessionPartition]], None] | None) -> Steps[list[Answer]]:
+        """The same for many partitions, in pieces. `watch` is called with partitions before they are read: they may
+        change while others are read."""
         answers: list[Answer] = []
         self._begin_reading()
+        resting = self.resting
+        if resting is not None:
+            if self._looks_at_rest(resting):
+                for some in parts_of(list(resting.awake), READ_AT_ONCE):
+                    resting.lay_down(self._broker.replicas.by_name, some)
+                    yield 1
+            self._partitions = list(resting.awake)
         left = self._max_bytes
-        for some in parts_of(self._to_read(), READ_AT_ONCE):
+        for some in parts_of(self._partitions, READ_AT_ONCE):
+            if watch is not None:
+                watch(some)
             left = self._read_some(some, left, answers)
             yield READ_AT_ONCE
         return answers
@@ -202,20 +227,34 @@ class Fetch:
 
     def _to_read(self) -> list[SessionPartition]:
         """The partitions that a reading looks at: without those that rest."""
-        resting = self._resting
+        resting = self.resting
         if resting is not None:
-            resting.look_at_log_starts()
-            if self._timer is None:  # once: while it waits it hears of what moves
-                resting.lay_down(self._broker.replicas.by_name)
+            if self._looks_at_rest(resting):
+                resting.lay_down(self._broker.replicas.by_name, list(resting.awake))
             self._partitions = list(resting.awake)
         return self._partitions
+
+    def _looks_at_rest(self, resting: Resting) -> bool:
+        """Has partitions that rest no longer wake; returns whether more are to be laid down."""
+        resting.look_at_log_starts()
+        return self._timer is None  # once: while it waits it hears of what moves
+
+    @property
+    def bytes_wanted(self) -> int:
+        """How many bytes the last reading lacks for an answer."""
+        return self._min_bytes - self.bytes_read
+
+    @property
+    def names(self) -> int:
+        """How many partitions a reading looks at, at most."""
+        return len(self._partitions if self.resting is None else self.resting.awake)
 
     @property
     def is_satisfied(self) -> bool:
         """Whether the last reading is worth an answer now."""
         if self.has_news or self.bytes_read >= self._min_bytes:
             return True
-        return not self._partitions and self._resting is None  # all may rest, and one of them move
+        return not self._partitions and self.resting is None  # all may rest, and one of them move
 
     def _of_unknown_id(self) -> ErrorCode:
         """What is said of a topic id that no topic has."""
@@ -325,7 +364,7 @@ class Fetch:
         state = replica.state
         return state.last_stable_offset if self._committed_only else state.high_watermark
 
-    def _waiters(self, replica: Replica) -> dict[FetchWaiter, None]:
+    def waiters(self, replica: Replica) -> dict[FetchWaiter, None]:
         """Where a fetch is registered that waits for a replica to move."""
         return replica.fetch_waiters
 
@@ -347,14 +386,6 @@ class Fetch:
 
     # --- waiting
 
-    def answered(self, answers: list[Answer]) -> bool:
-        """Whether what `reading` returned is the answer, which counts then."""
-        if self._cold or not self.is_satisfied:
-            self._cold.clear()
-            return False
-        self._count(answers)
-        return True
-
     def run(self, max_wait_ms: int, respond: Callable[[list[Answer]], None]) -> None:
         """Reads, and responds at once, or when enough can be read, or after `max_wait_ms`."""
         self._respond = respond
@@ -363,15 +394,18 @@ class Fetch:
 
     def _attempt(self) -> None:
         answers = self.read()
-        if self._cold:
-            self._warm()
+        if (look_up := self.cold_lookup()) is not None:
+            self._broker.node.workers.submit(look_up, lambda _result, _error: self._warmed())
         elif self.is_satisfied or self._max_wait_ms <= 0 or not self._broker.fetches.make_room():
             self._finish(answers)
         else:
             self._wait(answers)
 
-    def _warm(self) -> None:
-        """Has a worker look up what is not in memory, so that the event loop never waits for the disk."""
+    def cold_lookup(self) -> Callable[[], None] | None:
+        """Returns what a worker is to do before the next reading, None if the last one found all in memory: so the
+        event loop never waits for the disk."""
+        if not self._cold:
+            return None
         places = [
             (replica.log, partition.fetch_offset, partition.max_bytes, self._upper(replica))
             for replica, partition in self._cold
@@ -389,7 +423,7 @@ class Fetch:
                 except OSError:
                     continue  # the fetch itself will meet it, and say so
 
-        self._broker.node.workers.submit(look_up, lambda _result, _error: self._warmed())
+        return look_up
 
     def _warmed(self) -> None:
         if self._respond is not None:
@@ -402,10 +436,10 @@ class Fetch:
         for partition in self._partitions:
             replica = find((partition.topic, partition.index))
             if replica is not None:
-                self._waiters(replica)[self] = None
+                self.waiters(replica)[self] = None
                 self._watched.append(replica)
-        if self._resting is not None:
-            self._resting.waiting[self] = None  # those awake are few: they are read again
+        if self.resting is not None:
+            self.resting.waiting[self] = None  # those awake are few: they are read again
         elif not self.bytes_read and len(self._watched) == len(answers):
             self._unmoved = answers
         self._broker.fetches.waits(self, self._holder)
@@ -420,7 +454,7 @@ class Fetch:
 
     def woke(self, replica: Replica, byte_count: int) -> None:
         """A partition that rested when this fetch looked at it moved."""
-        self._waiters(replica)[self] = None
+        self.waiters(replica)[self] = None
         self._watched.append(replica)
         self.moved(replica, byte_count)
 
@@ -454,20 +488,17 @@ class Fetch:
         """What another reading would give where there was nothing, and nothing came: a session of thousands of idle
         partitions costs a broker as little as it can."""
         for replica, (_, data) in zip(self._watched, answers, strict=True):
-            state = replica.state
-            data.high_watermark = state.high_watermark
-            data.last_stable_offset = state.last_stable_offset
-            data.log_start_offset = replica.log.log_start_offset
+            see_again(replica, data)
         return answers
 
     def _finish(self, answers: list[Answer]) -> None:
         respond = self._respond
         assert respond is not None
-        self._count(answers)
+        self.count(answers)
         self.cancel()
         respond(answers)
 
-    def _count(self, answers: list[Answer]) -> None:
+    def count(self, answers: list[Answer]) -> None:
         """What the last reading found goes out."""
         fetches, led = self._broker.fetches, self._broker.replicas.by_name
         fetches.bytes.value += self.bytes_read
@@ -479,12 +510,12 @@ class Fetch:
     def cancel(self) -> None:
         """Nobody waits any more."""
         self._respond = None
-        if self._resting is not None:
-            self._resting.waiting.pop(self, None)
+        if self.resting is not None:
+            self.resting.waiting.pop(self, None)
         if self._timer is None:
             return
         for replica in self._watched:
-            self._waiters(replica).pop(self, None)
+            self.waiters(replica).pop(self, None)
         self._watched.clear()
         self._unmoved = None
         self._broker.fetches.waits_no_longer(self, self._holder)

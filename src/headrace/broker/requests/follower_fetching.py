@@ -20,7 +20,7 @@ from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k01_fetch import EpochEndOffset, PartitionData
 
 if TYPE_CHECKING:
-    from headrace.broker.requests.resting import RestingPartitions
+    from headrace.broker.requests.resting import Resting, RestingPartitions
     from headrace.broker.requests.services import Services
 
 
@@ -80,10 +80,10 @@ class FollowerFetch(Fetch):
         self._cold.clear()
         return super().read()
 
-    def reading(self) -> Steps[list[Answer]]:
-        """See Fetch.reading. It counts, as the first `read` does."""
+    def reading(self, watch: Callable[[Iterable[SessionPartition]], None] | None) -> Steps[list[Answer]]:
+        """See Fetch.reading. It counts the first time, as the first `read` does."""
         self._counts_for_rate = 0
-        answers = yield from super().reading()
+        answers = yield from super().reading(watch)
         self._is_counted = True
         return answers
 
@@ -91,20 +91,17 @@ class FollowerFetch(Fetch):
         """See Fetch. Whoever may not follow learns nothing of ids, not even that there is none."""
         return self._refuse("") or ErrorCode.UNKNOWN_TOPIC_ID
 
-    def _to_read(self) -> list[SessionPartition]:
-        """Without those that rest. The first time these count as fetched."""
-        resting = self._follower_rests
-        if resting is None:
-            return self._partitions
+    def _looks_at_rest(self, resting: Resting) -> bool:
+        """See Fetch. The first time those that rest count as fetched."""
+        followers = self._follower_rests
+        assert followers is not None and followers is resting
         if self._is_counted:
             resting.look_at_log_starts()
-        else:
-            replicas = self._broker.replicas
-            now_ms = int(self._broker.node.clock.monotonic() * 1000)
-            resting.fetched(now_ms, has_begun_anew=replicas.has_begun_anew(self._follower, self._broker_epoch))
-            resting.lay_down(replicas.by_name)
-        self._partitions = list(resting.awake)
-        return self._partitions
+            return False
+        replicas = self._broker.replicas
+        now_ms = int(self._broker.node.clock.monotonic() * 1000)
+        followers.fetched(now_ms, has_begun_anew=replicas.has_begun_anew(self._follower, self._broker_epoch))
+        return True
 
     def _read_replica(self, replica: Replica, partition: SessionPartition, left: int, min_one: bool) -> PartitionData:
         log, state, offset = replica.log, replica.state, partition.fetch_offset
@@ -147,7 +144,7 @@ class FollowerFetch(Fetch):
                 self._counts_for_rate += result.size
         return data
 
-    def _count(self, answers: list[Answer]) -> None:
+    def count(self, answers: list[Answer]) -> None:
         """What followers copy no client reads."""
         self._broker.fetches.bytes_to_followers.value += self.bytes_read
         if self._counts_for_rate:
@@ -166,5 +163,5 @@ class FollowerFetch(Fetch):
     def _upper(self, replica: Replica) -> int:
         return replica.log.end_offset
 
-    def _waiters(self, replica: Replica) -> dict[FetchWaiter, None]:
+    def waiters(self, replica: Replica) -> dict[FetchWaiter, None]:
         return replica.follower_waiters

@@ -73,12 +73,16 @@ class Resting(ABC):
             if partition.told_log_start_offset != replica.log.log_start_offset:
                 self._wake(replica)
 
-    def lay_down(self, led: Mapping[Key, Replica]) -> None:
-        """Has those rest that may, of what is awake; they count as fetched. `led` are those that this broker leads."""
-        for partition in list(self.awake):
+    def lay_down(self, led: Mapping[Key, Replica], partitions: Iterable[SessionPartition]) -> None:
+        """Has those of these rest that may, if they are awake; they count as fetched. `led` are those that this broker
+        leads."""
+        awake = self.awake
+        for partition in partitions:
             replica = led.get((partition.topic, partition.index))
-            if replica is not None and replica not in self._at_rest and self._may_rest(replica, partition):
-                del self.awake[partition]
+            if replica is None or replica in self._at_rest or partition not in awake:
+                continue
+            if self._may_rest(replica, partition):
+                del awake[partition]
                 self._at_rest[replica] = partition
                 self._lies_at[partition] = replica
                 self._waiters(replica)[self] = None
@@ -125,7 +129,11 @@ class Resting(ABC):
 
     def end(self) -> None:
         """See `Kept`."""
-        self.wake_all()
+        for replica in self._at_rest:
+            del self._waiters(replica)[self]
+            self._woke(replica)
+        self._at_rest.clear()
+        self._lies_at.clear()
         self.awake.clear()
 
 

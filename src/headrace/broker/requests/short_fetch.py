@@ -26,7 +26,7 @@ from headrace.wire.primitives import Buffer, Part
 from headrace.wire.uuids import ZERO
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection
 
     from headrace.broker.net.connection import Connection
     from headrace.broker.net.context import RequestContext
@@ -40,6 +40,10 @@ CLIENT_ID_AT: Final = 12
 """Where the client id begins in a frame, its size included: what is before it was looked at already."""
 READERS_MAX: Final = 4096
 """A connection keeps the places of so many partitions, and begins again when it reads more without a session."""
+
+LOOKED_AT_MAX: Final = 1000
+NAMED_BYTES_MAX: Final = 32 * 1024
+"""Partitions that are looked at in one turn of the loop, and bytes that name them in a request."""
 
 _pack_front = struct.Struct(">ii").pack
 _read_offset = struct.Struct(">q").unpack_from
@@ -151,7 +155,7 @@ class ShortFetch:
         head_at = len(before)
         topics_at = head_at + layout.head_bytes
         topics_end = len(view) - len(behind)
-        if topics_at >= topics_end or view[:head_at] != before or view[topics_end:] != behind:
+        if not 0 < topics_end - topics_at <= NAMED_BYTES_MAX or view[:head_at] != before or view[topics_end:] != behind:
             return False
         if layout.has_sessions:
             min_bytes, max_bytes, isolation, session_id, epoch = layout.read_head(view, head_at)
@@ -364,10 +368,12 @@ class ShortFetch:
             partition.last_fetched_epoch = -1
             if kept is not None:
                 kept.named(partition)
-        looked_at: Iterable[SessionPartition] = partitions.values()
+        looked_at: Collection[SessionPartition] = partitions.values()
         if isinstance(kept, RestingForConsumer):
             kept.look_at_log_starts()
             looked_at = list(kept.awake)
+        if len(looked_at) > LOOKED_AT_MAX:
+            return None
         wanted: list[Reader] = []
         for partition in looked_at:
             reader = partition.reader

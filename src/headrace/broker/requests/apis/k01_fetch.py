@@ -8,6 +8,7 @@ A consumer that names its rack is sent to a follower there, where `replica.selec
 serves consumers as far as it knows records to be committed (KIP-392).
 A client over its quota gets an empty answer, keeps its session, and is not read from for a while; one that has used
 nothing lately gets what it asked for first.
+A request of more than 1,000 partitions is read and answered in pieces: `large_fetch`.
 A session of a consumer with many partitions looks at those alone of which something is to be said: `resting`. None
 holds more than 1,000 partitions that are answered with an error, nor all of them more than 500,000 in all; a client
 then goes on with full fetches.
@@ -27,6 +28,7 @@ from headrace.broker.net.connection import Connection
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.fetching import FOLLOWERS_SERVE_FROM, MAX_WAIT_MS, NOT_THERE, Answer, Fetch
 from headrace.broker.requests.follower_fetching import FollowerFetch
+from headrace.broker.requests.large_fetch import LargeFetch
 from headrace.broker.requests.leader_hints import endpoints_of
 from headrace.broker.requests.nearest_replicas import nearest_of
 from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, at_once, parts_of, rest_of
@@ -76,8 +78,7 @@ _PARTITION_BYTES: Final = 64
 def handle(broker: Services, request: FetchRequest, context: RequestContext) -> Any:
     if _names_many(request):
         return _in_pieces(broker, request, context)
-    opened = at_once(_session(broker, request, context))
-    return _opened(broker, request, context, opened, _fetch)
+    return _opened(broker, request, context, at_once(_session(broker, request, context)))
 
 
 def _names_many(request: FetchRequest) -> bool:
@@ -92,18 +93,12 @@ def _names_many(request: FetchRequest) -> bool:
 async def _in_pieces(broker: Services, request: FetchRequest, context: RequestContext) -> Any:
     async with broker.long_answers.turn:
         opened = await rest_of(context, _session(broker, request, context))
-    result = _opened(broker, request, context, opened, _fetch_in_pieces)
+    result = _opened(broker, request, context, opened)
     return await result if isinstance(result, Coroutine) else result
 
 
-def _opened(
-    broker: Services,
-    request: FetchRequest,
-    context: RequestContext,
-    opened: _Opened | ErrorCode,
-    fetch: Callable[[Services, FetchRequest, RequestContext, _Opened], Any],
-) -> Any:
-    """What `fetch` returns, once the partitions are ready, if there is no error of the session."""
+def _opened(broker: Services, request: FetchRequest, context: RequestContext, opened: _Opened | ErrorCode) -> Any:
+    """What is fetched, once the partitions are ready, if there is no error of the session."""
     if isinstance(opened, ErrorCode):
         broker.request_errors.count(ApiKey.FETCH, opened)
         return FetchResponse(error_code=opened)
@@ -112,35 +107,21 @@ def _opened(
     # Those that rest are ready: they have been read.
     looked_at = kept.awake if isinstance(kept, Resting) else partitions
     keys = ((partition.topic, partition.index) for partition in looked_at)
-    return once_ready(broker, keys, lambda: fetch(broker, request, context, opened))
+    return once_ready(broker, keys, lambda: _fetch(broker, request, context, opened))
 
 
-def _fetch(broker: Services, request: FetchRequest, context: RequestContext, opened: _Opened) -> Pending[FetchResponse]:
-    return _run(broker, request, context, opened, _made(broker, request, context, opened))
-
-
-async def _fetch_in_pieces(broker: Services, request: FetchRequest, context: RequestContext, opened: _Opened) -> Any:
-    """A fetch of partitions that are not here never waits: it is read and answered in pieces. One of those that are
-    has no more partitions than this broker."""
-    answers = broker.long_answers
-    async with answers.turn:
-        if await rest_of(context, _all_held(broker, opened[0])):
-            return _fetch(broker, request, context, opened)
-        fetch = _made(broker, request, context, opened)
-        found = await rest_of(context, fetch.reading())
-        if fetch.answered(found):
-            response = await rest_of(context, _told(request, context, opened, found))
-            return await answers.encoded_in_turn(ApiKey.FETCH, context.api_version, response)
+def _fetch(broker: Services, request: FetchRequest, context: RequestContext, opened: _Opened) -> Any:
+    fetch = _made(broker, request, context, opened)
+    if fetch.names <= NAMES_AT_ONCE:
         return _run(broker, request, context, opened, fetch)
-
-
-def _all_held(broker: Services, partitions: Iterable[SessionPartition]) -> Steps[bool]:
-    held = broker.replicas.held
-    for some in parts_of(list(partitions), SMALL_PER_STEP):
-        if any(held((each.topic, each.index)) is None for each in some):
-            return False
-        yield 1
-    return True
+    return LargeFetch(
+        broker,
+        context,
+        fetch,
+        lambda found: _told(request, context, opened, found),
+        max_wait_ms=min(request.max_wait_ms, MAX_WAIT_MS),
+        is_consumers=_follower(request, context.api_version)[0] < 0,
+    ).run()
 
 
 def _made(broker: Services, request: FetchRequest, context: RequestContext, opened: _Opened) -> Fetch:
@@ -309,7 +290,7 @@ def _session(broker: Services, request: FetchRequest, context: RequestContext) -
             if session is not None:
                 session.partitions = partitions
                 yield from _note_told(answers)
-                _rotate(session, answers, uses_topic_ids)
+                yield from _rotate(session, answers, uses_topic_ids)
             session_id = session.id if session is not None else NO_SESSION
             return (yield from _response(broker, answers, session_id, context))
 
@@ -341,7 +322,7 @@ def _session(broker: Services, request: FetchRequest, context: RequestContext) -
             cache.close(found.id)
             return (yield from _response(broker, changed, NO_SESSION, context))
         yield from _note_told(changed)
-        _rotate(found, changed, uses_topic_ids)
+        yield from _rotate(found, changed, uses_topic_ids)
         return (yield from _response(broker, changed, found.id, context))
 
     return found.partitions.values(), answer_changes, found
@@ -471,12 +452,14 @@ def _must_tell(answer: Answer) -> bool:
     )
 
 
-def _rotate(session: Session, answers: Iterable[Answer], uses_topic_ids: bool) -> None:
-    session.rotate(
-        (partition.topic_id, "", partition.index) if uses_topic_ids else (ZERO, partition.topic, partition.index)
-        for partition, data in answers
-        if data.records
-    )
+def _rotate(session: Session, answers: list[Answer], uses_topic_ids: bool) -> Steps[None]:
+    for some in parts_of(answers, SMALL_PER_STEP):
+        session.rotate(
+            (partition.topic_id, "", partition.index) if uses_topic_ids else (ZERO, partition.topic, partition.index)
+            for partition, data in some
+            if data.records
+        )
+        yield 1
 
 
 def _response(
