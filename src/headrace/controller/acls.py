@@ -5,7 +5,8 @@ All that one request changes is one decision: nobody is served by half of a set 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from headrace.controller.context import MAX_RECORDS_PER_REQUEST, TOO_MANY_RECORDS, ApiError, ControllerContext
@@ -60,8 +61,11 @@ def decide_create_acls(
     return Decision(answers, records)
 
 
-def decide_delete_acls(image: ClusterImage, filters: Sequence[AclFilter]) -> Decision[AclsDeleted]:
-    """Removes what the filters find, and names it by filter, sorted. Too many to go, or to name: none goes."""
+def decide_delete_acls(
+    image: ClusterImage, filters: Sequence[AclFilter], times: Mapping[AclFilter, int] = MappingProxyType({})
+) -> Decision[AclsDeleted]:
+    """Removes what the filters find, and names it by filter, sorted. `times` is how often the request has a filter, if
+    more than once. Too many to go, or to name: none goes."""
     stored = _Stored([(acl_id, binding_of(record)) for acl_id, record in image.kept.acls.items()])
     known: dict[AclFilter, list[AclBinding]] = {}
     named = 0
@@ -75,7 +79,7 @@ def decide_delete_acls(image: ClusterImage, filters: Sequence[AclFilter]) -> Dec
             found = stored.found_by(wanted)
             gone.update((acl_id, None) for acl_id, _ in found)
             known[wanted] = sorted(acl for _, acl in found)
-        named += len(known[wanted])
+        named += len(known[wanted]) * times.get(wanted, 1)
         if named > MAX_RECORDS_PER_REQUEST:
             return Decision([_TOO_MANY_TO_DELETE] * len(filters))
         answers.append(known[wanted])

@@ -9,7 +9,14 @@ from enum import IntEnum
 from operator import attrgetter
 from typing import Any
 
-from headrace.controller.context import MIN_INSYNC_REPLICAS, ApiError, ConfigRules, ControllerContext
+from headrace.controller.context import (
+    MAX_RECORDS_PER_REQUEST,
+    MIN_INSYNC_REPLICAS,
+    TOO_MANY_RECORDS,
+    ApiError,
+    ConfigRules,
+    ControllerContext,
+)
 from headrace.controller.names import illegal_name
 from headrace.controller.pieces import Alterations
 from headrace.machine import Decision
@@ -120,6 +127,8 @@ def _after(current: Mapping[str, str], changed: Mapping[str, str | None]) -> dic
 
 def check_form(alteration: Alteration) -> ApiError | None:
     """Why an alteration makes no sense whatever it is about, or None."""
+    if len(alteration.changes) > MAX_RECORDS_PER_REQUEST:
+        return TOO_MANY_RECORDS
     names = [name for name, _, _ in alteration.changes]
     if len(set(names)) < len(names):
         return ApiError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")

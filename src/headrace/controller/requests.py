@@ -320,13 +320,13 @@ class CreateAcls:
 
 @dataclass(frozen=True, slots=True)
 class DeleteAcls:
-    """What finds ACLs that are to go; each filter has a result of its own, in the request's order."""
+    """What finds ACLs that are to go, and how often the client has named each filter; each has a result of its own."""
 
-    filters: Sequence[AclFilter]
+    filters: Mapping[AclFilter, int]
 
     def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[AclsDeleted]:
         """See ControllerRequest."""
-        return decide_delete_acls(image, self.filters)
+        return decide_delete_acls(image, list(self.filters), self.filters)
 
 
 @dataclass(frozen=True, slots=True)

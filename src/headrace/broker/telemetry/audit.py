@@ -99,7 +99,8 @@ class AuditLog:
 
     def acls_altered(self, done: str, principal: str, host: str, acls: Sequence[AclBinding]) -> None:
         """`done` is `created` or `deleted`."""
-        self._altered("ACL", done, principal, host, [{"acl": _acl_text(acl)} for acl in acls])
+        said = [{"acl": _acl_text(acl)} for acl in acls[:CHANGES_SAID_MAX]]
+        self._altered("ACL", done, principal, host, said, more=len(acls) - len(said))
 
     def users_altered(self, done: str, principal: str, host: str, users: Sequence[tuple[str, str]]) -> None:
         """`done` is `set` or `deleted`; each user with the mechanism that the credential is for."""
@@ -123,12 +124,13 @@ class AuditLog:
         self._altered("token", done, principal, host, [{**fields, "until_ms": until_ms, **self._tokens.left_out()}])
 
     def _altered(
-        self, what: str, done: str, principal: str, host: str, changes: Sequence[Mapping[str, str | int]]
+        self, what: str, done: str, principal: str, host: str, changes: Sequence[Mapping[str, str | int]], more: int = 0
     ) -> None:
+        """`more` is how many changes there are beside these."""
         for fields in changes[:CHANGES_SAID_MAX]:
             self._log.info(f"{what} {done}", by=shown(principal), host=host, **fields)
-        if len(changes) > CHANGES_SAID_MAX:
-            more = len(changes) - CHANGES_SAID_MAX
+        more += max(0, len(changes) - CHANGES_SAID_MAX)
+        if more:
             self._log.info(f"more {what}s {done}", by=shown(principal), host=host, count=more)
 
 

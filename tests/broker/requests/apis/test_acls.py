@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from broker.guarded import (
@@ -29,6 +30,7 @@ from broker.short_ways import note_short_fetches
 import headrace.testing
 from headrace.broker.requests.produce_run import ProduceRun
 from headrace.config.security_table import STANDARD_AUTHORIZER
+from headrace.controller.requests import CreateAcls
 from headrace.metadata.acls import EVERY_ACL
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from headrace.testing.running import TestBroker
@@ -393,3 +395,38 @@ def test_every_broker_takes_them_and_goes_by_them() -> None:
         cluster.restart(follower)
         with Raw(cluster.nodes[follower].port) as raw:
             assert describe(raw).resources == []
+
+
+# --- many in one request
+
+
+def test_the_controller_decides_on_each_once(owner: Raw, guarded: TestBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On all of them in one turn, so that many alike cost it what one costs."""
+    one, bad = acl(TOPIC, "t", Operation.READ), acl(TOPIC, "", Operation.READ)
+    decided = []
+    ask = guarded.inside.controller.ask
+
+    async def counted(asked: Any, *more: Any) -> Any:
+        decided.append(len(asked.acls if isinstance(asked, CreateAcls) else asked.filters))
+        return await ask(asked, *more)
+
+    monkeypatch.setattr(guarded.inside.controller, "ask", counted)
+    assert create(owner, *[one, bad] * 300) == [0, INVALID] * 300
+    found = k31.DeleteAclsFilter(TOPIC, "t", LITERAL, one.principal, one.host, Operation.READ, ALLOW)
+    results = owner.ask(k31.DeleteAclsRequest([found] * 300), 3).filter_results
+    assert [[each.resource_name for each in result.matching_acls] for result in results] == [["t"]] * 300
+    assert decided == [2, 1]
+
+
+def test_too_many_different_ones_change_nothing(owner: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
+    for decides in ("k30_create_acls", "k31_delete_acls"):
+        monkeypatch.setattr(f"headrace.broker.requests.apis.{decides}.MAX_RECORDS_PER_REQUEST", 30)
+    before = describe(owner, 3).resources
+    many = [acl(TOPIC, f"t{number}", Operation.READ) for number in range(31)]
+    assert create(owner, *many) == [ErrorCode.POLICY_VIOLATION] * 31
+    assert describe(owner, 3).resources == before
+    assert create(owner, *many[:30], many[0]) == [0] * 31
+    filters = [k31.DeleteAclsFilter(TOPIC, f"t{number}", LITERAL, None, None, 1, 1) for number in range(31)]
+    assert {each.error_code for each in owner.ask(k31.DeleteAclsRequest(filters), 3).filter_results} == {INVALID}
+    results = owner.ask(k31.DeleteAclsRequest(filters[:30]), 3).filter_results
+    assert [len(each.matching_acls) for each in results] == [1] * 30

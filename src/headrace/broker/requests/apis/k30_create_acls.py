@@ -7,14 +7,16 @@ Not done: nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from headrace.broker.net.answers import CloseConnectionError
 from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.controller import ControllerError
-from headrace.broker.requests.pieces import listed
+from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_turn, listed, parts_of
 from headrace.broker.requests.registry import handles
-from headrace.controller.context import ApiError
+from headrace.controller.context import MAX_RECORDS_PER_REQUEST, TOO_MANY_RECORDS, ApiError
 from headrace.controller.requests import CreateAcls
 from headrace.metadata.acls import UNKNOWN, AclBinding
 from headrace.security.acls import AclAuthorizer
@@ -31,6 +33,8 @@ from headrace.wire.messages.k30_create_acls import (
 if TYPE_CHECKING:
     from headrace.broker.requests.services import NodeServices
 
+T = TypeVar("T")
+
 NO_AUTHORIZER = ApiError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
 
 
@@ -38,19 +42,45 @@ NO_AUTHORIZER = ApiError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configur
 async def handle(broker: NodeServices, request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
     """Each ACL has a result of its own."""
     acls = await listed(broker, context, request.creations, _binding)
+    result = await _created(broker, context, acls)
+
+    def said(acl: AclBinding) -> AclCreationResult:
+        each = result if isinstance(result, ApiError) else result[acl]
+        return AclCreationResult(each.code, each.message)
+
+    return CreateAclsResponse(results=await listed(broker, context, acls, said))
+
+
+async def _created(
+    broker: NodeServices, context: RequestContext, acls: Sequence[AclBinding]
+) -> ApiError | dict[AclBinding, ApiError]:
+    """What comes of each ACL, or why nothing comes of any."""
     refused = may_alter_acls(context)
     if refused is not None:
-        results = [refused] * len(acls)
-    else:
-        try:
-            results = await broker.controller.ask(CreateAcls(acls))
-            done = [acl for acl, result in zip(acls, results, strict=True) if not result.code]
-            broker.audit.acls_altered("created", context.principal, context.client_host, done)
-        except ControllerError as error:
-            results = [ApiError(error.code, str(error))] * len(acls)
-    return CreateAclsResponse(
-        results=await listed(broker, context, results, lambda each: AclCreationResult(each.code, each.message))
-    )
+        return refused
+    times = await in_turn(broker, context, times_named(acls))
+    if times is None:
+        return TOO_MANY_RECORDS
+    try:
+        results = await broker.controller.ask(CreateAcls(list(times)))
+    except ControllerError as error:
+        return ApiError(error.code, str(error))
+    created = dict(zip(times, results, strict=True))
+    done = [acl for acl, result in created.items() if not result.code]
+    broker.audit.acls_altered("created", context.principal, context.client_host, done)
+    return created
+
+
+def times_named(things: Sequence[T]) -> Steps[Counter[T] | None]:
+    """Returns how often a request has each ACL or filter: the controller decides on all of them in one turn. None if
+    they are more than it decides on."""
+    times: Counter[T] = Counter()
+    for some in parts_of(things, SMALL_PER_STEP):
+        times.update(some)
+        if len(times) > MAX_RECORDS_PER_REQUEST:
+            return None
+        yield 1
+    return times
 
 
 def _binding(each: AclCreation) -> AclBinding:

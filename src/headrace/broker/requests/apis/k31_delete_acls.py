@@ -7,19 +7,20 @@ Not done: nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
 from headrace.broker.net.answers import CloseConnectionError
 from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.controller import ControllerError
-from headrace.broker.requests.apis.k30_create_acls import may_alter_acls
+from headrace.broker.requests.apis.k30_create_acls import may_alter_acls, times_named
 from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_turn, listed, parts_of
 from headrace.broker.requests.registry import handles
-from headrace.controller.acls import AclsDeleted
-from headrace.controller.context import ApiError
+from headrace.controller.context import MAX_RECORDS_PER_REQUEST, ApiError
 from headrace.controller.requests import DeleteAcls
-from headrace.metadata.acls import UNKNOWN, AclFilter
+from headrace.metadata.acls import UNKNOWN, AclBinding, AclFilter
 from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k31_delete_acls import (
     DeleteAclsFilter,
     DeleteAclsFilterResult,
@@ -32,22 +33,36 @@ if TYPE_CHECKING:
     from headrace.broker.requests.services import NodeServices
 
 
+_TOO_MANY_FILTERS: Final = ApiError(
+    ErrorCode.INVALID_REQUEST, f"A request may not have more than {MAX_RECORDS_PER_REQUEST} different filters."
+)
+
+
 @handles(ApiKey.DELETE_ACLS)
 async def handle(broker: NodeServices, request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:
     """Each filter has a result of its own."""
     filters = await listed(broker, context, request.filters, _filter)
+    result = await _deleted(broker, context, filters)
+    return DeleteAclsResponse(filter_results=await in_turn(broker, context, _results_of(filters, result)))
+
+
+async def _deleted(
+    broker: NodeServices, context: RequestContext, filters: Sequence[AclFilter]
+) -> ApiError | dict[AclFilter, ApiError | list[AclBinding]]:
+    """What each filter has deleted, or why none has deleted any."""
     refused = may_alter_acls(context)
-    results: AclsDeleted
     if refused is not None:
-        results = [refused] * len(filters)
-    else:
-        try:
-            results = await broker.controller.ask(DeleteAcls(filters))
-            done = [acl for result in results if not isinstance(result, ApiError) for acl in result]
-            broker.audit.acls_altered("deleted", context.principal, context.client_host, done)
-        except ControllerError as error:
-            results = [ApiError(error.code, str(error))] * len(filters)
-    return DeleteAclsResponse(filter_results=await in_turn(broker, context, _results_of(results)))
+        return refused
+    times = await in_turn(broker, context, times_named(filters))
+    if times is None:
+        return _TOO_MANY_FILTERS
+    try:
+        results = await broker.controller.ask(DeleteAcls(times))
+    except ControllerError as error:
+        return ApiError(error.code, str(error))
+    done = [acl for result in results if not isinstance(result, ApiError) for acl in result]
+    broker.audit.acls_altered("deleted", context.principal, context.client_host, done)
+    return dict(zip(times, results, strict=True))
 
 
 def _filter(each: DeleteAclsFilter) -> AclFilter:
@@ -64,15 +79,18 @@ def _filter(each: DeleteAclsFilter) -> AclFilter:
     )
 
 
-def _results_of(results: AclsDeleted) -> Steps[list[DeleteAclsFilterResult]]:
+def _results_of(
+    filters: Sequence[AclFilter], result: ApiError | dict[AclFilter, ApiError | list[AclBinding]]
+) -> Steps[list[DeleteAclsFilterResult]]:
     found: list[DeleteAclsFilterResult] = []
-    for result in results:
+    for each in filters:
         yield 1
-        if isinstance(result, ApiError):
-            found.append(DeleteAclsFilterResult(result.code, result.message, []))
+        of_filter = result if isinstance(result, ApiError) else result[each]
+        if isinstance(of_filter, ApiError):
+            found.append(DeleteAclsFilterResult(of_filter.code, of_filter.message, []))
             continue
         found.append(DeleteAclsFilterResult(0, None, []))
-        for some in parts_of(result, SMALL_PER_STEP):
+        for some in parts_of(of_filter, SMALL_PER_STEP):
             found[-1].matching_acls.extend([DeleteAclsMatchingAcl(0, None, *acl) for acl in some])
             yield 1
     return found
