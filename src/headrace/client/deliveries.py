@@ -73,6 +73,9 @@ class PartitionQueue:
     Until the first batch is acknowledged only one flies: a broker takes any sequence from a producer that it does not
     know, so a second one could overtake a first one that was refused (by a leader that is not ready yet).
 
+    A broker knows a batch again among the five newest alone. So nothing new flies beside one that a later one has
+    overtaken: if it is in the log already, the log would grow away from it.
+
     The epoch is the partition's own: brokers keep producers by partition, so one that starts again concerns no other.
     `lost` is the answer that makes it do so, kept until nothing flies any more.
     """
@@ -82,6 +85,8 @@ class PartitionQueue:
     known: bool = False
     lost: BrokerError | None = None
     next_sequence: int = 0
+    newest: tuple[int, ...] = ()
+    """The order of the newest batch that is acknowledged."""
     queue: deque[Batch] = field(default_factory=deque)
     flying: deque[Batch] = field(default_factory=deque)
     not_before: float = 0.0
@@ -92,7 +97,9 @@ class PartitionQueue:
 
     @property
     def may_fly(self) -> bool:
-        return bool(self.queue) and self.lost is None and len(self.flying) < (IN_FLIGHT_MAX if self.known else 1)
+        if not self.queue or self.lost is not None or len(self.flying) >= (IN_FLIGHT_MAX if self.known else 1):
+            return False
+        return all(batch.order > self.newest for batch in self.flying)
 
     def put_back(self, batch: Batch) -> None:
         """Queues a batch once more, in front of everything that came after it."""

@@ -494,6 +494,7 @@ class Producer:
         self._buffered -= delivery.size
         self.records_delivered += delivery.record_count
         self.bytes_delivered += delivery.size
+        state.newest = max(state.newest, batch.order)
         state.known, state.not_before, state.pause_s = True, 0.0, PAUSE_FIRST_S
         state.trouble = ""
 
