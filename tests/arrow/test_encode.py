@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import random
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import ModuleType
@@ -171,6 +172,22 @@ def test_a_record_larger_than_a_batch_goes_alone(form: str) -> None:
     assert [[len(r.value or b"") for r in decode_batch(batch)] for _, _, batch, _ in batches] == [[1], [5000, 1]] or [
         [len(r.value or b"") for r in decode_batch(batch)] for _, _, batch, _ in batches
     ] == [[1], [5000], [1]]
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+@pytest.mark.parametrize("wanted", [1, 200, 3_000, 1 << 31])
+def test_batches_are_as_small_as_their_topic_wants_them(form: str, codec: Compression, wanted: int) -> None:
+    dice = random.Random(5)
+    values = [dice.randbytes(dice.choice([0, 1, 50])) + b"x" * dice.choice([0, 3, 900]) for _ in range(400)]
+    table = pa.RecordBatch.from_pydict({"value": values})
+    batches = list(
+        encode_batch(table, "t", lambda _: 1, now_ms=NOW, compression=codec, wanted_bytes={"t": wanted}.__getitem__)
+    )
+    assert [record.value for _, _, batch, _ in batches for record in decode_batch(batch)] == values
+    assert all(len(batch) <= wanted + 130 or count == 1 for _, _, batch, count in batches)
+    if wanted == 3_000:
+        filled = sorted(len(batch) for _, _, batch, _ in batches)
+        assert filled[len(filled) // 2] > wanted // 2
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from headrace.client import producer as producer_module
+from headrace.client.batch_limits import BATCH_SIZE_MAX, FORGET_AFTER_S, BatchLimits
 from headrace.client.cluster import Client
 from headrace.client.deliveries import IN_FLIGHT_MAX
 from headrace.client.errors import BrokerError, TimedOutError, UnknownTopicError
@@ -174,6 +175,40 @@ def test_the_size_that_was_learned_shrinks_by_refusals_alone() -> None:
                 producer.flush()
             assert producer.batch_limit("events") > 20_000 // 2 - BATCH_OVERHEAD
     assert partition.refused <= 2
+
+
+SMALL: Final = [b"%d" % (number % 10) for number in range(6_000)]
+LARGE: Final = [b"%05d" % number + b"x" * 95 for number in range(6_000)]
+
+
+@pytest.mark.parametrize(("values", "codec"), [(SMALL, Compression.NONE), (LARGE, Compression.ZSTD)])
+def test_ready_made_batches_are_refused_until_the_size_is_learned(values: list[bytes], codec: Compression) -> None:
+    """Of tiny records, or compressed: what they take uncompressed says little of the batch."""
+    partition = Narrow(2_000)
+    with FakeBroker(answers={ApiKey.PRODUCE: partition.answer}) as broker, Client(broker.bootstrap) as client:
+        for begin in range(0, 6_000, 600):
+            # a producer of its own, as each transaction has
+            with Producer(client) as producer:
+                records = [Record(0, 5, None, value, []) for value in values[begin : begin + 600]]
+                producer.send_batch("events", 0, build_batch(records, compression=codec))
+            partition.next_sequence = 0
+    assert partition.values == values
+    assert 0 < partition.refused <= 3
+
+
+def test_a_size_that_was_learned_is_forgotten() -> None:
+    now = 0.0
+    limits = BatchLimits(lambda: now)
+    assert (limits.is_refused("t", 1 << 30), limits.wanted("t")) == (False, BATCH_SIZE_MAX)
+    limits.refuse("t", 1_000, 5_000)
+    now = FORGET_AFTER_S
+    limits.refuse("t", 1_200, 4_000)
+    assert [limits.is_refused("t", length) for length in (999, 1_000)] == [False, True]
+    assert (limits.wanted("t"), limits.records("t"), limits.records("u")) == (500, 2_000, BATCH_SIZE_MAX)
+    now = 2 * FORGET_AFTER_S
+    assert limits.is_refused("t", 1_000), "the last refusal counts"
+    now += 1
+    assert (limits.is_refused("t", 1_000), limits.wanted("t")) == (False, BATCH_SIZE_MAX)
 
 
 def test_batches_closed_at_the_size_that_was_learned_leave_at_once() -> None:

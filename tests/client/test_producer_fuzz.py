@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 import pytest
 
 from headrace.client import producer as producer_module
+from headrace.client.batch_limits import BatchLimits
 from headrace.client.channel import Call
 from headrace.client.cluster import Client
 from headrace.client.errors import ConnectionLostError
@@ -136,6 +137,7 @@ class World:
         self.logs = [Log(most), Log(most)]
         self.nodes = [Node(self, 0), Node(self, 1)]
         self.known: list[int | None] = [0, 0]
+        self.batch_limits = BatchLimits(self.monotonic)
 
     def chance(self, share: float) -> bool:
         return self.random.random() < share

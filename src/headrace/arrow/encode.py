@@ -22,6 +22,7 @@ from headrace.wire.primitives import varint
 from headrace.wire.records import Compression, compress
 
 _FIELD_OVERHEAD: Final = 64
+_ROWS_MAX: Final = (1 << 31) - 1
 
 Encoded = tuple[str, int, bytearray, int]
 """Topic, partition, a whole batch, and how many records it holds."""
@@ -35,6 +36,7 @@ class _How:
     now_ms: int
     compression: Compression
     batch_bytes: int
+    wanted_bytes: Callable[[str], int] | None
     mark_count: int
     marks: bytes
 
@@ -91,15 +93,18 @@ def encode_batch(
     now_ms: int,
     compression: Compression = Compression.NONE,
     batch_bytes: int = BATCH_BYTES,
+    wanted_bytes: Callable[[str], int] | None = None,
     marks: Headers = (),
 ) -> Iterator[Encoded]:
     """The rows as whole batches, by topic (that of the argument goes before the column) and partition.
 
     The schema has passed `check_schema`. Keys choose the partition as Java's clients do, unless the partition column
     says one; rows without either go to one partition at random. Every record gets the `marks` behind its own headers.
+    A batch has at most `batch_bytes`, uncompressed, and at most the `wanted_bytes` of its topic, as it is; but for one
+    record that is larger.
     Raises ValueError for a row without a topic, or with a partition that is not there.
     """
-    how = _How(now_ms, compression, batch_bytes, len(marks), encode_headers(marks))
+    how = _How(now_ms, compression, batch_bytes, wanted_bytes, len(marks), encode_headers(marks))
     if topic is not None:
         yield from _encode_topic(rows, topic, partition_count(topic), how)
         return
@@ -155,20 +160,41 @@ def _encode_topic(rows: pa.RecordBatch, topic: str, count: int, how: _How) -> It
     records = _records(columns, keys, total, how.now_ms)
     records.set_marks(how.mark_count, how.marks or b"\x00", len(how.marks))
     largest = rows.nbytes + (_FIELD_OVERHEAD + len(how.marks)) * total
+    room = _Room(how, topic)
     for partition in range(count):
         at, last = starts[partition], starts[partition + 1]
-        room = how.batch_bytes
         while at < last:
             # no larger than everything that is left can be
-            batch = bytearray(min(room, largest) + BATCH_OVERHEAD + _FIELD_OVERHEAD)
-            end = records.encode(order, at, last, batch, BATCH_OVERHEAD)
+            batch = bytearray(min(room.bytes, largest) + BATCH_OVERHEAD + _FIELD_OVERHEAD)
+            end = records.encode(order, at, min(last, at + room.rows), batch, BATCH_OVERHEAD)
             if records.done == 0:
-                room *= 4
+                room.bytes *= 4
                 continue
-            at += records.done
-            room = how.batch_bytes
             del batch[end:]
-            yield topic, partition, _sealed(batch, records, how.compression), records.done
+            batch = _sealed(batch, records, how.compression)
+            if room.suits(end, len(batch), records.done):
+                at += records.done
+                yield topic, partition, batch, records.done
+
+
+class _Room:
+    """How many bytes the next batch of a topic gets before it is compressed, by what became of the last one."""
+
+    def __init__(self, how: _How, topic: str) -> None:
+        self._most = how.batch_bytes
+        self._wanted = how.batch_bytes if how.wanted_bytes is None else min(how.wanted_bytes(topic), how.batch_bytes)
+        self._bounded = self._wanted < how.batch_bytes
+        self.bytes = self._wanted
+        self.rows = _ROWS_MAX
+
+    def suits(self, plain: int, length: int, count: int) -> bool:
+        """Whether a batch of `plain` bytes that has become `length` may go. If not, the next attempt has fewer rows."""
+        if self._bounded and count > 1 and length > self._wanted + BATCH_OVERHEAD + _FIELD_OVERHEAD:
+            self.rows = max(min(count * self._wanted // length, count - 1), 1)
+            return False
+        self.rows = _ROWS_MAX
+        self.bytes = max(min(self._wanted * plain // length * 9 // 10, self._most), self._wanted)
+        return True
 
 
 def _sealed(batch: bytearray, records: Rows, compression: Compression) -> bytearray:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
+from headrace.client.batch_limits import BatchLimits
 from headrace.client.channel import Call, R, Request
 from headrace.client.connection import Connection, move, wait
 from headrace.client.errors import (
@@ -165,6 +166,7 @@ class Client:
         self.cluster_id: str | None = None
         self.controller_id = -1
         self.nodes: dict[int, Node] = {}
+        self.batch_limits = BatchLimits()
         self._topics: dict[str, TopicInfo] = {}
         self._names: dict[bytes, str] = {}
         self._connections: dict[int, Connection] = {}

@@ -9,7 +9,8 @@ nothing of the partition is in flight, its epoch is raised and what was refused 
 Not so where the answer to an earlier attempt is missing: that batch may have been written, and would be doubled.
 
 A batch that the broker finds too large goes again in parts, with its sequences, in its place (KIP-126); batches for the
-topic are closed below their size from then on.
+topic are closed below their size from then on, and ready-made ones as large are split before they are sent. That is
+forgotten ten minutes after the last refusal (`batch_limits`).
 
 The producer stops at the first batch that it cannot deliver: what follows in that partition must not overtake it.
 """
@@ -35,7 +36,7 @@ from headrace.client.errors import (
     UnreachableError,
 )
 from headrace.client.partitioner import partition_for_key
-from headrace.client.ready_batches import half_size, record_size, split_batch, stamp_producer
+from headrace.client.ready_batches import record_size, records_size, split_batch, stamp_producer
 from headrace.wire import uuids
 from headrace.wire.apis import ApiKey
 from headrace.wire.batch import BATCH_OVERHEAD, CorruptBatch, read_header
@@ -56,9 +57,6 @@ BATCH_SIZE = 256 << 10
 
 REQUEST_SIZE = 8 << 20
 """Batches put into one request, at most (a single larger batch goes alone)."""
-
-BATCH_SIZE_MAX = (1 << 31) - 1
-"""The largest batch that has a length."""
 
 BUFFER_SIZE = 64 << 20
 """Bytes queued and in flight before `send` waits."""
@@ -133,7 +131,6 @@ class Producer:
         self._open: dict[TopicPartition, OpenBatch] = {}
         self._partitions: dict[TopicPartition, PartitionQueue] = {}
         self._sticky: dict[str, int] = {}
-        self._limits: dict[str, int] = {}
         self._flights: list[_Flight] = []
         self._buffered = 0
         self._order = 0
@@ -186,7 +183,7 @@ class Producer:
 
     def batch_limit(self, topic: str) -> int:
         """Returns how many bytes, uncompressed, a batch may have: brokers have refused larger ones for this topic."""
-        return self._limits.get(topic, BATCH_SIZE_MAX)
+        return self.client.batch_limits.records(topic)
 
     def choose(self, topic: str, key: bytes | None) -> int:
         """By the key's hash; without a key, one partition at random until its batch is full (KIP-480)."""
@@ -499,31 +496,32 @@ class Producer:
         state.trouble = ""
 
     def _split_large(self, state: PartitionQueue) -> None:
-        """Splits what is next if it is larger than what brokers take. One that may be in the log goes as it is, so
+        """Splits what is next if the broker has refused as large a batch. One that may be in the log goes as it is, so
         that it is known as a duplicate."""
+        topic, limits = state.at[0], self.client.batch_limits
         batch = state.queue[0]
-        if batch.delivery.record_count > 1 and not batch.unsure:
-            if len(batch.data) > self.batch_limit(state.at[0]) + BATCH_OVERHEAD:
-                try:
-                    self._split(state, batch)
-                except CorruptBatch:
-                    # goes as it is, for the broker to judge
-                    return
+        while batch.delivery.record_count > 1 and not batch.unsure and limits.is_refused(topic, len(batch.data)):
+            try:
+                self._split(state, batch)
+            except CorruptBatch:
+                # goes as it is, for the broker to judge
+                return
+            batch = state.queue[0]
 
     def _split_refused(self, state: PartitionQueue, batch: Batch, error: BrokerError) -> None:
         """Makes batches for the topic smaller, and splits this one. The producer stops if it cannot be read."""
         try:
-            half = half_size(batch.data)
+            size = records_size(batch.data)
         except CorruptBatch:
             self._fail(error)
             return
-        self._limits[state.at[0]] = min(self.batch_limit(state.at[0]), half)
+        self.client.batch_limits.refuse(state.at[0], len(batch.data), size)
         self._split(state, batch)
 
     def _split(self, state: PartitionQueue, batch: Batch) -> None:
         """Puts the parts of a batch that is too large in its place. Raises CorruptBatch, and then changes nothing."""
         sequence = read_header(batch.data).base_sequence
-        for part in state.replace(batch, split_batch(batch.data, self.batch_limit(state.at[0]))):
+        for part in state.replace(batch, split_batch(batch.data, self.client.batch_limits.wanted(state.at[0]))):
             if self.idempotent:
                 self._stamp(state, part.data, sequence)
                 sequence = (sequence + part.delivery.record_count) % SEQUENCE_LIMIT

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from crc32c import crc32c
 
-from headrace.wire.batch import TRANSACTIONAL_BIT, read_header
+from headrace.wire.batch import BATCH_OVERHEAD, TRANSACTIONAL_BIT, read_header
 from headrace.wire.primitives import Buffer
 from headrace.wire.records import Compression, Record, build_batch, decode_batch
 
@@ -38,23 +38,26 @@ def record_size(record: Record) -> int:
     return size + sum(len(name) + len(text or b"") + _HEADER_OVERHEAD for name, text in record.headers)
 
 
-def half_size(batch: Buffer) -> int:
-    """Returns half of what the records of a batch take, uncompressed. Raises CorruptBatch."""
-    return max(sum(map(record_size, decode_batch(batch))) // 2, 1)
+def records_size(batch: Buffer) -> int:
+    """Returns about how many bytes the records of a batch take, uncompressed. Raises CorruptBatch."""
+    return sum(map(record_size, decode_batch(batch)))
 
 
-def split_batch(batch: Buffer, limit: int) -> list[tuple[bytearray, int]]:
-    """Returns the parts of a batch, none larger than `limit`, uncompressed, each with its number of records (KIP-126).
+def split_batch(batch: Buffer, wanted: int) -> list[tuple[bytearray, int]]:
+    """Returns at least two parts of a batch of several records, each with its number of records (KIP-126).
 
-    A record that is larger has a part of its own. The parts have the compression of the batch, and no producer. Raises
-    CorruptBatch.
+    They have about `wanted` bytes if they compress as the batch does; a record that is larger has a part of its own.
+    The parts have the compression of the batch, and no producer. Raises CorruptBatch.
     """
     header = read_header(batch)
     records = decode_batch(batch)
+    sizes = list(map(record_size, records))
+    total = sum(sizes)
+    room = max(wanted - BATCH_OVERHEAD, 1)
+    limit = min(total * room // max(len(batch) - BATCH_OVERHEAD, 1), total - 1)
     parts: list[tuple[bytearray, int]] = []
     begin = filled = 0
-    for at, record in enumerate(records):
-        size = record_size(record)
+    for at, size in enumerate(sizes):
         if at > begin and filled + size > limit:
             parts.append(_part(records[begin:at], header.compression))
             begin, filled = at, 0

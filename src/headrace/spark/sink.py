@@ -123,6 +123,7 @@ def encoded_rows(
             now_ms=time.time_ns() // 1_000_000,
             compression=options.compression,
             batch_bytes=options.produce.batch_bytes,
+            wanted_bytes=client.batch_limits.wanted,
             marks=marks,
         ):
             sources = None
