@@ -16,7 +16,13 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-MODULES = ["headrace.wire._walk", "headrace.wire._codec", "headrace.arrow._columns", "headrace.arrow._rows"]
+MODULES = [
+    "headrace.wire._walk",
+    "headrace.wire._codec",
+    "headrace.wire._produce",
+    "headrace.arrow._columns",
+    "headrace.arrow._rows",
+]
 
 PROCESSES = os.cpu_count() or 1
 

@@ -89,7 +89,7 @@ def batch(sequence: int, *, producer: int = 7, epoch: int = 0, size: int = 10, c
 
 
 def send(log: Log, *batches: bytes) -> list[AppendResult]:
-    return log.append_many(batches, leader_epoch=0, now_ms=NOW_MS)
+    return list(log.append_many(batches, leader_epoch=0, now_ms=NOW_MS))
 
 
 def errors(log: Log, *batches: bytes) -> list[ErrorCode]:

@@ -21,9 +21,16 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD_PATIENCE_S = 240
-NATIVE = ("headrace/wire/_walk", "headrace/wire/_codec", "headrace/arrow/_columns", "headrace/arrow/_rows")
+NATIVE = (
+    "headrace/wire/_walk",
+    "headrace/wire/_codec",
+    "headrace/wire/_produce",
+    "headrace/arrow/_columns",
+    "headrace/arrow/_rows",
+)
 TESTS = (
     "tests/wire/test_batch.py",
+    "tests/wire/test_produce.py",
     "tests/wire/test_records.py",
     "tests/wire/test_walk.py",
     "tests/arrow/test_decode.py",

@@ -3,6 +3,7 @@ what a follower has far to catch up).
 
 The way of a batch: `append_many` checks and stages each, gives it its offset and leader epoch (both outside its
 checksum, so nothing is rewritten), and `_commit` writes all that was staged with one system call and takes note of it.
+Where all that clients bring is plain, it is checked by compiled code and written as it lies (`_append_plain`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 from headrace.config.topic import TopicConfig
 from headrace.env import Lock
-from headrace.env.disk import is_passing
+from headrace.env.disk import File, is_passing
 from headrace.log import careful, trusted
 from headrace.log.epochs import LeaderEpochs
 from headrace.log.filenames import SNAPSHOT, offset_name
@@ -22,12 +23,13 @@ from headrace.log.flushing import Flushing
 from headrace.log.producer_snapshot import encode as encode_snapshot
 from headrace.log.producers import Origin, Producers
 from headrace.log.resources import Resources
-from headrace.log.results import AppendResult
+from headrace.log.results import AppendResult, PlainResults
 from headrace.log.rolling import RollRule
 from headrace.log.segment import RELATIVE_OFFSET_MAX, Segment
 from headrace.log.segment_list import SegmentList
 from headrace.log.transaction_index import AbortedTransaction
 from headrace.log.validate import Accepted, compresses, needs_care, opens_compressed
+from headrace.wire._produce import COMPILED, NOT_PLAIN, check, stamp
 from headrace.wire._walk import largest_timestamp
 from headrace.wire.batch import COMPRESSION_MASK
 from headrace.wire.checksum import crc32c
@@ -39,6 +41,9 @@ RECENT_BATCHES_MAX = 256
 
 _HEADER = Struct(">qiibIhiqqqhii")
 _unpack_header = _HEADER.unpack_from
+_unpack_sequence = Struct(">qhi").unpack_from
+_SEQUENCE_AT = 43
+"""Where the producer's id, its epoch and the sequence lie in a batch."""
 _pack_prefix = Struct(">qii").pack  # base offset, length, leader epoch: what a batch is given on its way
 _PREFIX_BYTES = 16
 ANY_BATCH_BIT = 0x80
@@ -192,16 +197,21 @@ class Appender:
 
     def append_many(
         self, chunks: Sequence[Buffer | Accepted], *, leader_epoch: int, now_ms: int, origin: Origin = "client"
-    ) -> list[AppendResult]:
+    ) -> Sequence[AppendResult]:
         """Appends what several requests bring, in order, with one write; a result for each.
 
-        A client's chunk is one batch, checked in full here, or (`Accepted`) before. A coordinator's or controller's may
-        be several, trusted, and get offsets and epoch like a client's. A replica's have their own already.
+        A client's chunk is one batch, checked in full here, or (`Accepted`) before. Where it is a memoryview that may
+        be written to, it is its sender's no longer: it gets its offset and epoch where it lies. A coordinator's or
+        controller's may be several, trusted, and get offsets and epoch like a client's. A replica's have their own.
         A refused chunk changes nothing. A full disk refuses with KAFKA_STORAGE_ERROR, and then what its producer sent
         behind it is refused too; any other failure is raised as OSError. Nothing of a failed write stays in the log.
         """
         is_client = origin == "client"
         self.staged_offset = self.end_offset
+        if is_client and COMPILED and type(chunks) is list and chunks and not self._careful:
+            plain = self._append_plain(chunks, leader_epoch, now_ms)
+            if plain is not None:
+                return plain
         results: list[AppendResult] = []
         for chunk in chunks:
             try:
@@ -219,6 +229,73 @@ class Appender:
             except Exception as error:
                 self._give_up(error, results, ())
         return results
+
+    def _append_plain(self, chunks: list[Any], leader_epoch: int, now_ms: int) -> Sequence[AppendResult] | None:
+        """`append_many` for clients' batches of which each is plain, and that all belong into the active segment; None
+        where that is not so, and nothing has happened then."""
+        count = len(chunks)
+        segment = self.segment_list.active
+        begin = segment.size
+        found = array("q", bytes(24 * (count + 1)))
+        found[0] = self.end_offset
+        found[count + 1] = begin
+        latest = now_ms + self._timestamp_after_max_ms
+        sequenced = check(chunks, latest, self._max_message_bytes, crc32c, found)
+        if sequenced == NOT_PLAIN:
+            return None
+        last_offset, stop, newest = found[count] - 1, found[2 * count + 1], found[-1]
+        if (
+            not begin
+            or stop > self._segment_bytes
+            or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
+            or (
+                (newest > self._rolling.until or segment.bytes_since_index > self._interval_bytes)
+                and self._rolling.must_roll(segment, begin, stop - begin, last_offset, newest, now_ms)
+            )
+            or (sequenced and not self._stage_sequences(chunks, found))
+        ):
+            return None
+        try:
+            self._commit_plain(chunks, found, leader_epoch)
+        except Exception as error:
+            self._give_up(error, [], chunks)
+            return [AppendResult(ErrorCode.KAFKA_STORAGE_ERROR, error_message=str(error))] * count
+        return PlainResults(found, count, self.log_start_offset, stop - begin)
+
+    def _commit_plain(self, chunks: list[Any], found: array[int], leader_epoch: int) -> None:
+        """Writes what was checked, as `_commit` does. Raises OSError, and then nothing of it is in the log."""
+        count = len(chunks)
+        begin, stop = found[count + 1], found[2 * count + 1]
+        segment, interval = self.segment_list.active, self._interval_bytes
+        file = self._file_for(stop - begin)
+        stamp(chunks, found, leader_epoch)
+        position = file.append(chunks)
+        assert position == begin, "a segment ends where its file does"
+        if leader_epoch > self.epochs.latest:
+            self.epochs.assign(leader_epoch, found[0])
+        if found[-1] <= segment.newest_timestamp and segment.bytes_since_index + stop - begin <= interval:
+            segment.bytes_since_index += stop - begin
+        else:
+            for at in range(count):
+                position, after = found[count + 1 + at], found[count + 2 + at]
+                timestamp = found[2 * count + 2 + at]
+                segment.note_batch(position, found[at + 1] - 1, after - position, timestamp, interval)
+        self._written(found[:count], found[count + 1 : 2 * count + 1], stop, found[count])
+
+    def _stage_sequences(self, chunks: Sequence[Any], offsets: array[int]) -> bool:
+        """Takes note of plain batches that follow what their producers have sent; nothing where one does not."""
+        producers = self.producers
+        for at, chunk in enumerate(chunks):
+            producer_id, epoch, sequence = _unpack_sequence(chunk, _SEQUENCE_AT)
+            if producer_id < 0:
+                continue
+            offset, last_offset = offsets[at], offsets[at + 1] - 1
+            if careful.check_producer(self, producer_id, epoch, sequence, last_offset - offset, False) is not None:
+                producers.drop()
+                return False
+            timestamp = offsets[2 * len(chunks) + 2 + at]
+            producers.stage(producer_id, epoch, sequence, offset, last_offset, timestamp, False)
+        return True
 
     def _stage_client(self, data: Buffer | Accepted, leader_epoch: int, now_ms: int) -> AppendResult:
         if type(data) is memoryview:
@@ -312,17 +389,9 @@ class Appender:
         """Writes what is staged. Raises OSError, and then nothing of it is in the log."""
         staged = self._staged
         segment = self.segment_list.active
-        file = segment.open_file
-        if file is None or file.size() != segment.size:
-            file = segment.file_to_append()
         interval = self._interval_bytes
-        if segment.newest_is_unknown or segment.bytes_since_index + self._staged_bytes > interval:
-            segment.load_indexes()  # what cannot be noted afterwards must not be in the file
-        position = file.append(self._parts)
-        segment.recently_used = True
-        if self._recent is _NO_RECENT:
-            self._recent = array("q"), array("q")
-        offsets, positions = self._recent
+        position = self._file_for(self._staged_bytes).append(self._parts)
+        offsets, positions = array("q"), array("q")
         latest = self.epochs.latest
         for base_offset, last_offset, size, max_timestamp, leader_epoch, _, aborted in staged:
             if leader_epoch > latest:
@@ -337,19 +406,39 @@ class Appender:
             position += size
             if aborted is not None:
                 segment.add_aborted(aborted)
-        if len(offsets) > RECENT_BATCHES_MAX:
-            half = len(offsets) - RECENT_BATCHES_MAX // 2
-            # Replaced, not cut: a reader on another thread may be looking.
-            self._recent = offsets[half:], positions[half:]
-        segment.size = position
-        self.end_offset = self.staged_offset
-        producers = self.producers
-        if producers.staged:
-            producers.commit()
         self._parts = []
         self._staged = []
         self._staged_bytes = 0
-        if self.end_offset - self._flushing.flushed_offset >= self._flush_messages and self.on_flush_due is not None:
+        self._written(offsets, positions, position, self.staged_offset)
+
+    def _file_for(self, size: int) -> File:
+        """The file of the active segment, ready for so many bytes. Raises OSError."""
+        segment = self.segment_list.active
+        file = segment.open_file
+        if file is None or file.size() != segment.size:
+            file = segment.file_to_append()
+        if segment.newest_is_unknown or segment.bytes_since_index + size > self._interval_bytes:
+            segment.load_indexes()  # what cannot be noted afterwards must not be in the file
+        return file
+
+    def _written(self, offsets: array[int], positions: array[int], size: int, end_offset: int) -> None:
+        """Batches are in the file of the active segment, which has `size` bytes now."""
+        segment = self.segment_list.active
+        segment.recently_used = True
+        if self._recent is _NO_RECENT:
+            self._recent = array("q"), array("q")
+        recent_offsets, recent_positions = self._recent
+        recent_offsets += offsets
+        recent_positions += positions
+        if len(recent_offsets) > RECENT_BATCHES_MAX:
+            half = len(recent_offsets) - RECENT_BATCHES_MAX // 2
+            # Replaced, not cut: a reader on another thread may be looking.
+            self._recent = recent_offsets[half:], recent_positions[half:]
+        segment.size = size
+        self.end_offset = end_offset
+        if self.producers.staged:
+            self.producers.commit()
+        if end_offset - self._flushing.flushed_offset >= self._flush_messages and self.on_flush_due is not None:
             self.on_flush_due(self)
 
     def _give_up(self, error: Exception, results: list[AppendResult], unstaged: Sequence[Buffer | Accepted]) -> None:

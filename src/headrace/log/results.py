@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, overload
 
 from headrace.wire.errors import ErrorCode
 from headrace.wire.file_slice import FileSlice
@@ -52,6 +53,34 @@ class AppendResult:
 
     def __repr__(self) -> str:
         return f"AppendResult({self.error.name}, {self.base_offset}..{self.last_offset}, {self.error_message!r})"
+
+
+class PlainResults(Sequence[AppendResult]):
+    """How appends went of which none was refused, a duplicate, or given a time by its topic: their offsets alone."""
+
+    __slots__ = ("_count", "log_start_offset", "offsets", "size")
+
+    def __init__(self, offsets: array[int], count: int, log_start_offset: int, size: int) -> None:
+        self.offsets = offsets
+        """An array of "q" that begins with the base offsets of all batches, and the end of the last."""
+        self.log_start_offset = log_start_offset
+        self.size = size
+        """Bytes of all batches."""
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> AppendResult: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[AppendResult]: ...
+    def __getitem__(self, index: int | slice) -> AppendResult | list[AppendResult]:
+        if isinstance(index, slice):
+            return [self[at] for at in range(len(self))[index]]
+        offsets = self.offsets
+        at = index if 0 <= index < self._count else range(self._count)[index]
+        return AppendResult(ErrorCode.NONE, offsets[at], offsets[at + 1] - 1, -1, self.log_start_offset)
 
 
 class ReadResult(NamedTuple):

@@ -92,7 +92,12 @@ def test_a_partition_named_twice_and_requests_of_one_in_between_keep_their_order
     assert [offset for _, answer in answers for *_, offset in offsets(answer)] == [0, 1, 2, 3, 4, 5]
 
 
-def test_one_run_takes_no_more_than_its_bound(served: TestBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("version", "name", "bound"), [(7, "PARTS_MAX", 120), (9, "ALIKE_PARTS_MAX", 300)])
+def test_one_run_takes_no_more_than_its_bound(
+    served: TestBroker, monkeypatch: pytest.MonkeyPatch, version: int, name: str, bound: int
+) -> None:
+    """From version 9 on alike requests have a layout, and a larger bound of their own."""
+    monkeypatch.setattr(produce_run, name, bound)
     most: list[int] = []
     finish = produce_run.ProduceRun.finish
 
@@ -102,7 +107,7 @@ def test_one_run_takes_no_more_than_its_bound(served: TestBroker, monkeypatch: p
 
     monkeypatch.setattr(produce_run.ProduceRun, "finish", counted)
     with Raw(served.port) as raw:
-        raw.socket.sendall(b"".join(raw.frame(wide(1), 9) for _ in range(REQUESTS)))
+        raw.socket.sendall(b"".join(raw.frame(wide(1), version) for _ in range(REQUESTS)))
         for _ in range(REQUESTS):
-            assert {error for _, _, error, _ in offsets(raw.receive(0, 9)[1])} == {0}
-    assert 0 < max(most) <= produce_run.PARTS_MAX + PARTITIONS + 1
+            assert {error for _, _, error, _ in offsets(raw.receive(0, version)[1])} == {0}
+    assert 0 < max(most) <= bound + PARTITIONS + 1

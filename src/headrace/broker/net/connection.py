@@ -500,8 +500,8 @@ class Connection:
         """Takes the answer to a request whose frame was `size` bytes, or the promise of one, in its turn."""
         self._answer(Reply(key, version, correlation_id, size), result)
 
-    def answer_bytes(self, key: int, version: int, correlation_id: int, frame: bytes) -> None:
-        """Queues a frame that is encoded already, in its turn."""
+    def answer_bytes(self, key: int, version: int, correlation_id: int, frame: bytes | bytearray) -> None:
+        """Queues a frame that is encoded already, in its turn; or several, one behind the other."""
         if not self.unanswered and not self._sending:
             self._out.append(frame)
         else:

@@ -7,7 +7,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, TypeAlias
 
-from headrace.log.results import AppendResult
+from headrace.log.results import AppendResult, PlainResults
 from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Appender:
 
     def append_many(
         self, replica: Replica, chunks: Sequence[Buffer | Accepted], now_ms: int, origin: Origin = "client"
-    ) -> list[AppendResult]:
+    ) -> Sequence[AppendResult]:
         """Appends what several requests bring to one partition, in order; a result for each chunk."""
         if not replica.takes_appends:
             return self._refused(replica, len(chunks))
@@ -67,9 +67,10 @@ class Appender:
             return [AppendResult(ErrorCode.UNKNOWN_SERVER_ERROR)] * len(chunks)
         end = target.end_offset
         if end != before:
-            size = 0
-            for chunk in chunks:
-                size += len(chunk)
+            if type(results) is PlainResults:
+                size = results.size
+            else:
+                size = sum(map(len, chunks))
             self._bytes_in.value += size
             self._messages.value += end - before
             replica.bytes_in += size

@@ -32,11 +32,9 @@ class FetchWaiter(Protocol):
 class AnswerTemplate(Protocol):
     """What the short way of Produce keeps here for each version: an answer of which all but the numbers is fixed."""
 
-    has_start_offset: bool
-    prefix: bytes
-    suffix: bytes
-    size: int
-    pack: Callable[..., bytes]
+    def filled(self, correlation_id: int, base_offset: int, log_append_time_ms: int, log_start_offset: int) -> bytes:
+        """The answer of these numbers."""
+        ...
 
 
 AcknowledgeCallback = Callable[[ErrorCode], None]

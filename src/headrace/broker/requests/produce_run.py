@@ -15,9 +15,24 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.broker.net.long_answers import FEW_ELEMENT_BYTES
 from headrace.broker.requests.pieces import are_many
+from headrace.broker.requests.produce_layout import (
+    CLIENT_ID_AT,
+    FLEXIBLE_FROM,
+    NO_TAGS,
+    PRODUCE,
+    TOPIC_IDS_FROM,
+    TRANSACTIONAL,
+    Group,
+    Layout,
+    Parts,
+    Plan,
+    is_open,
+    layout_of,
+)
 from headrace.log.appender import ANY_BATCH_BIT
+from headrace.log.results import PlainResults
 from headrace.security.authorizer import OPEN_GENERATION, Operation, ResourceType
-from headrace.wire.apis import APIS, ApiKey
+from headrace.wire.apis import APIS
 from headrace.wire.frame import encode_response
 from headrace.wire.messages.k00_produce import (
     PartitionProduceData,
@@ -30,30 +45,28 @@ from headrace.wire.messages.k00_produce import (
 from headrace.wire.primitives import Buffer, DecodeError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headrace.broker.net.connection import Connection
     from headrace.broker.partitions.replica import Replica
     from headrace.broker.requests.apis.k00_produce import Waiting
     from headrace.broker.requests.services import Services
     from headrace.log.results import AppendResult
 
-PRODUCE: Final = int(ApiKey.PRODUCE)
-FLEXIBLE_FROM: Final = 9
 START_OFFSET_FROM: Final = 5
-TOPIC_IDS_FROM: Final = 13
 ZSTD_FROM: Final = 7
 """Before it a zstd batch is refused, which the handler sees to."""
 ATTRIBUTES_AT: Final = 23
 """Where the low byte of a batch's attributes ends."""
-TRANSACTIONAL: Final = 0x10
 
-CLIENT_ID_AT: Final = 12
-"""Where the client id begins in a frame, its size included: everything before it differs between alike requests."""
 SEVERAL: Final = -1
 """In place of a position: the entry names several partitions."""
+ALIKE: Final = -2
+"""In place of a position: the entry is a group of requests that name several."""
 PARTS_MAX: Final = 200
 """Partitions of such entries in one run: the handler takes the next one, behind what was taken."""
-NO_TAGS: Final[Buffer] = b"\0\0\0"
-"""What follows the records of one partition: no tagged fields of partition, topic and request."""
+ALIKE_PARTS_MAX: Final = 1000
+"""The same, for requests that are alike: they cost a fraction."""
 RECORDS_LEAST: Final = 64
 """Room that the shortest batch and what is around it take; a shorter request goes the long way."""
 
@@ -61,6 +74,10 @@ Shape = tuple[int, bytes, int, "Replica", int, int, int]
 """Version, the bytes between correlation id and records, where those end in a frame, the replica, its acks, the timeout
 in milliseconds, and the generation of the authorizer that allowed it."""
 
+Asked = tuple[int, int, int, int, int]
+"""Of a request: correlation id, version, size, timeout in milliseconds and acks."""
+Entry = tuple[int, int, "Replica", int, int, int, int]
+"""Correlation id, version, replica, position among what goes to it, size, timeout in milliseconds and acks."""
 _MARK: Final = 0x1122334455667788
 _WRITE: Final = Operation.WRITE
 _TOPIC: Final = ResourceType.TOPIC
@@ -91,6 +108,14 @@ class ResponseTemplate:
         self.size = len(frame) - 4
         self.pack = Struct(f">ii{len(self.prefix)}s{numbers}q{len(self.suffix)}s").pack
 
+    def filled(self, correlation_id: int, base_offset: int, log_append_time_ms: int, log_start_offset: int) -> bytes:
+        """The response of these numbers."""
+        if self.has_start_offset:
+            return self.pack(
+                self.size, correlation_id, self.prefix, base_offset, log_append_time_ms, log_start_offset, self.suffix
+            )
+        return self.pack(self.size, correlation_id, self.prefix, base_offset, log_append_time_ms, self.suffix)
+
 
 def shape_of(
     frame: memoryview, version: int, replica: Replica, records: Buffer, acks: int, timeout_ms: int, generation: int
@@ -107,17 +132,35 @@ def shape_of(
 class ProduceRun:
     """One for all connections of a server: a run begins and ends within one readable event."""
 
-    __slots__ = ("_chunks", "_count", "_parts", "_services", "_several", "entries", "shape")
+    __slots__ = (
+        "_chunks",
+        "_count",
+        "_group",
+        "_groups",
+        "_named",
+        "_parts",
+        "_services",
+        "_several",
+        "entries",
+        "shape",
+    )
 
     def __init__(self, services: Services) -> None:
-        self.entries: list[tuple[int, int, Replica, int, int, int, int]] = []
-        self.shape: Shape | None = None
+        self.entries: list[Entry] = []
+        self.shape: Shape | Layout | Plan | None = None
         """Of the last request that `add` took; None where nothing is to be compared with it."""
         self._chunks: dict[Replica, list[Buffer]] = {}
-        self._several: list[list[list[tuple[Replica, int]]]] = []
+        self._several: list[Parts] = []
         """Of each entry that names several partitions, in their order: those of each topic."""
         self._parts = 0
-        """How many partitions these name together."""
+        self._groups: list[Group] = []
+        """Of each entry that is a group."""
+        self._group: tuple[Group, Entry] | None = None
+        """The last of them, and its entry."""
+        self._named: Plan | None = None
+        """What the last request of the connection named that is served now."""
+        self._parts = 0
+        """How many partitions those that name several name together."""
         self._services = services
         self._count = services.metrics.counter(f"requests.{APIS[PRODUCE].name}")
 
@@ -144,7 +187,7 @@ class ProduceRun:
         if len(topics) > 1 or len(topic.partition_data) != 1:
             if are_many(topics, "partition_data"):
                 return False
-            return self._add_several(connection, request, version, correlation_id, len(frame))
+            return self._add_several(connection, request, version, correlation_id, frame)
         replica = self._plain(connection, topic, topic.partition_data[0], version, acks)
         if replica is None:
             return False
@@ -184,9 +227,10 @@ class ProduceRun:
         return replica
 
     def _add_several(
-        self, connection: Connection, request: ProduceRequest, version: int, correlation_id: int, size: int
+        self, connection: Connection, request: ProduceRequest, version: int, correlation_id: int, frame: memoryview
     ) -> bool:
         """As `add`, for a request of several partitions: all of them, or nothing."""
+        before, self._named = self._named, None
         if self._parts > PARTS_MAX:
             return False
         acks = request.acks
@@ -202,7 +246,7 @@ class ProduceRun:
                 return False
             plan.append(parts)
         self.shape = None
-        taken: list[list[tuple[Replica, int]]] = []
+        taken: Parts = []
         for parts in plan:
             taken.append([])
             for replica, records in parts:
@@ -211,7 +255,15 @@ class ProduceRun:
                 chunks.append(records)
             self._parts += len(parts)
         self._several.append(taken)
-        self.entries.append((correlation_id, version, plan[0][0][0], SEVERAL, size, request.timeout_ms, acks))
+        first = plan[0][0][0]
+        self.entries.append((correlation_id, version, first, SEVERAL, len(frame), request.timeout_ms, acks))
+        if version >= FLEXIBLE_FROM:
+            named = [[replica for replica, _ in parts] for parts in plan]
+            # A layout costs more than a request: it is made where the last one named the same.
+            if named == before:
+                self.shape = layout_of(frame, version, request, named, self._services.authorizer.generation)
+            else:
+                self.shape = named
         return True
 
     def _may_write(self, connection: Connection, topic: str) -> bool:
@@ -239,12 +291,20 @@ class ProduceRun:
             self.entries.append((correlation_id, version, replica, len(chunks), size, timeout_ms, acks))
             chunks.append(records)
 
-    def add_alike(self, shape: Shape, view: memoryview, at: int, stop: int, version: int, correlation_id: int) -> bool:
+    def add_alike(
+        self, shape: Shape | Layout | Plan, view: memoryview, at: int, stop: int, version: int, correlation_id: int
+    ) -> bool:
         """Takes the request in `view[at:stop]` (size included) if it differs from `shape` in nothing but its records.
 
         A producer sends the same bytes before its records again and again: comparing them costs less than decoding
         them.
         """
+        if not isinstance(shape, tuple):
+            if isinstance(shape, Layout):
+                self._named = shape.plan
+                return self._add_of_layout(shape, view, at, stop, version, correlation_id)
+            self._named = shape
+            return False
         known_version, prefix, cut, replica, acks, timeout_ms, generation = shape
         cut += at
         if version != known_version or cut + RECORDS_LEAST > stop or view[at + CLIENT_ID_AT : cut] != prefix:
@@ -273,72 +333,124 @@ class ProduceRun:
         self._take(replica, correlation_id, version, view[cut:end], stop - at - 4, timeout_ms, acks)
         return True
 
+    def _add_of_layout(
+        self, layout: Layout, view: memoryview, at: int, stop: int, version: int, correlation_id: int
+    ) -> bool:
+        """As `add_alike`, for a request of several partitions."""
+        if version != layout.version or self._parts > ALIKE_PARTS_MAX:
+            return False
+        entries = self.entries
+        if self._group is not None and self._group[0].layout is layout and entries[-1] is self._group[1]:
+            group = self._group[0]
+        elif is_open(layout, self._services.authorizer.generation):
+            group = Group(layout, [self._chunks.setdefault(replica, []) for replica in layout.replicas])
+        else:
+            return False
+        if not group.take(view, at, stop, correlation_id):
+            return False
+        self._parts += len(layout.replicas)
+        if len(group.sizes) == 1:
+            entry = (correlation_id, version, layout.replicas[0], ALIKE, 0, layout.timeout_ms, layout.acks)
+            entries.append(entry)
+            self._group = group, entry
+            self._groups.append(group)
+        return True
+
     def finish(self, connection: Connection) -> None:
         """Appends what was taken, and answers each request in its turn."""
         entries = self.entries
         if not entries:
             return
-        self._count.value += len(entries)
         broker = self._services
         append = broker.replicas.append_many
         now_ms = broker.node.clock.now_ms()
         # Whatever happens: what one connection sent must not be left for the next one.
         by_replica, self._chunks, self.entries = self._chunks, {}, []
         several, self._several = iter(self._several), []
+        groups, self._groups, self._group = self._groups, [], None
         self._parts = 0
         at_once = len(entries)
+        for group in groups:
+            at_once += len(group.sizes) - 1
+        self._count.value += at_once
         results = {replica: append(replica, chunks, now_ms) for replica, chunks in by_replica.items()}
+        alike = iter(groups)
         for correlation_id, version, replica, position, size, timeout_ms, acks in entries:
-            if position == SEVERAL:
-                at_once -= 1  # what is answered at once has an answer of a template
-                parts = next(several)
-                if acks:
-                    waiting = self._waiting(connection, version, parts, results, timeout_ms, acks < 0)
-                    connection.answer(PRODUCE, version, correlation_id, size, waiting.finish())
-                elif any(results[each][at].error for topic in parts for each, at in topic):
-                    self._waiting(connection, version, parts, results, timeout_ms, False)
-                    self._close(connection)
+            if position < 0:  # what is answered at once has an answer of a template
+                if position == ALIKE:
+                    late = self._answer_group(connection, next(alike), results)
+                else:
+                    asked = correlation_id, version, size, timeout_ms, acks
+                    late = self._answer_late(connection, asked, next(several), results)
+                if connection.closed:
                     return
+                at_once -= late
                 continue
-            result = results[replica][position]
-            if not acks:
-                if not result.error:
+            outcome = results[replica]
+            if type(outcome) is PlainResults:
+                if not acks:
                     continue
-                self._waiting(connection, version, [[(replica, position)]], results, timeout_ms, False)
-                self._close(connection)
-                return
-            if result.error or replica.answers_wait:
-                at_once -= 1  # it is timed on its own
-                parts = [[(replica, position)]]
-                waiting = self._waiting(connection, version, parts, results, timeout_ms, acks < 0)
-                connection.answer(PRODUCE, version, correlation_id, size, waiting.finish())
-                continue
-            template = replica.templates.get(version)
-            if template is None:
-                template = replica.templates[version] = ResponseTemplate(replica, version)
-            if template.has_start_offset:
-                frame = template.pack(
-                    template.size,
-                    correlation_id,
-                    template.prefix,
-                    result.base_offset,
-                    result.log_append_time_ms,
-                    result.log_start_offset,
-                    template.suffix,
+                if not replica.answers_wait:
+                    template = replica.templates.get(version) or self._template(replica, version)
+                    frame = template.filled(correlation_id, outcome.offsets[position], -1, outcome.log_start_offset)
+                    connection.answer_bytes(PRODUCE, version, correlation_id, frame)
+                    continue
+            result = outcome[position]
+            if result.error or (acks and replica.answers_wait):
+                asked = correlation_id, version, size, timeout_ms, acks
+                at_once -= self._answer_late(connection, asked, [[(replica, position)]], results)
+                if connection.closed:
+                    return
+            elif acks:
+                template = replica.templates.get(version) or self._template(replica, version)
+                frame = template.filled(
+                    correlation_id, result.base_offset, result.log_append_time_ms, result.log_start_offset
                 )
-            else:
-                frame = template.pack(
-                    template.size,
-                    correlation_id,
-                    template.prefix,
-                    result.base_offset,
-                    result.log_append_time_ms,
-                    template.suffix,
-                )
-            connection.answer_bytes(PRODUCE, version, correlation_id, frame)
+                connection.answer_bytes(PRODUCE, version, correlation_id, frame)
         times = connection.server.times
         if times is not None:
             times.produced += at_once
+
+    def _template(self, replica: Replica, version: int) -> ResponseTemplate:
+        template = replica.templates[version] = ResponseTemplate(replica, version)
+        return template
+
+    def _answer_group(
+        self, connection: Connection, group: Group, results: dict[Replica, Sequence[AppendResult]]
+    ) -> int:
+        """Answers alike requests; returns how many of them have no answer of a template."""
+        layout = group.layout
+        columns: list[PlainResults] = []
+        for replica in layout.replicas:
+            column = results[replica]
+            if type(column) is not PlainResults or (layout.acks and replica.answers_wait):
+                break
+            columns.append(column)
+        else:
+            if layout.acks:
+                block = layout.answers(group, columns)
+                connection.answer_bytes(PRODUCE, layout.version, group.correlation_ids[0], block)
+            return 0
+        late = 0
+        for number, (correlation_id, size) in enumerate(zip(group.correlation_ids, group.sizes, strict=True)):
+            asked = correlation_id, layout.version, size, layout.timeout_ms, layout.acks
+            late += self._answer_late(connection, asked, group.parts(number), results)
+            if connection.closed:
+                break
+        return late
+
+    def _answer_late(
+        self, connection: Connection, asked: Asked, parts: Parts, results: dict[Replica, Sequence[AppendResult]]
+    ) -> int:
+        """Answers a request whose answer is not of a template: 1, as it is timed on its own then."""
+        correlation_id, version, size, timeout_ms, acks = asked
+        if acks:
+            waiting = self._waiting(connection, version, parts, results, timeout_ms, acks < 0)
+            connection.answer(PRODUCE, version, correlation_id, size, waiting.finish())
+        elif any(results[each][at].error for topic in parts for each, at in topic):
+            self._waiting(connection, version, parts, results, timeout_ms, False)
+            self._close(connection)
+        return 1
 
     def _close(self, connection: Connection) -> None:
         """An error is answered to nobody: what was sent behind it may be appended, and is not acknowledged."""
@@ -350,8 +462,8 @@ class ProduceRun:
         self,
         connection: Connection,
         version: int,
-        parts: list[list[tuple[Replica, int]]],
-        results: dict[Replica, list[AppendResult]],
+        parts: Parts,
+        results: dict[Replica, Sequence[AppendResult]],
         timeout_ms: int,
         needs_all: bool,
     ) -> Waiting:

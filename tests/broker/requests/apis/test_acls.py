@@ -212,8 +212,9 @@ def test_an_acl_of_an_ipv6_address_is_as_java_writes_it() -> None:
 # --- in force from the next request on
 
 
+@pytest.mark.parametrize("partitions", [1, 3])
 def test_producing_goes_the_short_way_until_the_right_is_gone(
-    guarded: TestBroker, owner: Raw, client: Raw, monkeypatch: pytest.MonkeyPatch
+    guarded: TestBroker, owner: Raw, client: Raw, monkeypatch: pytest.MonkeyPatch, partitions: int
 ) -> None:
     taken: list[bool] = []
     for way in ("add", "add_alike"):
@@ -224,11 +225,13 @@ def test_producing_goes_the_short_way_until_the_right_is_gone(
             return taken[-1]
 
         monkeypatch.setattr(ProduceRun, way, noted)
-    create_topic(guarded.port, "t")
+    create_topic(guarded.port, "t", partitions)
 
     def codes(count: int) -> list[int]:
         taken.clear()
-        client.socket.sendall(b"".join(client.frame(produce("t", batch(b"%d" % n)), 9) for n in range(count)))
+        client.socket.sendall(
+            b"".join(client.frame(produce("t", *[batch(b"%d" % n)] * partitions), 9) for n in range(count))
+        )
         answers = [client.receive(0, 9)[1] for _ in range(count)]
         return [answer.responses[0].partition_responses[0].error_code for answer in answers]
 
