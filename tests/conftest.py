@@ -10,10 +10,10 @@ from collections.abc import Generator
 import pytest
 from hypothesis import settings
 from peers import class_archive, kafka, shared
-from peers.either import bootstrap, either_headrace, either_kafka, either_name, metadata_applied, topic
+from peers.either import bootstrap, either_headrace, either_kafka, topic
 from peers.headrace import HeadracePeer
 
-__all__ = ["bootstrap", "either_headrace", "either_kafka", "either_name", "metadata_applied", "topic"]
+__all__ = ["bootstrap", "either_headrace", "either_kafka", "topic"]
 
 # how long an example takes says how busy the machine is
 settings.register_profile("headrace", deadline=None)

@@ -123,7 +123,7 @@ def test_a_broken_pipe_is_silent(bootstrap: str, topic: str) -> None:
     reader.stdout.close()
     assert reader.stderr is not None
     assert reader.stderr.read() == b""
-    assert reader.wait(30) == 141
+    assert reader.wait(60) == 141
 
 
 FULL = Path("/dev/full")
@@ -162,7 +162,7 @@ def on_a_terminal(command: list[str], environment: dict[str, str]) -> bytes:
             assert error.errno == errno.EIO
         finally:
             os.close(ours)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
     return bytes(written).replace(b"\r\n", b"\n")
 
 
@@ -193,7 +193,7 @@ def test_an_interrupted_member_commits_and_leaves(bootstrap: str, topic: str) ->
         assert follower.stdout is not None
         assert [follower.stdout.readline() for _ in lines] == lines
         follower.send_signal(signal)
-        assert follower.wait(20) in (130, 143)
+        assert follower.wait(60) in (130, 143)
         follower.stdout.close()
         shown = subprocess.run(
             [*command, "group", "describe", topic], env=environment, check=True, capture_output=True, text=True

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from peers.kafka import KafkaPeer
-from peers.transactions import SMALL
+from peers.transactions import SMALL, settled_ends
 
 from headrace.cli import main
 from headrace.client.cluster import Client
@@ -47,5 +47,6 @@ def test_all_of_the_input_or_none(run: Callable[..., Any], kafka: KafkaPeer) -> 
         other.send("paid", b"other", partition=0)
         other.flush()
         run("produce", "paid", "--transactional-id", "billing", stdin="e\n")
+        settled_ends(client, "paid")
     assert sorted(run("consume", "paid", "--committed").stdout.split()) == ["a", "b", "c", "e"]
     run("produce", "paid", "--transactional-id", "billing", "--acks", "1", stdin="x\n", code=2)

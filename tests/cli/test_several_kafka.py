@@ -11,8 +11,10 @@ from typing import Any
 
 import confluent_kafka as ck
 import pytest
+from cli.conftest import CHANGES_NOTHING, WRONG_USAGE
 from click.testing import CliRunner, Result
 from peers.cluster import HeadraceCluster
+from peers.settling import settle_ports
 from peers.waiting import until
 
 from headrace.cli import main
@@ -22,14 +24,17 @@ SOON_FENCED = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.m
 
 
 class Commands:
-    """Ours, on brokers of Apache Kafka."""
+    """Ours, on brokers of Apache Kafka: what a command wrote is in force on those that run when it returns."""
 
-    def __init__(self, bootstrap: str) -> None:
-        self._env = {"HEADRACE_BOOTSTRAP": bootstrap}
+    def __init__(self, kafka: HeadraceCluster) -> None:
+        self._env = {"HEADRACE_BOOTSTRAP": kafka.bootstrap}
+        self._kafka = kafka
 
     def run(self, *arguments: str, code: int = 0) -> Result:
         done = CliRunner(env=self._env).invoke(main, arguments)
         assert done.exit_code == code, (arguments, done.exit_code, done.output, done.exception)
+        if code != WRONG_USAGE and CHANGES_NOTHING.isdisjoint(arguments):
+            settle_ports(*(peer.port for peer in self._kafka.nodes.values() if peer.process is not None))
         return done
 
     def json(self, *arguments: str, code: int = 0) -> Any:
@@ -55,7 +60,7 @@ def test_a_broker_that_dies(tmp_path: Path) -> None:
     """A move that does not end is called off, an unclean leader is elected, and the dead broker is struck off."""
     everybody = {1, 2, 3, 101}
     with HeadraceCluster(tmp_path, SOON_FENCED, size=3, kafkas=everybody, controllers=1) as kafka:
-        commands = Commands(kafka.bootstrap)
+        commands = Commands(kafka)
         commands.run("topic", "create", "t", "-p", "1", "-r", "2", "--set", "min.insync.replicas=1")
         producer = ck.Producer({"bootstrap.servers": kafka.bootstrap})
         for _ in range(2000):
@@ -96,7 +101,7 @@ def test_a_broker_that_dies(tmp_path: Path) -> None:
 def test_who_votes(tmp_path: Path) -> None:
     """A controller of Apache Kafka's is a voter no more, and one again."""
     with HeadraceCluster(tmp_path, {}, size=3, kafkas={1, 2, 3}, dynamic=True) as kafka:
-        commands = Commands(kafka.bootstrap)
+        commands = Commands(kafka)
 
         def voters() -> list[int]:
             return [each["id"] for each in commands.json("quorum", "describe")["replicas"] if each["voter"]]
@@ -115,7 +120,7 @@ def test_who_votes(tmp_path: Path) -> None:
 
 def test_the_commands_of_a_cluster(tmp_path: Path) -> None:
     with HeadraceCluster(tmp_path, {"default.replication.factor": "1"}, size=2, kafkas={1, 2}) as kafka:
-        commands = Commands(kafka.bootstrap)
+        commands = Commands(kafka)
         run, run_json, partition = commands.run, commands.json, commands.partition
         _reads(run, run_json)
         run("topic", "create", "moved", "-p", "1", "-r", "1", "--set", "min.insync.replicas=1")

@@ -22,7 +22,9 @@ def ours(request: pytest.FixtureRequest) -> Iterator[HeadracePeer | KafkaPeer]:
 
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[KafkaPeer]:
-    with shared("the Apache Kafka of the comparisons", KafkaPeer()) as broker:
+    # a controller that waits for company of a record makes every change of metadata wait
+    peer = KafkaPeer(settings={"controller.quorum.append.linger.ms": "0"})
+    with shared("the Apache Kafka of the comparisons", peer) as broker:
         yield broker
 
 

@@ -13,6 +13,7 @@ from compat.kafka_says.quotas import ALTERATIONS, FILTERS, Entries, alter, descr
 from confluent_kafka import Consumer, Producer
 from peers.headrace import HeadracePeer
 from peers.kafka import KafkaPeer, kafka_tool, missing
+from peers.settling import settle_peer
 
 from headrace.wire.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
 from headrace.wire.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -21,12 +22,13 @@ from headrace.wire.messages.k37_create_partitions import CreatePartitionsRequest
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
 
-def said(port: int) -> list[object]:
+def said(peer: HeadracePeer | KafkaPeer) -> list[object]:
     """What a broker answers to everything, in order."""
-    with Raw(port, 60.0) as raw:
+    with Raw(peer.port, 60.0) as raw:
         altered: list[object] = [(entries, alter(raw, entries)) for entries in ALTERATIONS]
         unseen = [([("user", "unseen")], [("producer_byte_rate", 5.0)])]
         altered.append(alter(raw, unseen, validate_only=True))  # type: ignore[arg-type]
+        settle_peer(peer)
         return [*altered, *((asked, describe(raw, *asked)) for asked in FILTERS)]
 
 
@@ -35,14 +37,14 @@ def test_both_brokers_answer_alike() -> None:
     if reason:
         pytest.skip(reason)
     with HeadracePeer() as ours, KafkaPeer() as theirs:
-        for mine, kafkas in zip(said(ours.port), said(theirs.port), strict=True):
+        for mine, kafkas in zip(said(ours), said(theirs), strict=True):
             assert mine == kafkas
 
 
-def throttled(port: int) -> list[object]:
+def throttled(peer: HeadracePeer | KafkaPeer) -> list[object]:
     """What a broker says to a client over its quotas, asked over connections of their own: each is muted afterwards."""
     heard: list[object] = []
-    name = "over"
+    name, port = "over", peer.port
     with Client(port, "fast") as fast:
         create = CreateTopicsRequest([CreatableTopic(name, 1, 1)], timeout_ms=30_000)
         assert fast.ask(create, 7).topics[0].error_code == 0
@@ -54,6 +56,7 @@ def throttled(port: int) -> list[object]:
             )
         ]
         assert alter(fast, quotas)[0][0] == 0
+        settle_peer(peer)
 
     def ask(request: Any, version: int) -> Any:
         with Client(port) as slow:
@@ -98,7 +101,7 @@ def test_both_brokers_throttle_alike() -> None:
     if reason:
         pytest.skip(reason)
     with HeadracePeer() as ours, KafkaPeer() as theirs:
-        assert throttled(ours.port) == throttled(theirs.port)
+        assert throttled(ours) == throttled(theirs)
 
 
 def test_kafka_configs_sets_lists_and_removes_quotas(ours: HeadracePeer) -> None:
@@ -133,6 +136,7 @@ def test_kafka_configs_sets_lists_and_removes_quotas(ours: HeadracePeer) -> None
 def _limited(ours: HeadracePeer, client_id: str, key: str, rate: float | None) -> None:
     with Raw(ours.port) as raw:
         assert alter(raw, [([("client-id", client_id)], [(key, rate)])])[0][0] == 0
+    settle_peer(ours)
 
 
 def test_librdkafka_hears_of_the_throttle_and_loses_nothing(ours: HeadracePeer, fresh: Callable[[str], str]) -> None:

@@ -6,11 +6,10 @@ The fixtures are tests/conftest.py's, so that all files share the brokers; `topi
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
-from .applied import wait_until_metadata_is_applied
 from .kafka import KafkaPeer
 from .shared import shared
 
@@ -31,29 +30,16 @@ def either_headrace() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def either_kafka() -> Iterator[str]:
     """Apache Kafka's address; it is started once a run."""
-    peer = KafkaPeer(settings={"offsets.topic.num.partitions": "1"})
+    # a controller that waits for company of a record makes every change of metadata wait
+    peer = KafkaPeer(settings={"offsets.topic.num.partitions": "1", "controller.quorum.append.linger.ms": "0"})
     with shared("the Apache Kafka of tests against either broker", peer) as kafka:
         yield kafka.bootstrap
 
 
 @pytest.fixture(scope="session", params=BROKERS)
-def either_name(request: pytest.FixtureRequest) -> str:
-    """Which broker a test runs against."""
-    return str(request.param)
-
-
-@pytest.fixture(scope="session")
-def bootstrap(request: pytest.FixtureRequest, either_name: str) -> str:
+def bootstrap(request: pytest.FixtureRequest) -> str:
     """A broker's address. The broker stays when a test asks for the other one."""
-    return str(request.getfixturevalue(f"either_{either_name}"))
-
-
-@pytest.fixture(scope="session")
-def metadata_applied(either_name: str, bootstrap: str) -> Callable[[], None]:
-    """Waits until the broker describes what was changed. Ours does so with its answer."""
-    if either_name == "kafka":
-        return lambda: wait_until_metadata_is_applied(bootstrap)
-    return lambda: None
+    return str(request.getfixturevalue(f"either_{request.param}"))
 
 
 @pytest.fixture

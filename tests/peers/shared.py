@@ -56,6 +56,11 @@ def shared(name: str, peer: P) -> Iterator[P]:
             _shared.remove(mine)
 
 
+def is_kafka(bootstrap: str) -> bool:
+    """Whether an address is that of a shared Apache Kafka."""
+    return any(isinstance(each.peer, KafkaPeer) and each.peer.bootstrap == bootstrap for each in _shared)
+
+
 class Death(NamedTuple):
     """A shared peer that has died."""
 

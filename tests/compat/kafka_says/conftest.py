@@ -12,6 +12,7 @@ import pytest
 from peers.headrace import HeadracePeer
 from peers.kafka import KafkaPeer
 from peers.link import Link
+from peers.settling import WRITES, settle_peer
 
 from headrace.wire.messages import request_class
 from headrace.wire.messages.k00_produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -31,7 +32,7 @@ NEVER_COMPARED = frozenset(
 PLAIN, COMPACT, EMPTY = "says-plain", "says-compact", "says-empty"
 T0 = 1_700_000_000_000
 LEADER_PATIENCE_S = 30.0
-ANSWER_PATIENCE_S = 8.0
+ANSWER_PATIENCE_S = 30.0
 IDLE_S = 120.0
 """Both brokers close connections that nobody uses for ten minutes, as other tests may take: then there is a new one. So
 there is after a broker that died was started again."""
@@ -53,19 +54,23 @@ class Side:
         self.topic_ids: dict[str, bytes] = {}
 
     def ask(self, request: Any, version: int) -> Any:
-        """The answer; or "closed", which is an answer too. Raises TimeoutError with the question."""
+        """The answer; or "closed", which is an answer too. What was written is in force by then. Raises TimeoutError
+        with the question."""
         if time.monotonic() - self.used > IDLE_S or self.pid != self.peer.pid:
             self.link = Link(self.port, ANSWER_PATIENCE_S)
             self.pid = self.peer.pid
         self.used = time.monotonic()
         try:
-            return self.link.ask(request, version)
+            answer = self.link.ask(request, version)
         except ConnectionError:
             self.link = Link(self.port, ANSWER_PATIENCE_S)
             return "closed"
         except TimeoutError:
             self.link = Link(self.port, ANSWER_PATIENCE_S)
             raise TimeoutError(f"no answer from port {self.port} to version {version} of {request}") from None
+        if request.API_KEY in WRITES:
+            settle_peer(self.peer)
+        return answer
 
 
 @dataclass

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 from peers.kafka import KafkaPeer
 from peers.link import Link
+from peers.settling import settle
 
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from headrace.wire.errors import ErrorCode
@@ -30,7 +31,6 @@ from headrace.wire.messages.k23_offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from headrace.wire.messages.k30_create_acls import AclCreation, CreateAclsRequest
-from headrace.wire.messages.k74_list_config_resources import ListConfigResourcesRequest
 
 from .refusals import GROUP, TOPIC, codes_of, refusals
 
@@ -79,10 +79,7 @@ def guarded() -> Iterator[tuple[int, bytes]]:
             allow(ResourceType.CLUSTER, CLUSTER_NAME, BROKER, Operation.CLUSTER_ACTION),
         ]
         assert codes_of(owner.ask(CreateAclsRequest(rules), 3)) == ()
-        with link_from(NOBODY, kafka.port) as nobody:
-            while not codes_of(nobody.ask(ListConfigResourcesRequest(), 1)):
-                assert time.monotonic() < deadline, "the rules do not reach the broker"
-                time.sleep(0.05)
+        settle(owner.ask)
         yield kafka.port, made.topic_id
 
 

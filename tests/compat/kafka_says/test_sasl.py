@@ -12,6 +12,7 @@ import pytest
 from broker.raw import Raw
 from broker.sasl import PLAIN_ANN, PLAIN_BOB, SETTINGS, add_users_at, open_port
 from peers.kafka import KafkaPeer, free_port
+from peers.settling import settle_ports
 
 from headrace.metadata.scram_credentials import MECHANISMS
 from headrace.security.jaas import SCRAM_MODULE
@@ -46,6 +47,7 @@ def ports() -> Iterator[dict[str, int]]:
     kafka.port, kafka.controller_port = inside, controllers
     with kafka, running_broker({**SETTINGS, **REAUTH}) as ours:
         add_users_at(inside, ann="pencil", bob="pen")
+        settle_ports(inside)
         add_users_at(open_port(ours), ann="pencil", bob="pen")
         yield {"ours": ours.port, "kafka": port}
 
@@ -169,7 +171,7 @@ TALKS: dict[str, Callable[[Talk], object]] = {
 def test_both_say_the_same(ports: dict[str, int], name: str) -> None:
     heard = {}
     for side, port in ports.items():
-        with Raw(port, timeout_s=5.0) as raw:
+        with Raw(port, timeout_s=30.0) as raw:
             talk = Talk(raw, [])
             TALKS[name](talk)
             heard[side] = talk.heard

@@ -1,0 +1,112 @@
+"""One barrier for reads after writes on Apache Kafka: what was written before it is in force when it returns.
+
+A broker of Kafka's answers a write of metadata when the controller has committed it, and applies it a moment later: a
+test on a busy machine that writes and reads at once may read what was before. Changes are applied in the order of the
+metadata log, one image after the other, though a single image may carry several of them. Within an image the broker
+first replaces what it describes (topics, configurations, quotas, SCRAM users, features); then come leaders,
+configurations, quotas, SCRAM users, delegation tokens, ACLs and coordinators, in this order (of Apache Kafka 4.3.1's
+`BrokerMetadataPublisher`).
+
+So one mark that is seen proves that everything before it is described, and not that all of it is in force: it may be in
+the very image that is being published. A second mark, written when the first was seen, is in a later image: when it is
+seen, the first image was published whole. The first mark sets the quota of an address that nobody has, the second takes
+it away, so nothing is left behind.
+
+Ours needs none of this: there a test that reads what was there before the write has found a fault.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from typing import Any, Final
+
+from headrace.client.channel import R, Request
+from headrace.client.cluster import Client
+from headrace.wire.messages import k48_describe_client_quotas as k48
+from headrace.wire.messages import k49_alter_client_quotas as k49
+from headrace.wire.messages import response_class
+
+from .kafka import KafkaPeer
+from .link import Link
+from .shared import is_kafka
+
+PATIENCE_S: Final = 30.0
+LOOK_S: Final = 0.005
+VERSION: Final = 1
+"""Of both requests."""
+WRITES: Final = frozenset({19, 20, 30, 31, 33, 37, 38, 39, 40, 43, 44, 45, 49, 51, 57, 64})
+"""The APIs that change metadata: topics (19, 20, 37), ACLs (30, 31), configurations (33, 44), delegation tokens (38 to
+40), elections (43), reassignments (45), quotas (49), SCRAM users (51), features (57), and brokers (64)."""
+
+Ask = Callable[[Any, int], Any]
+"""Sends a request in a version to one broker, and returns the answer; `Link.ask` and `Raw.ask` do."""
+_RATE: Final = "connection_creation_rate"
+_chance = random.SystemRandom()
+
+
+def settle(*brokers: Ask) -> None:
+    """Returns when every one of these brokers has in force what the cluster committed before the call."""
+    entity = [k49.EntityData("ip", f"198.18.{_chance.randrange(256)}.{_chance.randrange(256)}")]
+    for remove in (False, True):
+        request = k49.AlterClientQuotasRequest([k49.EntryData(entity, [k49.OpData(_RATE, 1e6, remove)])], False)
+        (answer,) = brokers[0](request, VERSION).entries
+        assert answer.error_code == 0, answer
+        last = time.monotonic() + PATIENCE_S
+        for ask in brokers:
+            while _is_marked(ask, entity[0]) is remove:
+                assert time.monotonic() < last, "a broker does not apply what the cluster committed"
+                time.sleep(LOOK_S)
+
+
+def _is_marked(ask: Ask, entity: k49.EntityData) -> bool:
+    asked = k48.ComponentData(entity.entity_type, 0, entity.entity_name)
+    answer = ask(k48.DescribeClientQuotasRequest([asked], False), VERSION)
+    assert answer.error_code == 0, answer
+    return bool(answer.entries)
+
+
+class KafkaClient(Client):
+    """Our client for tests against Apache Kafka: what it wrote is in force on every broker when a call returns."""
+
+    def call(
+        self, request: Request, response_class: type[R], *, node_id: int | None = None, timeout_s: float | None = None
+    ) -> R:
+        """As `Client.call`."""
+        answer = super().call(request, response_class, node_id=node_id, timeout_s=timeout_s)
+        if request.API_KEY in WRITES:
+            self.settle()
+        return answer
+
+    def settle(self) -> None:
+        """Waits for what others wrote as well."""
+        self.refresh([])
+        settle(*(partial(self._ask, node_id) for node_id in self.nodes))
+
+    def _ask(self, node_id: int, request: Request, _version: int) -> Any:
+        return super().call(request, response_class(request.API_KEY), node_id=node_id)
+
+
+def client_of(bootstrap: str, timeout_s: float = PATIENCE_S) -> Client:
+    """A client of a broker that tests share, which settles where that is Apache Kafka."""
+    return (KafkaClient if is_kafka(bootstrap) else Client)(bootstrap, timeout_s=timeout_s)
+
+
+def settle_ports(*ports: int) -> None:
+    """The same for brokers of this machine that ask nobody who they are."""
+    with ExitStack() as stack:
+        settle(*(stack.enter_context(Link(port, PATIENCE_S)).ask for port in ports))
+
+
+def settle_peer(peer: object) -> None:
+    """The same for a peer where it is Apache Kafka: ours needs none of it."""
+    if isinstance(peer, KafkaPeer):
+        settle_ports(peer.port)
+
+
+def settle_at(bootstrap: str) -> None:
+    """The same for all brokers of such a list."""
+    settle_ports(*(int(each.rpartition(":")[2]) for each in bootstrap.split(",")))
