@@ -98,6 +98,8 @@ def _refusal(changes: PartitionChanges, broker_id: int, partition: Partition, as
         return ErrorCode.INVALID_REQUEST
     if asked.partition_epoch < partition.partition_epoch:
         return ErrorCode.INVALID_UPDATE_VERSION
+    if len(asked.members) > len(partition.replicas):
+        return ErrorCode.INVALID_REQUEST
     members = {member for member, _ in asked.members}
     if len(members) < len(asked.members) or not members <= set(partition.replicas) or broker_id not in members:
         return ErrorCode.INVALID_REQUEST

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.broker.quorum import node_requests as wire
+from headrace.broker.requests.pieces import at_once
 from headrace.controller import requests as ask
 from headrace.controller.brokers import Registered, Registration
 from headrace.controller.context import ApiError
@@ -94,17 +95,18 @@ def test_changes_of_in_sync_sets() -> None:
     gone = PartitionAlteration(bytes(16), 5, 1, 2, ((1, -1),), 1)
     request = ask.AlterPartitions(1, 70, [change, gone])
     form = form_of(request)
-    assert wire.read_alter_partitions(over(form.request), 3) == request
+    assert at_once(wire.read_alter_partitions(over(form.request), 3)) == request
     after = im.Partition(0, (1, 2, 3), (bytes(16),) * 3, (1, 2), 1, 4, 10)
     unknown = ErrorCode.UNKNOWN_TOPIC_ID
     reply = PartitionsAltered(ErrorCode.NONE, [(TOPIC, 0, ErrorCode.NONE, after), (bytes(16), 5, unknown, None)])
-    assert form.read(over(wire.altered_response(reply))) == reply
+    assert form.read(over(at_once(wire.altered_response(reply)))) == reply
 
 
 def test_an_old_leader_knows_no_epochs_of_members() -> None:
     form = form_of(ask.AlterPartitions(1, 70, [PartitionAlteration(TOPIC, 0, 4, 9, ((1, 70),), 0)]))
     form.request.topics[0].partitions[0].new_isr = [1, 2]  # type: ignore[attr-defined]
-    assert wire.read_alter_partitions(form.request, 2).changes[0].members == ((1, -1), (2, -1))  # type: ignore[arg-type]
+    asked = at_once(wire.read_alter_partitions(form.request, 2))  # type: ignore[arg-type]
+    assert asked is not None and asked.changes[0].members == ((1, -1), (2, -1))
 
 
 def test_producer_ids() -> None:
@@ -119,11 +121,11 @@ def test_directories() -> None:
     chosen = [(TOPIC, 0, b"a" * 16), (TOPIC, 1, b"b" * 16), (b"u" * 16, 0, b"a" * 16)]
     request = ask.AssignDirectories(2, chosen, 77)
     form = form_of(request)
-    read = wire.read_assignments(over(form.request))
+    read = at_once(wire.read_assignments(over(form.request)))
     assert sorted(read.chosen) == sorted(chosen) and read.broker_epoch == 77
     results = [(topic, index, ErrorCode.NONE) for topic, index, _ in read.chosen]
     reply = DirectoriesAssigned(ErrorCode.NONE, results)
-    answer = form.read(over(wire.assigned_response(read, reply)))
+    answer = form.read(over(at_once(wire.assigned_response(read, reply))))
     assert sorted(answer.results) == sorted(results)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, get_args, get_type_hints
 
+from headrace.security.authorizer import ASKED_EACH_TIME, OpenAuthorizer, Operation, ResourceType
+from headrace.wire.apis import ApiKey
 from headrace.wire.message import Message
+from headrace.wire.messages import request_class
 from headrace.wire.primitives import EncodeError
 
 THERE = "held"
@@ -59,7 +62,7 @@ def _element(kind: type, number: int, *, alike: bool) -> Any:
         return _named(kind(), THERE if alike else f"n{number}", number)
     if kind is str:
         return THERE if alike else f"n{number}"
-    return number % NUMBERS if kind is int else b""
+    return number % NUMBERS if kind is int else number.to_bytes(16, "big")
 
 
 def _named(message: Any, name: str, number: int) -> Any:
@@ -88,3 +91,73 @@ def fit(message: Any, version: int, path: Path) -> bool:
         else:
             return True
     return False
+
+
+def request(key: int, path: Path, count: int, *, alike: bool) -> Any:
+    """A request that reaches what its API does: nothing of it stands for a member of a group, or for a transaction."""
+    message = large(request_class(key), path, count, alike=alike)
+    for field, value in {
+        "acks": 1,
+        "max_wait_ms": 0,
+        "rack_id": "",
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "group_instance_id": None,
+        "replica_state": None,
+    }.items():
+        if hasattr(message, field):
+            setattr(message, field, value)
+    if key == ApiKey.PRODUCE:
+        message.transactional_id = None
+    if key in (ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS):
+        _make_acls(message)
+    return message
+
+
+def _make_acls(message: Any) -> None:
+    for acl in getattr(message, "creations", None) or message.filters:
+        for field in type(acl).__slots__:
+            if isinstance(getattr(acl, field), int):
+                setattr(acl, field, 3)
+
+
+class Some(OpenAuthorizer):
+    """Allows what a function allows."""
+
+    generation = ASKED_EACH_TIME
+
+    def __init__(self, allows: Callable[[ResourceType], bool]) -> None:
+        self.allows = allows
+
+    def authorize(self, principal: str, host: str, operation: Operation, resource: ResourceType, name: str) -> bool:
+        return self.allows(resource)
+
+    def authorize_any(self, principal: str, host: str, operation: Operation, resource: ResourceType) -> bool:
+        return self.allows(resource)
+
+
+WHO = {
+    "nobody": Some(lambda _: False),
+    "few rights": Some(lambda resource: resource is not ResourceType.CLUSTER),
+    "super user": OpenAuthorizer(),
+}
+HOSTS = {"nobody": "127.0.0.2", "few rights": "127.0.0.3", "super user": "127.0.0.1"}
+"""Where each asks from, for nodes that must understand each other meanwhile."""
+
+
+_AT = {host: WHO[who] for who, host in HOSTS.items()}
+
+
+class ByHost(OpenAuthorizer):
+    """Allows each host what `WHO` allows there."""
+
+    generation = ASKED_EACH_TIME
+
+    def authorize(self, principal: str, host: str, operation: Operation, resource: ResourceType, name: str) -> bool:
+        return _AT[host].authorize(principal, host, operation, resource, name)
+
+    def authorize_any(self, principal: str, host: str, operation: Operation, resource: ResourceType) -> bool:
+        return _AT[host].authorize_any(principal, host, operation, resource)
+
+
+LOGINS = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)

@@ -7,22 +7,21 @@ made small, so that a few thousand elements are many.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path as File
-from typing import Any
 
 import broker.requests.large
 import pytest
 from broker.raw import Raw, create_topic
-from broker.requests.large import THERE, Path, fit, large, paths_of
+from broker.requests.large import LOGINS, THERE, WHO, Path, fit, paths_of, request
 from broker.turns import Turns, turns_of
 
 from headrace.broker.net import connection
 from headrace.broker.requests import produce_run
 from headrace.broker.requests.apis import SERVED
-from headrace.security.authorizer import ASKED_EACH_TIME, OpenAuthorizer, Operation, ResourceType
+from headrace.security.authorizer import OpenAuthorizer
 from headrace.testing.running import TestBroker
-from headrace.wire.apis import APIS, ApiKey
+from headrace.wire.apis import APIS
 from headrace.wire.messages import request_class
 from headrace.wire.messages.k10_find_coordinator import FindCoordinatorRequest
 
@@ -30,29 +29,6 @@ MANY = 6000
 FEW_BYTES = 1024
 CALLS_MAX = 24_000
 """In one turn of the loop; what takes all elements at once makes several for each."""
-
-
-class Some(OpenAuthorizer):
-    """Allows what a function allows."""
-
-    generation = ASKED_EACH_TIME
-
-    def __init__(self, allows: Callable[[ResourceType], bool]) -> None:
-        self.allows = allows
-
-    def authorize(self, principal: str, host: str, operation: Operation, resource: ResourceType, name: str) -> bool:
-        return self.allows(resource)
-
-    def authorize_any(self, principal: str, host: str, operation: Operation, resource: ResourceType) -> bool:
-        return self.allows(resource)
-
-
-WHO = {
-    "nobody": Some(lambda _: False),
-    "few rights": Some(lambda resource: resource is not ResourceType.CLUSTER),
-    "super user": OpenAuthorizer(),
-}
-LOGINS = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 
 
 def cases() -> Iterator[tuple[int, Path]]:
@@ -75,34 +51,6 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TestBrok
         with turns_of(node, counts_calls=True) as turns:
             yield node, turns
         node.stop()
-
-
-def request(key: int, path: Path, count: int, *, alike: bool) -> Any:
-    """A request that reaches what its API does: nothing of it stands for a member of a group, or for a transaction."""
-    message = large(request_class(key), path, count, alike=alike)
-    for field, value in {
-        "acks": 1,
-        "max_wait_ms": 0,
-        "rack_id": "",
-        "generation_id_or_member_epoch": -1,
-        "member_id": "",
-        "group_instance_id": None,
-        "replica_state": None,
-    }.items():
-        if hasattr(message, field):
-            setattr(message, field, value)
-    if key == ApiKey.PRODUCE:
-        message.transactional_id = None
-    if key in (ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS):
-        _make_acls(message)
-    return message
-
-
-def _make_acls(message: Any) -> None:
-    for acl in getattr(message, "creations", None) or message.filters:
-        for field in type(acl).__slots__:
-            if isinstance(getattr(acl, field), int):
-                setattr(acl, field, 3)
 
 
 @pytest.mark.parametrize(

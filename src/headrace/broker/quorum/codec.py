@@ -8,7 +8,7 @@ KIP-630, KIP-853, KIP-996.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from headrace.broker.quorum.voter_codec import read_voter_response, voter_request
@@ -47,6 +47,8 @@ from headrace.wire.uuids import ZERO
 
 FETCH_BYTES_MAX: Final = 1024 * 1024
 """What one answer to a fetch of the metadata log holds at most, beyond its first batch (as in Kafka)."""
+SUCCESSORS_MAX: Final = 100
+"""Successors that are read of a leader that steps down: the first one stands at once."""
 VOTER_TIMEOUT_MS: Final = 30_000
 """What a node that joins by itself allows for it; a leader has a limit of its own."""
 PRE_VOTE_VERSION: Final = 2
@@ -87,11 +89,15 @@ class Codec:
         """What is wrong with the frame of a request, None where it is about this cluster's metadata log."""
         if request.cluster_id is not None and request.cluster_id != self._cluster_id:
             return ErrorCode.INCONSISTENT_CLUSTER_ID
+        only = _only_partition(request.topics)
+        if only is None:
+            return ErrorCode.INVALID_REQUEST
+        topic, partition = only
         if isinstance(request, k59_fetch_snapshot.FetchSnapshotRequest):
-            named = [(topic.name, p.partition) for topic in request.topics for p in topic.partitions]
+            named = topic.name, partition.partition
         else:
-            named = [(topic.topic_name, p.partition_index) for topic in request.topics for p in topic.partitions]
-        return None if named == [(METADATA_TOPIC, 0)] else ErrorCode.INVALID_REQUEST
+            named = topic.topic_name, partition.partition_index
+        return None if named == (METADATA_TOPIC, 0) else ErrorCode.INVALID_REQUEST
 
     # --- requests, to be sent
 
@@ -226,18 +232,22 @@ class Codec:
         if refusal is not None:
             return refusal
         said = request.topics[0].partitions[0]
-        named = [self._key(each.candidate_id, each.candidate_directory_id) for each in said.preferred_candidates]
-        successors = named or [ReplicaKey(node_id) for node_id in said.preferred_successors]
+        candidates = said.preferred_candidates[:SUCCESSORS_MAX]
+        named = [self._key(each.candidate_id, each.candidate_directory_id) for each in candidates]
+        successors = named or [ReplicaKey(node_id) for node_id in said.preferred_successors[:SUCCESSORS_MAX]]
         return EndQuorumEpochRequest(said.leader_epoch, said.leader_id, tuple(successors))
 
     def read_fetch(self, request: k01_fetch.FetchRequest) -> FetchRequest | ErrorCode:
         """What a replica of the metadata log asks for, or the code that the whole request is refused with."""
         if request.cluster_id is not None and request.cluster_id != self._cluster_id:
             return ErrorCode.INCONSISTENT_CLUSTER_ID
-        named = [(topic.topic, topic.topic_id, p.partition) for topic in request.topics for p in topic.partitions]
-        if named not in ([("", METADATA_TOPIC_ID, 0)], [(METADATA_TOPIC, ZERO, 0)]):
+        only = _only_partition(request.topics)
+        if only is None:
             return ErrorCode.INVALID_REQUEST
-        said = request.topics[0].partitions[0]
+        topic, said = only
+        named = topic.topic, topic.topic_id, said.partition
+        if named not in (("", METADATA_TOPIC_ID, 0), (METADATA_TOPIC, ZERO, 0)):
+            return ErrorCode.INVALID_REQUEST
         replica_id = request.replica_id if request.replica_state is None else request.replica_state.replica_id
         return FetchRequest(
             said.current_leader_epoch,
@@ -368,6 +378,13 @@ class Codec:
         if isinstance(asked, VoteRequest):
             return VoteResponse(said.leader_epoch, leader, said.vote_granted, asked.pre_vote, error)
         return EpochResponse(said.leader_epoch, leader, error)
+
+
+def _only_partition(topics: Sequence[Any]) -> tuple[Any, Any] | None:
+    """The topic and the partition of a request that names no other; None otherwise. It may name a million."""
+    if len(topics) != 1 or len(topics[0].partitions) != 1:
+        return None
+    return topics[0], topics[0].partitions[0]
 
 
 def told_leader(response: Any) -> tuple[int, str, int] | None:

@@ -7,9 +7,9 @@ handlers in `requests/apis`). Sources: KIP-631, KIP-497, KIP-730, KIP-858, KIP-9
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headrace.controller import requests as ask
 from headrace.controller.brokers import Registered, Registration
@@ -31,6 +31,19 @@ from headrace.wire.messages import k73_assign_replicas_to_dirs as k73
 if TYPE_CHECKING:
     from headrace.client.channel import Request, Response
     from headrace.metadata.image import ClusterImage, Partition
+
+
+NAMED_MAX: Final = 500
+"""Listeners, features or directories that one node may name: they go into its record in the metadata log, and stay in
+the memory of every node."""
+
+
+def names_many(said: Any) -> bool:
+    """Whether a registration or a heartbeat names more of anything than a node may have."""
+    return any(len(getattr(said, field, None) or ()) > NAMED_MAX for field in _OF_A_NODE)
+
+
+_OF_A_NODE: Final = ("listeners", "features", "log_dirs", "offline_log_dirs", "cordoned_log_dirs")
 
 
 class WireForm(NamedTuple):
@@ -162,6 +175,10 @@ def read_heartbeat(said: k63.BrokerHeartbeatRequest) -> ask.Heartbeat:
 
 # --- AlterPartition
 
+MEMBERS_MAX: Final = 1000
+"""In-sync replicas that one change may name."""
+MEMBERS_PER_STEP: Final = 20
+
 
 def _alter_partitions(request: ask.AlterPartitions, image: ClusterImage) -> WireForm:
     topics: dict[bytes, k56.TopicData] = {}
@@ -205,32 +222,41 @@ def _altered(image: ClusterImage, topic_id: bytes, said: Any) -> Partition | Non
     )
 
 
-def read_alter_partitions(said: k56.AlterPartitionRequest, version: int) -> ask.AlterPartitions:
-    """A leader's changes off the wire; before version 3 no member's broker epoch is known."""
-    return ask.AlterPartitions(
-        said.broker_id,
-        said.broker_epoch,
-        [
-            PartitionAlteration(
-                topic.topic_id,
-                part.partition_index,
-                part.leader_epoch,
-                part.partition_epoch,
-                tuple((each.broker_id, each.broker_epoch) for each in part.new_isr_with_epochs)
+def read_alter_partitions(
+    said: k56.AlterPartitionRequest, version: int
+) -> Generator[int, None, ask.AlterPartitions | None]:
+    """A leader's changes off the wire, step by step; before version 3 no member's broker epoch is known. None where a
+    partition has more members than a cluster has brokers."""
+    changes: list[PartitionAlteration] = []
+    for topic in said.topics:
+        yield 1
+        for part in topic.partitions:
+            if len(part.new_isr_with_epochs if version >= 3 else part.new_isr) > MEMBERS_MAX:
+                return None
+            members = (
+                tuple([(each.broker_id, each.broker_epoch) for each in part.new_isr_with_epochs])
                 if version >= 3
-                else tuple((node, -1) for node in part.new_isr),
-                part.leader_recovery_state,
+                else tuple([(node, -1) for node in part.new_isr])
             )
-            for topic in said.topics
-            for part in topic.partitions
-        ],
-    )
+            changes.append(
+                PartitionAlteration(
+                    topic.topic_id,
+                    part.partition_index,
+                    part.leader_epoch,
+                    part.partition_epoch,
+                    members,
+                    part.leader_recovery_state,
+                )
+            )
+            yield 1 + len(members) // MEMBERS_PER_STEP
+    return ask.AlterPartitions(said.broker_id, said.broker_epoch, changes)
 
 
-def altered_response(reply: PartitionsAltered) -> k56.AlterPartitionResponse:
-    """What became of a leader's changes."""
+def altered_response(reply: PartitionsAltered) -> Generator[int, None, k56.AlterPartitionResponse]:
+    """What became of a leader's changes, step by step."""
     topics: dict[bytes, k56.ResponseTopicData] = {}
     for topic_id, index, error, partition in reply.results:
+        yield 1
         topic = topics.setdefault(topic_id, k56.ResponseTopicData(topic_id=topic_id))
         part = k56.ResponsePartitionData(partition_index=index, error_code=error)
         if partition is not None and error is ErrorCode.NONE:
@@ -299,24 +325,32 @@ def _assign(request: ask.AssignDirectories, image: ClusterImage) -> WireForm:
     return WireForm(message, k73.AssignReplicasToDirsResponse, read)
 
 
-def read_assignments(said: k73.AssignReplicasToDirsRequest) -> ask.AssignDirectories:
-    """Which directories a broker chose, off the wire."""
-    chosen = [
-        (topic.topic_id, part.partition_index, directory.id)
-        for directory in said.directories
-        for topic in directory.topics
-        for part in topic.partitions
-    ]
+def read_assignments(said: k73.AssignReplicasToDirsRequest) -> Generator[int, None, ask.AssignDirectories]:
+    """Which directories a broker chose, off the wire, step by step."""
+    chosen: list[tuple[bytes, int, bytes]] = []
+    for directory in said.directories:
+        yield 1
+        for topic in directory.topics:
+            yield 1
+            for part in topic.partitions:
+                chosen.append((topic.topic_id, part.partition_index, directory.id))
+                yield 1
     return ask.AssignDirectories(said.broker_id, chosen, said.broker_epoch)
 
 
-def assigned_response(request: ask.AssignDirectories, reply: DirectoriesAssigned) -> k73.AssignReplicasToDirsResponse:
-    """What became of each assignment, under the directory that was asked for."""
+def assigned_response(
+    request: ask.AssignDirectories, reply: DirectoriesAssigned
+) -> Generator[int, None, k73.AssignReplicasToDirsResponse]:
+    """What became of each assignment, under the directory that was asked for, step by step."""
     response = k73.AssignReplicasToDirsResponse(error_code=reply.error)
-    asked = {(topic_id, index): directory for topic_id, index, directory in request.chosen}
+    asked: dict[tuple[bytes, int], bytes] = {}
+    for topic_id, index, directory_id in request.chosen:
+        asked[topic_id, index] = directory_id
+        yield 1
     directories: dict[bytes, k73.ResponseDirectoryData] = {}
     topics: dict[tuple[bytes, bytes], k73.ResponseTopicData] = {}
     for topic_id, index, error in reply.results:
+        yield 1
         directory_id = asked[topic_id, index]
         directory = directories.setdefault(directory_id, k73.ResponseDirectoryData(id=directory_id))
         topic = topics.get((directory_id, topic_id))

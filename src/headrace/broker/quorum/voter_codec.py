@@ -6,7 +6,7 @@ Pure, as `codec` is, and a part of it. Source: KIP-853.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from headrace import __version__
 from headrace.metadata.levels import KRAFT_VERSION
@@ -31,7 +31,9 @@ from headrace.wire.messages import (
 
 VoterRequest = AddVoterRequest | RemoveVoterRequest | UpdateVoterRequest
 
-NO_EPOCH = -1
+ENDPOINTS_MAX: Final = 100
+"""Listeners of one voter: they go into its record in the metadata log, and stay in the memory of every node."""
+NO_EPOCH: Final = -1
 """What is answered to the first two says nothing of epochs."""
 
 # --- requests, to be sent
@@ -74,6 +76,11 @@ def voter_request(message: VoterRequest | SupportRequest, cluster_id: str, timeo
 
 
 # --- requests, as they come
+
+
+def names_many(said: Any) -> bool:
+    """Whether a request names more listeners than a voter may have."""
+    return len(said.listeners) > ENDPOINTS_MAX
 
 
 def _endpoints(said: Any) -> tuple[VoterEndpoint, ...]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace.broker.net.answers import CloseConnectionError
 from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.codec import FETCH_VERSION
+from headrace.broker.requests.pieces import Steps, in_pieces
 from headrace.broker.requests.quorum_requests import ask_quorum, is_node
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k01_fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
@@ -25,23 +26,24 @@ def handle(broker: Services, request: FetchRequest, context: RequestContext) -> 
     """See the module."""
     quorum = broker.quorum
     said = quorum.codec.read_fetch(request) if is_node(context) else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    if said is ErrorCode.CLUSTER_AUTHORIZATION_FAILED and context.api_version < _SAID_ONCE_FROM:
+        return in_pieces(broker, context, _refused_each(request, said))
     if context.api_version < FETCH_VERSION and not isinstance(said, ErrorCode):
         raise CloseConnectionError(f"the metadata log is fetched from version {FETCH_VERSION} on")
 
     def respond(message: Any, records: bytes) -> FetchResponse:
-        if message is ErrorCode.CLUSTER_AUTHORIZATION_FAILED and context.api_version < _SAID_ONCE_FROM:
-            return _refused_each(request, message)
         return quorum.codec.fetch_response(message, records, quorum.raft.log.start_offset)
 
     return ask_quorum(broker, said, respond)
 
 
-def _refused_each(request: FetchRequest, error: ErrorCode) -> FetchResponse:
-    topics = [
-        FetchableTopicResponse(
-            topic.topic,
-            partitions=[PartitionData(partition_index=each.partition, error_code=error) for each in topic.partitions],
-        )
-        for topic in request.topics
-    ]
+def _refused_each(request: FetchRequest, error: ErrorCode) -> Steps[FetchResponse]:
+    topics: list[FetchableTopicResponse] = []
+    for topic in request.topics:
+        told = FetchableTopicResponse(topic.topic)
+        topics.append(told)
+        yield 1
+        for each in topic.partitions:
+            told.partitions.append(PartitionData(partition_index=each.partition, error_code=error))
+            yield 1
     return FetchResponse(error_code=error, responses=topics)

@@ -37,7 +37,7 @@ def is_of_cluster(broker: NodeServices, cluster_id: str | None) -> bool:
 async def change_voters(
     broker: NodeServices,
     cluster_id: str | None,
-    read: Callable[[], AddVoterRequest | RemoveVoterRequest],
+    read: Callable[[], AddVoterRequest | RemoveVoterRequest | ErrorCode],
     context: RequestContext,
 ) -> VoterResponse | ErrorCode:
     """What becomes of a change of the voters that an operator, or a controller for itself, asks for; it is read once
@@ -48,8 +48,11 @@ async def change_voters(
         return ErrorCode.INCONSISTENT_CLUSTER_ID
     if broker.quorum.member.is_static:
         return VoterResponse(broker.quorum.epoch, None, ErrorCode.UNSUPPORTED_VERSION, FIXED_VOTERS)
+    said = read()
+    if isinstance(said, ErrorCode):
+        return said
     try:
-        answer, _ = await broker.quorum.requested(read())
+        answer, _ = await broker.quorum.requested(said)
     except ControllerError as error:
         return error.code
     assert isinstance(answer, VoterResponse)

@@ -7,11 +7,12 @@ Not done: nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.controller import ControllerError
-from headrace.broker.requests.pieces import listed
+from headrace.broker.requests.pieces import Steps, in_turn, listed
 from headrace.broker.requests.registry import handles
 from headrace.controller.context import ApiError
 from headrace.controller.leaders import PREFERRED_ELECTION, UNCLEAN_ELECTION
@@ -35,39 +36,41 @@ _OWN_ERROR_FROM: Final = 1
 @handles(ApiKey.ELECT_LEADERS)
 async def handle(broker: Services, request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
     """Elects leaders of the partitions named, or of all of them."""
-    wanted = None
-    if request.topic_partitions is not None:
-        wanted = [(topic.topic, topic.partitions) for topic in request.topic_partitions]
     if not context.authorize(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
-        return await _all(broker, context, wanted, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return await _all(broker, request, context, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     kind = request.election_type if context.api_version >= 1 else PREFERRED_ELECTION
     if kind not in (PREFERRED_ELECTION, UNCLEAN_ELECTION):
-        return await _all(broker, context, wanted, ErrorCode.INVALID_REQUEST)
+        return await _all(broker, request, context, ErrorCode.INVALID_REQUEST)
+    wanted = None
+    if request.topic_partitions is not None:
+        wanted = await listed(broker, context, request.topic_partitions, lambda topic: (topic.topic, topic.partitions))
     try:
         answers = await broker.controller.ask(ElectLeaders(kind, wanted))
     except ControllerError as error:
-        return await _all(broker, context, wanted, error.code)
-    return ElectLeadersResponse(replica_election_results=await listed(broker, context, answers, _result))
+        return await _all(broker, request, context, error.code)
+    return ElectLeadersResponse(replica_election_results=await in_turn(broker, context, _results(answers)))
 
 
-def _result(answered: tuple[str, list[tuple[int, ApiError]]]) -> ReplicaElectionResult:
-    name, partitions = answered
-    return ReplicaElectionResult(
-        topic=name,
-        partition_result=[
-            PartitionResult(partition_id=index, error_code=error.code, error_message=error.message)
-            for index, error in partitions
-        ],
-    )
+def _results(answers: Iterable[tuple[str, Iterable[tuple[int, ApiError]]]]) -> Steps[list[ReplicaElectionResult]]:
+    results: list[ReplicaElectionResult] = []
+    for name, partitions in answers:
+        result = ReplicaElectionResult(topic=name)
+        results.append(result)
+        yield 1
+        for index, error in partitions:
+            result.partition_result.append(
+                PartitionResult(partition_id=index, error_code=error.code, error_message=error.message)
+            )
+            yield 1
+    return results
 
 
 async def _all(
-    broker: Services, context: RequestContext, wanted: list[tuple[str, list[int]]] | None, error: ErrorCode
+    broker: Services, request: ElectLeadersRequest, context: RequestContext, error: ErrorCode
 ) -> ElectLeadersResponse:
     """An error of every partition, and from version 1 on the answer's own."""
     refused = ApiError(error)
-    results = await listed(
-        broker, context, wanted or (), lambda each: _result((each[0], [(index, refused) for index in each[1]]))
-    )
+    each = ((topic.topic, ((index, refused) for index in topic.partitions)) for topic in request.topic_partitions or ())
+    results = await in_turn(broker, context, _results(each))
     whole = error if context.api_version >= _OWN_ERROR_FROM else ErrorCode.NONE
     return ElectLeadersResponse(error_code=whole, replica_election_results=results)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.quorum.node_requests import altered_response, read_alter_partitions
+from headrace.broker.requests.pieces import in_turn
 from headrace.broker.requests.quorum_requests import is_node
 from headrace.broker.requests.registry import handles
 from headrace.wire.apis import ApiKey
@@ -28,8 +29,11 @@ async def handle(
     """Each partition has a result of its own."""
     if not is_node(context):
         return AlterPartitionResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    asked = await in_turn(broker, context, read_alter_partitions(request, context.api_version))
+    if asked is None:
+        return AlterPartitionResponse(error_code=ErrorCode.INVALID_REQUEST)
     try:
-        reply = await broker.local_controller.ask(read_alter_partitions(request, context.api_version))
+        reply = await broker.local_controller.ask(asked)
     except ControllerError as error:
         return AlterPartitionResponse(error_code=error.code)
-    return altered_response(reply)
+    return await in_turn(broker, context, altered_response(reply))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.controller import ControllerError
+from headrace.broker.requests.pieces import Steps, in_turn
 from headrace.broker.requests.registry import handles
 from headrace.controller.context import ApiError
 from headrace.controller.features import SAFE_DOWNGRADE, UPGRADE, FeatureUpdate
@@ -37,14 +38,7 @@ async def handle(broker: Services, request: UpdateFeaturesRequest, context: Requ
     if not context.authorize(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return UpdateFeaturesResponse(error_code=denied, error_message=message_of(denied))
-    updates = [
-        FeatureUpdate(
-            update.feature,
-            update.max_version_level,
-            update.upgrade_type if context.api_version >= 1 else SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE,
-        )
-        for update in request.feature_updates
-    ]
+    updates = await in_turn(broker, context, _read(request, context.api_version))
     try:
         error = await broker.controller.ask(UpdateFeatures(updates, request.validate_only))
     except ControllerError as failure:
@@ -58,3 +52,13 @@ async def handle(broker: Services, request: UpdateFeaturesRequest, context: Requ
     elif context.api_version < 2:
         response.results = [UpdatableFeatureResult(feature=update.name, error_message=NO_ERROR) for update in updates]
     return response
+
+
+def _read(request: UpdateFeaturesRequest, version: int) -> Steps[list[FeatureUpdate]]:
+    """What is asked for each feature; the last update of one counts."""
+    updates: dict[str, FeatureUpdate] = {}
+    for update in request.feature_updates:
+        kind = update.upgrade_type if version >= 1 else SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE
+        updates[update.feature] = FeatureUpdate(update.feature, update.max_version_level, kind)
+        yield 1
+    return list(updates.values())

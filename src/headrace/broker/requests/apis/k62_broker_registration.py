@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.controller import ControllerError
-from headrace.broker.quorum.node_requests import read_registration
+from headrace.broker.quorum.node_requests import names_many, read_registration
 from headrace.broker.requests.quorum_requests import is_node
 from headrace.broker.requests.registry import handles
 from headrace.wire.apis import ApiKey
@@ -29,6 +29,8 @@ async def handle(
     """Answers with its broker epoch; it is fenced until it asks for more."""
     if not is_node(context):
         return BrokerRegistrationResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    if names_many(request):
+        return BrokerRegistrationResponse(error_code=ErrorCode.INVALID_REGISTRATION)
     try:
         reply = await broker.local_controller.ask(read_registration(request))
     except ControllerError as error:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from headrace.broker.net.connection import Connection
 from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.controller import ControllerError
-from headrace.broker.quorum.node_requests import read_heartbeat
+from headrace.broker.quorum.node_requests import names_many, read_heartbeat
 from headrace.broker.requests.quorum_requests import is_node
 from headrace.broker.requests.registry import handles
 from headrace.wire.apis import ApiKey
@@ -29,6 +29,8 @@ async def handle(
     """Answers what the broker is by now."""
     if not is_node(context):
         return BrokerHeartbeatResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    if names_many(request):
+        return BrokerHeartbeatResponse(error_code=ErrorCode.INVALID_REQUEST)
     if broker.duties is not None and isinstance(context.connection, Connection):
         broker.duties.heard(request.broker_id, request.broker_epoch, context.connection)
     try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.controller import ControllerError
-from headrace.broker.quorum.node_requests import read_controller_registration
+from headrace.broker.quorum.node_requests import names_many, read_controller_registration
 from headrace.broker.requests.quorum_requests import is_node
 from headrace.broker.requests.registry import handles
 from headrace.wire.apis import ApiKey
@@ -31,6 +31,9 @@ async def handle(
     if not is_node(context):
         denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return ControllerRegistrationResponse(error_code=denied, error_message=message_of(denied))
+    if names_many(request):
+        code = ErrorCode.INVALID_REGISTRATION
+        return ControllerRegistrationResponse(error_code=code, error_message=message_of(code))
     try:
         said = await broker.local_controller.ask(read_controller_registration(request))
     except ControllerError as error:

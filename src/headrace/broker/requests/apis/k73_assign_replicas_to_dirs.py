@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.quorum.node_requests import assigned_response, read_assignments
+from headrace.broker.requests.pieces import in_turn
 from headrace.broker.requests.quorum_requests import is_node
 from headrace.broker.requests.registry import handles
 from headrace.wire.apis import ApiKey
@@ -30,9 +31,9 @@ async def handle(
     """Each replica has a result of its own."""
     if not is_node(context):
         return AssignReplicasToDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    asked = read_assignments(request)
+    asked = await in_turn(broker, context, read_assignments(request))
     try:
         reply = await broker.local_controller.ask(asked)
     except ControllerError as error:
         return AssignReplicasToDirsResponse(error_code=error.code)
-    return assigned_response(asked, reply)
+    return await in_turn(broker, context, assigned_response(asked, reply))

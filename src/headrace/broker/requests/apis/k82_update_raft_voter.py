@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.net.context import RequestContext
-from headrace.broker.quorum.voter_codec import read_update, updated_response
+from headrace.broker.quorum.voter_codec import names_many, read_update, updated_response
 from headrace.broker.requests.quorum_requests import ask_quorum, is_node, is_of_cluster
 from headrace.broker.requests.registry import handles
 from headrace.raft.messages import Request
@@ -23,11 +23,15 @@ if TYPE_CHECKING:
 @handles(ApiKey.UPDATE_RAFT_VOTER)
 def handle(broker: NodeServices, request: UpdateRaftVoterRequest, context: RequestContext) -> Any:
     """The leader answers; the answer of any other says who leads."""
-    said: Request | ErrorCode = read_update(request)
+    said: Request | ErrorCode
     if not is_node(context):
         said = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     elif not is_of_cluster(broker, request.cluster_id):
         said = ErrorCode.INCONSISTENT_CLUSTER_ID
+    elif names_many(request):
+        said = ErrorCode.INVALID_REQUEST
+    else:
+        said = read_update(request)
 
     def respond(message: Any, _: bytes) -> Any:
         leader = broker.quorum.raft.known_leader
