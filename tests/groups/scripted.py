@@ -385,6 +385,10 @@ class Coordinator(Scripted):
         deleted = {words.plain[0]: bytes([int(words.named.get("id", 0))]) * 16}
         self.run(self.shard.forget_topics(deleted, words.plain[1:]))
 
+    def do_forget_missing(self, words: Words) -> None:
+        """forget-missing ID...: there are only topics of these ids."""
+        self.run(self.shard.forget_missing({bytes([int(each)]) * 16 for each in words.plain}))
+
     def do_describe(self, words: Words) -> None:
         group = self.shard.describe_group(words.plain[0])
         if group.error_code:

@@ -41,3 +41,10 @@ def test_what_has_gone_is_counted_no_longer() -> None:
     state.group_made("h", "User:u")
     assert not state.has_room_for_group("User:u", RECOUNT_INTERVAL_MS - 1)
     assert state.has_room_for_group("User:u", RECOUNT_INTERVAL_MS)
+
+
+def test_member_ids_that_nobody_uses_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.groups.join.PENDING_MEMBERS_MAX", 2)
+    machine = ConsumerGroups()
+    for name, answer in (("a", "MEMBER_ID_REQUIRED"), ("b", "MEMBER_ID_REQUIRED"), ("c", "GROUP_MAX_SIZE_REACHED")):
+        assert answer in machine.do(f"classic-join g {name}")[-1]

@@ -135,3 +135,17 @@ def test_any_order_of_events_gives_what_a_log_gives(seed: int) -> None:
         assert {key: numbers.committed(key) for key in "abc" if numbers.committed(key) is not None} == replayed(
             timeline.committed_offset
         )
+
+
+def test_an_append_that_is_committed_at_once_settles_what_was_before_it() -> None:
+    timeline, numbers = table()
+    timeline.write(1)
+    numbers.put("a", 1)
+    timeline.append(2, committed_offset=2)
+    numbers.put("a", 2)
+    assert len(timeline) == 0
+    assert numbers.committed("a") == 2
+    timeline.write(3)
+    numbers.put("a", 3)
+    timeline.revert()
+    assert numbers.latest == {"a": 2}

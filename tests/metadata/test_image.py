@@ -112,7 +112,9 @@ def test_an_unknown_record_stays_as_it_was_written() -> None:
     assert encode_record(record, 0) == value
 
 
-@pytest.mark.parametrize("value", [b"", b"\x02\x02\x00", b"\x01", b"\x01\x02\x63", b"\x01\x02\x00\x05a"])
+@pytest.mark.parametrize(
+    "value", [b"", b"\x02\x02\x00", b"\x01", b"\x01\x02\x63", b"\x01\x02\x00\x05a", b"\x01\xf4\x83\x80\x80\x80\x00\x00"]
+)
 def test_a_broken_frame_is_an_error(value: bytes) -> None:
     with pytest.raises(MetadataRecordError):
         decode_record(value)

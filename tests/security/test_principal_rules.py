@@ -151,6 +151,12 @@ def test_any_pattern_is_read_or_refused(pattern: str) -> None:
         assert "\n" not in str(error)
 
 
+def test_one_ampersand_in_a_class_is_itself() -> None:
+    assert compiled("[a&b]").is_whole("&")
+    with pytest.raises(JavaRegexError, match="& within a class"):
+        compiled("[a&&b]")
+
+
 PATTERNS = [
     "a.b", "^.$", "^a$", "a$", "$", "a\\Z", "a\\z", "\\Aa", "(?s)a.b", "(?s:a.)b", "(?i:A)b", "(?is)A.B",
     "(?i)[A-C]", "\\d+", "\\D", "\\w+", "\\W", "\\s+", "\\S", "\\h", "\\H", "\\v", "\\V", "[\\h\\v]", "[^\\s]",

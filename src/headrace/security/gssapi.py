@@ -88,7 +88,7 @@ def begins_context(token: bytes) -> bool:
     if size >= _LONG:
         count = size - _LONG
         at += count
-        if not 1 <= count <= _LENGTH_BYTES_MAX or at > len(token):
+        if not 1 <= count <= _LENGTH_BYTES_MAX:
             return False
         size = int.from_bytes(token[2:at], "big")
     return size == len(token) - at and token.startswith(_KERBEROS, at)

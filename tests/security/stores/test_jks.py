@@ -117,6 +117,13 @@ def test_numbers_that_lie_are_refused_before_anything_is_taken() -> None:
     refused(jks([head + key + bytes(4)]), "no certificate for its private key")
 
 
+def test_as_many_entries_as_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.security.stores.jks._ENTRIES_MAX", 2)
+    entries = [jks_key(server()), jks_trusted(root_der())]
+    assert load_keystore("JKS", jks(entries), PASSWORD, None).others == (root_der(),)
+    refused(jks([*entries, entries[1]]), "announces 3 entries, at most 2")
+
+
 def test_a_key_that_is_sealed_otherwise_is_refused() -> None:
     certificates = (1).to_bytes(4, "big") + jks_certificate(chain_of(server())[0])
     head = (1).to_bytes(4, "big") + sized(b"own", 2) + bytes(8)
