@@ -172,10 +172,11 @@ async def test_a_controller_that_is_asked_itself_takes_nothing_that_listeners_ar
     async def body(quorum: Quorum) -> None:
         leader = await quorum.active()
         for node in NODES:
-            refused = await quorum.alter(leader, "required", "listener.name.x.ssl.client.auth", str(node))
+            refused = await quorum.alter(leader, "PLAIN", "listener.name.x.sasl.enabled.mechanisms", str(node))
             assert refused is ErrorCode.INVALID_REQUEST
-        other = await quorum.alter(leader, "7", "sasl.kerberos.min.time.before.relogin", str(leader))
-        assert other in (ErrorCode.NONE, ErrorCode.BROKER_ID_NOT_REGISTERED)
+        for name, value in (("sasl.kerberos.min.time.before.relogin", "7"), ("ssl.client.auth", "required")):
+            other = await quorum.alter(leader, value, name, str(leader))
+            assert other in (ErrorCode.NONE, ErrorCode.BROKER_ID_NOT_REGISTERED)
 
     await three(tmp_path, body)
 

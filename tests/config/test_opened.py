@@ -33,23 +33,26 @@ OF_ALL = {
     "remote.log.manager.follower.thread.pool.size": "2",
     "remote.log.reader.threads": "5",
 }
-OPENED_WITH = {
+OF_LOGINS = {
     "sasl.enabled.mechanisms": "SCRAM-SHA-512",
     "sasl.jaas.config": "hunter2",
     "sasl.kerberos.principal.to.local.rules": "RULE:[1:$1]",
     "sasl.kerberos.service.name": "events",
     "sasl.mechanism.inter.broker.protocol": "PLAIN",
+}
+FOLLOWED = {
     "ssl.cipher.suites": "TLS_AES_256_GCM_SHA384",
     "ssl.client.auth": "required",
     "ssl.enabled.protocols": "TLSv1.3",
     "ssl.endpoint.identification.algorithm": "",
     "ssl.protocol": "TLSv1.2",
 }
+OPENED_WITH = {**OF_LOGINS, **FOLLOWED}
 PLAIN = BrokerConfig({"listeners": "PLAINTEXT://127.0.0.1:9092"})
 SECURED = BrokerConfig(
     {
         "listeners": "TLS://127.0.0.1:9092,LOGIN://127.0.0.1:9093",
-        "listener.security.protocol.map": "TLS:SSL,LOGIN:SASL_PLAINTEXT,MORE:SSL",
+        "listener.security.protocol.map": "TLS:SSL,LOGIN:SASL_PLAINTEXT,MORE:SASL_PLAINTEXT",
         "ssl.keystore.location": "x.p12",
         "listener.name.login.sasl.enabled.mechanisms": "PLAIN",
         "listener.name.login.plain.sasl.jaas.config": "line",
@@ -86,11 +89,19 @@ def test_bounds_on_the_connections_of_a_listener_may_be_those_of_all_brokers() -
         check_broker_overrides({f"listener.name.a.{name}": "8"}, per_broker=False)
 
 
-@pytest.mark.parametrize("name", OPENED_WITH)
+@pytest.mark.parametrize("name", FOLLOWED)
+@pytest.mark.parametrize("prefix", ["", "listener.name.tls."])
+def test_what_open_listeners_follow_is_taken(name: str, prefix: str) -> None:
+    after = SECURED.with_overrides({prefix + name: FOLLOWED[name]}, {})
+    check_opened_with(SECURED, after, places_of(after))
+    assert after.of_listener("TLS")[name] != SECURED.of_listener("TLS")[name]
+
+
+@pytest.mark.parametrize("name", OF_LOGINS)
 @pytest.mark.parametrize("of_listener", [False, True])
 def test_what_an_open_listener_would_have_to_follow_is_refused(name: str, *, of_listener: bool) -> None:
     """Taken and not applied, a restriction would be a hole."""
-    listener = "TLS" if name.startswith("ssl.") else "LOGIN"
+    listener = "LOGIN"
     asked = f"listener.name.{listener.lower()}.{name}" if of_listener else name
     if asked in ("sasl.enabled.mechanisms", "listener.name.login.sasl.mechanism.inter.broker.protocol"):
         SECURED.with_overrides({asked: OPENED_WITH[name]}, {})  # the listener has its own; this is of all listeners
@@ -116,10 +127,11 @@ def test_the_value_that_is_in_force_is_taken() -> None:
 
 
 def test_a_stored_listener_is_opened_with_what_is_stored_and_keeps_it() -> None:
+    name = "listener.name.more.sasl.enabled.mechanisms"
     stored = {"listeners": f"{SECURED.static['listeners']},MORE://127.0.0.1:9094"}
-    opened = SECURED.with_overrides({**stored, "listener.name.more.ssl.client.auth": "required"}, {})
-    assert opened.of_listener("MORE")["ssl.client.auth"] == "required"
-    for auth in ({}, {"listener.name.more.ssl.client.auth": "none"}):
-        after = SECURED.with_overrides({**stored, **auth}, {})
+    opened = SECURED.with_overrides({**stored, name: "SCRAM-SHA-512"}, {})
+    assert opened.of_listener("MORE").sasl_enabled_mechanisms == ("SCRAM-SHA-512",)
+    for other in ({}, {name: "SCRAM-SHA-256"}):
+        after = SECURED.with_overrides({**stored, **other}, {})
         with pytest.raises(ConfigError, match="listener MORE is open with another value"):
             check_opened_with(opened, after, places_of(after))

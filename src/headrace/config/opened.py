@@ -1,26 +1,23 @@
-"""What listeners, and connections between nodes, are opened with: Kafka takes such settings while a broker runs, for
-listeners to come.
+"""What the logins of listeners, and of connections between nodes, are opened with: Kafka takes such settings while a
+broker runs, for listeners to come.
 
-A listener of ours keeps what the file gave it. A restriction that is taken and not applied would be a hole, so a value
-that one of them would have to follow is refused; any other changes nothing, and is taken.
+A listener of ours keeps what the file gave it, but for its settings of TLS, which it follows (`net/tls`). A restriction
+that is taken and not applied would be a hole, so a value that one of them would have to follow is refused; any other
+changes nothing, and is taken.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from .security_table import SASL_PROTOCOLS
 from .setting import ConfigError
 from .table import broker_setting
-from .tls import TLS_PROTOCOLS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from .broker import BrokerConfig
-
-_FOR: Final = {"ssl": TLS_PROTOCOLS, "sasl": SASL_PROTOCOLS}
-"""The protocols for which settings count that begin so."""
 
 
 def opened_with(names: Iterable[str]) -> list[str]:
@@ -35,8 +32,7 @@ def check_opened_with(before: BrokerConfig, after: BrokerConfig, places: Mapping
     for name in opened_with({**before.per_broker, **after.per_broker}):
         row = broker_setting(name)
         assert row is not None
-        protocols = _FOR[row.name.partition(".")[0]]
-        for listener in (each for each, protocol in places.items() if protocol in protocols):
+        for listener in (each for each, protocol in places.items() if protocol in SASL_PROTOCOLS):
             if _differs(before, after, listener, name, row.name):
                 why = (
                     f"listener {listener} is open with another value: set it in the file of the node, and restart that"

@@ -53,9 +53,9 @@ class TlsConfig:
         return self.enabled_protocols
 
 
-def names_store(setting: str) -> bool:
-    """Whether a setting is one of a listener's stores of keys."""
-    return setting.startswith(PREFIX) and ".ssl." in setting
+def names_tls(setting: str) -> bool:
+    """Whether listeners open TLS by a setting: their stores of keys, and what may be spoken."""
+    return setting.startswith("ssl.") or (setting.startswith(PREFIX) and ".ssl." in setting)
 
 
 def tls_of(settings: ListenerConfig, protocol: str) -> TlsConfig:

@@ -100,7 +100,6 @@ TLS_ROWS: Final[tuple[Setting, ...]] = (
         "a SASL_SSL listener it counts behind `listener.name.NAME.` alone.",
         choices=("required", "requested", "none"),
         update="per-broker",
-        opened_with=True,
     ),
     _row(
         "ssl.enabled.protocols",
@@ -109,7 +108,6 @@ TLS_ROWS: Final[tuple[Setting, ...]] = (
         "Versions of TLS that may be spoken.",
         choices=PROTOCOLS,
         update="per-broker",
-        opened_with=True,
     ),
     _row(
         "ssl.protocol",
@@ -118,7 +116,6 @@ TLS_ROWS: Final[tuple[Setting, ...]] = (
         "The newest version of TLS, where `ssl.enabled.protocols` allows it.",
         choices=("TLS", *PROTOCOLS),
         update="per-broker",
-        opened_with=True,
     ),
     _row(
         "ssl.cipher.suites",
@@ -126,7 +123,6 @@ TLS_ROWS: Final[tuple[Setting, ...]] = (
         (),
         "Cipher suites that may be used, by their IANA names; empty: those that OpenSSL holds for good.",
         update="per-broker",
-        opened_with=True,
     ),
     _row(
         "ssl.endpoint.identification.algorithm",
@@ -135,7 +131,6 @@ TLS_ROWS: Final[tuple[Setting, ...]] = (
         "How the name of a server is checked when the broker connects to it: `https`, or empty: it is not.",
         choices=("https", "HTTPS", ""),
         update="per-broker",
-        opened_with=True,
     ),
     _row(
         "ssl.principal.mapping.rules",

@@ -182,3 +182,53 @@ def test_rules_make_principals_of_names(tmp_path: Path, rules: str, principal: s
         with place.connected(ann) as link:
             assert Raw.over(link).ask(ApiVersionsRequest(), 0).error_code == 0
             assert principals(place) == {principal}
+
+
+def answered(link: ssl.SSLSocket) -> bool:
+    return bool(Raw.over(link).ask(ApiVersionsRequest(), 0).error_code == 0)
+
+
+def spoken(place: Place) -> tuple[str | None, str]:
+    """The version and the cipher suite of the next connection."""
+    with place.connected() as link:
+        cipher = link.cipher()
+        assert cipher is not None
+        return link.version(), cipher[0]
+
+
+@pytest.mark.parametrize("prefix", ["", "listener.name.ssl."])
+def test_what_may_be_spoken_changes_while_the_broker_serves(place: Place, prefix: str) -> None:
+    assert spoken(place)[0] == "TLSv1.3"
+    for name, value in (("ssl.protocol", "TLSv1.2"), ("ssl.enabled.protocols", "TLSv1.2")):
+        place.set(prefix + name, value)
+        assert spoken(place)[0] == "TLSv1.2"
+        place.set(prefix + name, None)
+        assert spoken(place)[0] == "TLSv1.3"
+    place.set(prefix + "ssl.cipher.suites", "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384")
+    assert spoken(place) == ("TLSv1.2", "ECDHE-ECDSA-AES256-GCM-SHA384")
+
+
+@pytest.mark.parametrize("prefix", ["", "listener.name.ssl."])
+def test_whether_clients_show_a_certificate_changes_while_the_broker_serves(place: Place, prefix: str) -> None:
+    client = place.authority.client("alice")
+    with place.connected() as old:
+        place.set(prefix + "ssl.client.auth", "required")
+        assert answered(old), "an open connection goes on"
+    with place.connected(client) as link:
+        assert answered(link)
+    with pytest.raises((ssl.SSLError, ConnectionError)), place.connected() as link:
+        answered(link)
+    place.set(prefix + "ssl.client.auth", "none")
+    with place.connected() as link:
+        assert answered(link)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("ssl.cipher.suites", "TLS_MADE_UP"), ("ssl.client.auth", "perhaps"), ("ssl.enabled.protocols", "TLSv1.1")],
+)
+def test_what_cannot_be_spoken_is_refused(place: Place, name: str, value: str) -> None:
+    for prefix in ("", "listener.name.ssl."):
+        with pytest.raises(BrokerError, match="INVALID_REQUEST|INVALID_CONFIG"):
+            place.set(prefix + name, value)
+    assert spoken(place)[0] == "TLSv1.3"

@@ -1,8 +1,9 @@
 """TLS of a listener: its stores, the context that its connections are opened with, and who a certificate names.
 
-The stores are read when the listener is bound, and again when settings change, as Kafka does it: then also where a file
-alone is newer. What may not take the place of the stores in use leaves them in force. Connections that are open go on
-with what they were opened with. Source: KIP-226, KIP-978, KIP-371 (rules).
+What may be spoken, and whether clients show a certificate, changes with the settings. The stores are read when the
+listener is bound, and again when settings change, as Kafka does it: then also where a file alone is newer. What may not
+take the place of the stores in use leaves them in force. Connections that are open go on with what they were opened
+with. Source: KIP-226, KIP-978, KIP-371 (rules).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from headrace.client.stores import KEY_STORE, Stores, check_renewal, open_stores
 from headrace.config import ConfigError
 from headrace.config.tls import tls_of
-from headrace.env.posix_tls import TlsRules, suites_allow
+from headrace.env.posix_tls import suites_allow
 from headrace.env.tls import TlsFailure, TlsStream
 from headrace.security.login import ANONYMOUS
 
@@ -49,7 +50,6 @@ class ListenerTls:
         self._prefix = config.of_listener(listener).prefix
         self._in_use = self._open(self._settings(config))
         self._names = self._mapping(self._in_use.config) if protocol == "SSL" else None
-        self._rules = _rules_of(self._in_use.config)
 
     @property
     def context(self) -> ssl.SSLContext:
@@ -59,7 +59,7 @@ class ListenerTls:
     def opened(self, stream: TlsStream) -> str | None:
         """A handshake has succeeded: the principal that TLS itself gives the client, None where SASL will name it.
         Raises TlsFailure where the connection may not go on."""
-        if not suites_allow(self._rules, stream.cipher):
+        if not suites_allow(self._in_use.stores.rules, stream.cipher):
             raise TlsFailure(f"the TLS handshake failed: {stream.cipher} is not among ssl.cipher.suites")
         if self._names is None:
             return None
@@ -124,10 +124,6 @@ class ListenerTls:
             return parsed(settings.principal_mapping_rules)
         except PrincipalRulesError as error:
             raise ConfigError(self._prefix + RULES, settings.principal_mapping_rules, str(error)) from None
-
-
-def _rules_of(settings: TlsConfig) -> TlsRules:
-    return TlsRules(settings.versions, settings.cipher_suites)
 
 
 def _principal(certificate: bytes, rules: PrincipalRules) -> str:

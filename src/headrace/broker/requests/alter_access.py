@@ -13,7 +13,7 @@ from headrace.broker.requests.forwarding import Forwarded, forward
 from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_turn, parts_of
 from headrace.broker.settings.config_rules import rules_of
 from headrace.config.opened import opened_with
-from headrace.config.tls import names_store
+from headrace.config.tls import names_tls
 from headrace.controller.configs import Alteration, AlterOperation, check_at_broker
 from headrace.controller.context import ApiError
 from headrace.controller.requests import AlterConfigs
@@ -125,7 +125,7 @@ def _refusal(broker: Services, alteration: Alteration, context: RequestContext) 
 
     def check_own(overrides: Mapping[str, str], per_broker: bool) -> str | None:
         why = rules.check_own(overrides, per_broker)
-        if why is None and any(names_store(name) for name, _, _ in alteration.changes):
+        if why is None and any(names_tls(name) for name, _, _ in alteration.changes):
             why = broker.server.store_refusal(rules.after(overrides, per_broker)) or None
         return why
 
