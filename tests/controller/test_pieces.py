@@ -426,3 +426,19 @@ def test_many_topics_grow_in_pieces() -> None:
     assert max(sizes) < pieces.PIECE_RECORDS + 30 and not [size for size in sizes if size % 30]
     assert {len(topic.partitions) for topic in image.topics} == {PARTITIONS + 30}
     assert [name for name, _ in answers] == [each.name for each in grows]
+
+
+def test_names_of_a_request_for_topics_are_counted_in_pieces() -> None:
+    """Before anything is decided: a name that comes twice is refused both times, wherever it stands."""
+    image, context = image_of((1, 2)), context_of()
+    many = [CreatableTopic(f"t{i}", -2, -2) for i in range(2 * pieces.PIECE_COUNTED)]
+    request = CreateTopicsRequest([*many, many[0]])
+    decision = decide_create_topics(image, request, context)
+    counting = 0
+    while not decision.reply.topics:
+        counting += 1
+        assert decision.then is not None and not decision.records
+        decision = decision.then(image)
+    assert counting == 2
+    assert decision.reply.topics[0].error_message == "Duplicate topic name."
+    assert decision.reply.topics[1].error_code == ErrorCode.INVALID_REPLICATION_FACTOR

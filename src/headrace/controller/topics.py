@@ -12,7 +12,7 @@ from headrace.controller import names, placement
 from headrace.controller.context import MAX_RECORDS_PER_REQUEST, QUOTA_USED_UP, ApiError, ControllerContext
 from headrace.controller.drawing import Draw, Drawing, Drawn, draw_partitions
 from headrace.controller.partition_changes import PartitionChanges
-from headrace.controller.pieces import ManyThings
+from headrace.controller.pieces import PIECE_COUNTED, ManyThings
 from headrace.machine import Decision
 from headrace.metadata.image import ClusterImage, Partition, ResourceType, Topic
 from headrace.wire.errors import ErrorCode, message_of
@@ -65,9 +65,14 @@ class _ManyTopics:
         self._may_create = may_create
         self._may_describe_configs = may_describe_configs
         self._validate_only = request.validate_only
-        self._count = Counter(topic.name for topic in request.topics)
-        self._waiting = iter({topic.name: topic for topic in request.topics}.values())
-        self._topic = next(self._waiting, None)
+        self._topics = request.topics
+        self._count: Counter[str] = Counter()
+        self._by_name: dict[str, CreatableTopic] = {}
+        self._counted = 0
+        self._looked_at: list[str] = []
+        """What would have been created, if the request is only to be validated."""
+        self._waiting: Iterator[CreatableTopic] = iter(())
+        self._topic: CreatableTopic | None = None
         self._drawing = Drawing()
         self._results: list[CreatableTopicResult] = []
         self._records = 0
@@ -75,20 +80,36 @@ class _ManyTopics:
 
     def decide(self, image: ClusterImage) -> Decision[CreateTopicsResponse]:
         """The next piece."""
+        if self._counted < len(self._topics) and not self._count_some():
+            return Decision(CreateTopicsResponse(topics=self._results), [], self.decide)
         # What was only looked at is in no image, and a name of the same request may collide with it.
-        also = [result.name for result in self._results if not result.error_code] if self._validate_only else []
-        creation = _Creation(image, self._context, also, self._records)
+        creation = _Creation(image, self._context, self._looked_at, self._records)
         end = len(self._results) + PIECE_TOPICS
         while self._topic is not None and creation.written < PIECE_RECORDS and len(self._results) < end:
             outcome = self._create(creation, self._topic)
             if outcome is None:
                 break
+            if self._validate_only and isinstance(outcome, CreatableTopicResult):
+                self._looked_at.append(outcome.name)
             self._results.append(refusal(self._topic.name, outcome) if isinstance(outcome, ApiError) else outcome)
             self._topic, self._drawing = next(self._waiting, None), Drawing()
         self._records += creation.written
         rest = None if self._topic is None else self.decide
         records = [] if self._validate_only else creation.records
         return Decision(CreateTopicsResponse(topics=self._results), records, rest)
+
+    def _count_some(self) -> bool:
+        """Counts how often the next topics are named; True once all are."""
+        some = self._topics[self._counted : self._counted + PIECE_COUNTED]
+        self._counted += len(some)
+        for topic in some:
+            self._count[topic.name] += 1
+            self._by_name[topic.name] = topic
+        if self._counted < len(self._topics):
+            return False
+        self._waiting = iter(self._by_name.values())
+        self._topic = next(self._waiting, None)
+        return True
 
     def _create(self, creation: _Creation, topic: CreatableTopic) -> CreatableTopicResult | ApiError | None:
         """None: the next piece goes on with it."""

@@ -10,7 +10,7 @@ from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.controller import Asker, ControllerError
 from headrace.broker.quorum.local_controller import AskerAccess
 from headrace.broker.requests.forwarding import Forwarded, forward
-from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_turn, parts_of
+from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_turn, listed, parts_of
 from headrace.broker.settings.config_rules import rules_of
 from headrace.config.opened import opened_with
 from headrace.config.tls import names_tls
@@ -52,13 +52,28 @@ async def alter(
         return await _decided(broker, alterations, context, validate_only)
     refusal = _unseen if is_of_controllers else _refusal
     refused = await in_turn(broker, context, _refused(broker, alterations, context, refusal))
-    left = [n for n in range(len(alterations)) if n not in refused]
-    asked = alterations if not refused else [alterations[n] for n in left]
+    left: Sequence[int] = range(len(alterations))
+    asked = alterations
+    if refused:
+        left = await in_turn(broker, context, _left(alterations, refused))
+        asked = [alterations[n] for n in left]
     if is_of_controllers:
         decided = iter(await _decided(broker, asked, context, validate_only))
     else:
         decided = iter(await _forwarded(broker, asked, context, request_of, left, validate_only))
-    return [refused[n] if n in refused else next(decided) for n in range(len(alterations))]
+    if not refused:
+        return list(decided)
+    return await listed(
+        broker, context, range(len(alterations)), lambda n: refused[n] if n in refused else next(decided)
+    )
+
+
+def _left(alterations: Sequence[Alteration], refused: Mapping[int, ApiError]) -> Steps[list[int]]:
+    left: list[int] = []
+    for some in parts_of(range(len(alterations)), SMALL_PER_STEP):
+        left += [n for n in some if n not in refused]
+        yield 1
+    return left
 
 
 def _refused(

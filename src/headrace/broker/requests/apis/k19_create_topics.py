@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.controller import Asker, ControllerError
+from headrace.broker.requests.pieces import listed
 from headrace.broker.requests.registry import handles
 from headrace.controller.context import ApiError
 from headrace.controller.requests import CreateTopics
@@ -33,6 +34,7 @@ async def handle(broker: Services, request: CreateTopicsRequest, context: Reques
         response = await broker.controller.ask(CreateTopics(request), asker)
     except ControllerError as error:
         failed = ApiError(error.code, str(error))
-        response = CreateTopicsResponse(topics=[refusal(topic.name, failed) for topic in request.topics])
+        refused = await listed(broker, context, request.topics, lambda topic: refusal(topic.name, failed))
+        response = CreateTopicsResponse(topics=refused)
     response.throttle_time_ms = mutations.throttle_ms
     return response

@@ -7,11 +7,12 @@ Not done: nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.controller import ControllerError
-from headrace.broker.requests.pieces import listed
+from headrace.broker.requests.pieces import Steps, in_turn
 from headrace.broker.requests.registry import handles
 from headrace.controller.context import ApiError
 from headrace.controller.requests import ReassignPartitions
@@ -41,32 +42,42 @@ async def handle(
         denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         response.error_code, response.error_message = denied, message_of(denied)
         refused = ApiError(denied, message_of(denied))
-        response.responses = await listed(
-            broker,
-            context,
-            request.topics,
-            lambda topic: _told((topic.name, [(each.partition_index, refused) for each in topic.partitions])),
+        each = (
+            (topic.name, ((part.partition_index, refused) for part in topic.partitions)) for topic in request.topics
         )
+        response.responses = await in_turn(broker, context, _told(each))
         return response
-    wanted = [
-        (topic.name, [(partition.partition_index, partition.replicas) for partition in topic.partitions])
-        for topic in request.topics
-    ]
+    wanted = await in_turn(broker, context, _wanted(request))
     try:
         answers = await broker.controller.ask(ReassignPartitions(wanted, request.allow_replication_factor_change))
     except ControllerError as error:
         response.error_code, response.error_message = error.code, str(error)
         return response
-    response.responses = await listed(broker, context, answers, _told)
+    response.responses = await in_turn(broker, context, _told(answers))
     return response
 
 
-def _told(answered: tuple[str, list[tuple[int, ApiError]]]) -> ReassignableTopicResponse:
-    name, partitions = answered
-    return ReassignableTopicResponse(
-        name=name,
-        partitions=[
-            ReassignablePartitionResponse(partition_index=index, error_code=error.code, error_message=error.message)
-            for index, error in partitions
-        ],
-    )
+def _wanted(request: AlterPartitionReassignmentsRequest) -> Steps[list[tuple[str, list[tuple[int, list[int] | None]]]]]:
+    wanted: list[tuple[str, list[tuple[int, list[int] | None]]]] = []
+    for topic in request.topics:
+        moves: list[tuple[int, list[int] | None]] = []
+        wanted.append((topic.name, moves))
+        yield 1
+        for partition in topic.partitions:
+            moves.append((partition.partition_index, partition.replicas))
+            yield 1
+    return wanted
+
+
+def _told(answers: Iterable[tuple[str, Iterable[tuple[int, ApiError]]]]) -> Steps[list[ReassignableTopicResponse]]:
+    told: list[ReassignableTopicResponse] = []
+    for name, partitions in answers:
+        topic = ReassignableTopicResponse(name=name)
+        told.append(topic)
+        yield 1
+        for index, error in partitions:
+            topic.partitions.append(
+                ReassignablePartitionResponse(partition_index=index, error_code=error.code, error_message=error.message)
+            )
+            yield 1
+    return told

@@ -6,7 +6,7 @@ Not done: names of hosts instead of addresses, which Kafka looks up.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.controller import ControllerError
@@ -28,6 +28,10 @@ from headrace.wire.messages.k49_alter_client_quotas import (
 
 if TYPE_CHECKING:
     from headrace.broker.requests.services import Services
+
+
+PARTS_MAX: Final = 100
+"""Parts of an entity that are looked at: one of so many names a type twice, or one that does not exist."""
 
 
 @handles(ApiKey.ALTER_CLIENT_QUOTAS)
@@ -57,7 +61,7 @@ async def handle(
 
 def _alteration(entry: EntryData) -> QuotaAlteration:
     return QuotaAlteration(
-        tuple([(part.entity_type, part.entity_name) for part in entry.entity]),
+        tuple([(part.entity_type, part.entity_name) for part in entry.entity[:PARTS_MAX]]),
         [(op.key, None if op.remove else op.value) for op in entry.ops],
     )
 
