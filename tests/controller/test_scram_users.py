@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
+from typing import Any
 
 from headrace.controller.context import MAX_RECORDS_PER_REQUEST
+from headrace.controller.pieces import PIECE_COUNTED, PIECE_RECORDS, PIECE_TRIES
 from headrace.controller.scram_users import ScramDeletion, ScramUpsertion, decide_alter_scram
+from headrace.machine import Decision
 from headrace.metadata import bootstrap
 from headrace.metadata.image import ClusterImage
 from headrace.metadata.replay import Replay
@@ -83,9 +88,60 @@ def test_what_is_refused() -> None:
 
 def test_a_request_writes_a_bounded_number_of_records() -> None:
     many = [upsertion(f"user-{n}") for n in range(MAX_RECORDS_PER_REQUEST + 1)]
-    decided = decide_alter_scram(image_with(), [], many)
-    assert len(decided.records) == MAX_RECORDS_PER_REQUEST
-    assert decided.reply[many[-1].name].code == ErrorCode.POLICY_VIOLATION
+    pieces = list(pieces_of(decide_alter_scram(image_with(), [], many), image_with()))
+    assert sum(len(each.records) for each in pieces) == MAX_RECORDS_PER_REQUEST
+    assert {each.code for each in list(pieces[-1].reply.values())[:-1]} == {ErrorCode.NONE}
+    assert pieces[-1].reply[many[-1].name].code == ErrorCode.POLICY_VIOLATION
+
+
+def pieces_of(decided: Decision[Any], image: ClusterImage) -> Iterator[Decision[Any]]:
+    """A decision and those that follow it, on an image that stays as it is."""
+    yield decided
+    while decided.then is not None:
+        decided = decided.then(image)
+        yield decided
+
+
+def test_many_users_are_altered_in_pieces() -> None:
+    many = [*map(upsertion, [f"user-{n}" for n in range(3 * PIECE_RECORDS)]), upsertion("user-1", 2)]
+    image = image_with("user-0")
+    pieces = list(pieces_of(decide_alter_scram(image, [ScramDeletion("user-0", 1)], many), image))
+    assert max(len(each.records) for each in pieces) <= PIECE_RECORDS
+    written = [record.name for each in pieces for record in each.records]
+    assert written == [f"user-{n}" for n in range(2, 3 * PIECE_RECORDS)]
+    codes = {name: error.code for name, error in pieces[-1].reply.items()}
+    assert list(codes) == [f"user-{n}" for n in range(3 * PIECE_RECORDS)]
+    assert codes.pop("user-0") == codes.pop("user-1") == ErrorCode.DUPLICATE_RESOURCE
+    assert set(codes.values()) == {ErrorCode.NONE}
+
+
+def test_very_many_that_are_refused_are_looked_at_in_pieces() -> None:
+    image = image_with()
+    gone = [ScramDeletion(f"user-{n}", 1) for n in range(3 * PIECE_COUNTED)]
+    looked_at = [len(each.reply) for each in map(told_of, pieces_of(decide_alter_scram(image, gone, []), image))]
+    assert max(after - before for before, after in pairwise(looked_at)) <= PIECE_TRIES
+    assert looked_at[-1] == len(gone)
+
+
+def told_of(decided: Decision[Any]) -> Decision[Any]:
+    """A piece, with the outcomes that there are by then."""
+    return replace(decided, reply=dict(decided.reply))
+
+
+def test_each_piece_is_decided_on_what_there_is_by_then() -> None:
+    """A user whom another request deletes between two pieces is not there; without the feature nobody is altered."""
+    names = [f"user-{n}" for n in range(PIECE_RECORDS + 1)]
+    gone = [ScramDeletion(name, 1) for name in names]
+    first = decide_alter_scram(image_with(*names), gone, [])
+    assert first.then is not None
+    last = first.then(image_with())
+    assert (len(first.records), list(last.records)) == (PIECE_RECORDS, [])
+    assert {name: each.code for name, each in last.reply.items() if each.code} == {
+        names[-1]: ErrorCode.RESOURCE_NOT_FOUND
+    }
+    first = decide_alter_scram(image_with(*names), gone, [])
+    assert first.then is not None
+    assert first.then(image_with(level=10)).reply[names[-1]].code == ErrorCode.UNSUPPORTED_VERSION
 
 
 def test_an_old_level_has_no_users() -> None:

@@ -6,10 +6,12 @@ Source: KIP-554, KIP-900.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from headrace.controller.context import DONE, MAX_RECORDS_PER_REQUEST, TOO_MANY_RECORDS, ApiError
+from headrace.controller.pieces import PIECE_COUNTED, PIECE_RECORDS, PIECE_TRIES
 from headrace.machine import Decision
 from headrace.metadata import levels
 from headrace.metadata.image import ClusterImage
@@ -47,24 +49,51 @@ class ScramUpsertion(NamedTuple):
 def decide_alter_scram(
     image: ClusterImage, deletions: Sequence[ScramDeletion], upsertions: Sequence[ScramUpsertion]
 ) -> Decision[Mapping[str, ApiError]]:
-    """Each user has an outcome of its own. One that is named twice, whatever for, is left as it is; an error that it
-    has by then stays."""
-    outcomes: dict[str, ApiError] = {}
-    records: dict[str, Any] = {}
-    is_supported = levels.supports_scram(image.features.metadata_version)
-    wanted: list[ScramDeletion | ScramUpsertion] = [*deletions, *upsertions]
-    for each in wanted:
-        if each.name in outcomes:
-            if records.pop(each.name, None) is not None:
-                outcomes[each.name] = _TWICE
-            continue
-        refused = _refusal(image, each) if is_supported else _UNSUPPORTED
-        if refused is None and len(records) >= MAX_RECORDS_PER_REQUEST:
+    """Each user has an outcome of its own, many are altered in pieces. One that is named twice, whatever for, is left
+    as it is; the error of the first alteration stays."""
+    return _Alterations([*deletions, *upsertions]).decide(image)
+
+
+class _Alterations:
+    """Those of a request, of which each piece has some: the keys of a credential take some 20 us to derive."""
+
+    def __init__(self, wanted: Sequence[ScramDeletion | ScramUpsertion]) -> None:
+        self._wanted = wanted
+        self._count: Counter[str] = Counter()
+        self._counted = 0
+        self._looked_at = 0
+        self._records = 0
+        """Of the pieces so far."""
+        self._outcomes: dict[str, ApiError] = {}
+
+    def decide(self, image: ClusterImage) -> Decision[Mapping[str, ApiError]]:
+        """The next piece."""
+        if self._counted < len(self._wanted):
+            some = self._wanted[self._counted : self._counted + PIECE_COUNTED]
+            self._count.update([each.name for each in some])
+            self._counted += len(some)
+            if self._counted < len(self._wanted):
+                return Decision(self._outcomes, [], self.decide)
+        records: list[Any] = []
+        end = min(self._looked_at + PIECE_TRIES, len(self._wanted))
+        while self._looked_at < end and len(records) < PIECE_RECORDS:
+            self._alter(image, self._wanted[self._looked_at], records)
+            self._looked_at += 1
+        self._records += len(records)
+        return Decision(self._outcomes, records, self.decide if self._looked_at < len(self._wanted) else None)
+
+    def _alter(self, image: ClusterImage, wanted: ScramDeletion | ScramUpsertion, records: list[Any]) -> None:
+        if wanted.name in self._outcomes:
+            return
+        is_supported = levels.supports_scram(image.features.metadata_version)
+        refused = _refusal(image, wanted) if is_supported else _UNSUPPORTED
+        if refused is None and self._count[wanted.name] > 1:
+            refused = _TWICE
+        if refused is None and self._records + len(records) >= MAX_RECORDS_PER_REQUEST:
             refused = TOO_MANY_RECORDS
-        outcomes[each.name] = refused or DONE
+        self._outcomes[wanted.name] = refused or DONE
         if refused is None:
-            records[each.name] = _record(each)
-    return Decision(outcomes, list(records.values()))
+            records.append(_record(wanted))
 
 
 def _refusal(image: ClusterImage, wanted: ScramDeletion | ScramUpsertion) -> ApiError | None:

@@ -104,13 +104,13 @@ class AuditLog:
 
     def users_altered(self, done: str, principal: str, host: str, users: Sequence[tuple[str, str]]) -> None:
         """`done` is `set` or `deleted`; each user with the mechanism that the credential is for."""
-        changes = [{"user": shown(name), "mechanism": mechanism} for name, mechanism in users]
-        self._altered("user", done, principal, host, changes)
+        changes = [{"user": shown(name), "mechanism": mechanism} for name, mechanism in users[:CHANGES_SAID_MAX]]
+        self._altered("user", done, principal, host, changes, more=len(users) - len(changes))
 
     def quotas_altered(self, principal: str, host: str, alterations: Sequence[QuotaAlteration]) -> None:
         """Of each entity, what its quotas are now."""
-        changes = [{**_entity_fields(each), "quotas": _quotas_text(each)} for each in alterations]
-        self._altered("quota", "set", principal, host, changes)
+        changes = [{**_entity_fields(each), "quotas": _quotas_text(each)} for each in alterations[:CHANGES_SAID_MAX]]
+        self._altered("quota", "set", principal, host, changes, more=len(alterations) - len(changes))
 
     def token_altered(self, done: str, principal: str, host: str, token: DelegationTokenRecord) -> None:
         """`done` is `created`, `renewed` or `expired`: then it ends sooner. Whoever has logged in may do that, as often

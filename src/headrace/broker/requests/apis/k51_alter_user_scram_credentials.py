@@ -5,11 +5,12 @@ Not done: nothing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.controller import ControllerError
-from headrace.broker.requests.pieces import listed
+from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_turn, listed, parts_of
 from headrace.broker.requests.registry import handles
 from headrace.controller.context import ApiError
 from headrace.controller.requests import AlterScramUsers
@@ -44,7 +45,7 @@ async def handle(
     except ControllerError as failure:
         return await _every(broker, context, request, failure.code, str(failure))
     for done, wanted in (("deleted", deletions), ("set", upsertions)):
-        users = [(each.name, BY_CODE[each.mechanism].name) for each in wanted if not outcomes[each.name].code]
+        users = await in_turn(broker, context, _users(wanted, outcomes))
         broker.audit.users_altered(done, context.principal, context.client_host, users)
     results = await listed(broker, context, outcomes.items(), lambda each: _result(each[0], each[1]))
     return AlterUserScramCredentialsResponse(results=results)
@@ -52,6 +53,17 @@ async def handle(
 
 def _upsertion(each: ScramCredentialUpsertion) -> ScramUpsertion:
     return ScramUpsertion(each.name, each.mechanism, each.iterations, bytes(each.salt), bytes(each.salted_password))
+
+
+def _users(
+    wanted: Sequence[ScramDeletion | ScramUpsertion], outcomes: Mapping[str, ApiError]
+) -> Steps[list[tuple[str, str]]]:
+    """Whose credentials were altered, and for which mechanism."""
+    users: list[tuple[str, str]] = []
+    for some in parts_of(wanted, SMALL_PER_STEP):
+        users += [(each.name, BY_CODE[each.mechanism].name) for each in some if not outcomes[each.name].code]
+        yield 1
+    return users
 
 
 def _result(name: str, error: ApiError) -> AlterUserScramCredentialsResult:
