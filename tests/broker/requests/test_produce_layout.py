@@ -263,6 +263,48 @@ def test_what_is_alike_is_decoded_once(served: TestBroker, decoded: list[int], v
     assert {served.call(lambda inside: inside.replicas.by_name[name, 1].log.end_offset)} == {2 + len(requests)}
 
 
+def configure(admin: Raw, topic: str, setting: str, value: str) -> None:
+    config = AlterableConfig(name=setting, config_operation=0, value=value)
+    resource = AlterConfigsResource(resource_type=2, resource_name=topic, configs=[config])
+    assert admin.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses[0].error_code == 0
+
+
+def test_what_its_topic_opens_goes_to_the_handler(served: TestBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[bool] = []
+    add_alike = ProduceRun.add_alike
+
+    def noted(self: ProduceRun, *arguments: Any) -> bool:
+        taken.append(add_alike(self, *arguments))
+        return taken[-1]
+
+    monkeypatch.setattr(ProduceRun, "add_alike", noted)
+    name = f"opened{next(_names)}"
+    create_topic(served.port, name, PARTITIONS)
+
+    def is_taken(**fields: Any) -> bool:
+        """Whether the short way takes a request whose last batch has these fields, once there is a layout."""
+        keyed = batch(b"x", key=b"k")
+        assert errors(raw, [produce(name, *[keyed] * PARTITIONS, acks=1)] * 3) == [[0] * PARTITIONS] * 3
+        taken.clear()
+        last = batch(b"x" * 100, key=b"k", **fields)
+        asked = produce(name, *[keyed] * (PARTITIONS - 1), last, acks=1)
+        assert errors(raw, [asked]) == [[0] * PARTITIONS]
+        (outcome,) = taken
+        return outcome
+
+    with Raw(served.port) as raw, Raw(served.port) as admin:
+        assert is_taken()
+        assert is_taken(compression=1)
+        configure(admin, name, "cleanup.policy", "compact")
+        assert is_taken()
+        assert not is_taken(compression=1)
+        errors(raw, [produce(name, *[batch(b"x", key=b"k")] * PARTITIONS, acks=1)] * 3)
+        configure(admin, name, "compression.type", "gzip")
+        taken.clear()
+        assert errors(raw, [produce(name, *[batch(b"x", key=b"k")] * PARTITIONS, acks=1)]) == [[0] * PARTITIONS]
+        assert taken == [False]
+
+
 def test_what_is_set_between_two_alike_requests_counts(served: TestBroker) -> None:
     name = f"set{next(_names)}"
     create_topic(served.port, name, PARTITIONS)
@@ -274,9 +316,7 @@ def test_what_is_set_between_two_alike_requests_counts(served: TestBroker) -> No
             ("max.message.bytes", "1000000", 0),
             ("cleanup.policy", "compact", ErrorCode.INVALID_RECORD),
         ):
-            config = AlterableConfig(name=setting, config_operation=0, value=value)
-            resource = AlterConfigsResource(resource_type=2, resource_name=name, configs=[config])
-            admin.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1)
+            configure(admin, name, setting, value)
             assert errors(raw, [large] * 3) == [[code] * PARTITIONS] * 3
         admin.ask(DeleteTopicsRequest(topic_names=[name], timeout_ms=5000), 5)
         assert errors(raw, [large] * 2) == [[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * PARTITIONS] * 2
