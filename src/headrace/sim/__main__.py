@@ -33,6 +33,7 @@ from headrace.sim.sabotage import (
     PLANTED_IN_CLUSTERS,
     PLANTED_IN_GROUPS,
     PLANTED_IN_LOADS,
+    PLANTED_IN_LOGS,
     PLANTED_IN_MOVES,
     PLANTED_IN_QUORUMS,
     PLANTED_IN_RAISES,
@@ -41,6 +42,7 @@ from headrace.sim.sabotage import (
     planted,
 )
 from headrace.sim.story import Run, shortest_story
+from headrace.sim.workloads.log_following import run_log_seed
 
 EVERY_PLANT: Final = (
     *PLANTED,
@@ -52,6 +54,7 @@ EVERY_PLANT: Final = (
     *PLANTED_IN_GROUPS,
     *PLANTED_IN_RIGHTS,
     *PLANTED_IN_LOADS,
+    *PLANTED_IN_LOGS,
 )
 CONTENT: Final = 0
 OBJECTION: Final = 1
@@ -63,6 +66,7 @@ def _run_of(given: argparse.Namespace) -> Run:
     kinds: tuple[tuple[bool, Sequence[str], Run], ...] = (
         (given.quorum, PLANTED_IN_QUORUMS, run_quorum_seed),
         (given.loads, PLANTED_IN_LOADS, run_load_seed),
+        (given.log, PLANTED_IN_LOGS, run_log_seed),
         (given.apart, (), run_apart_seed),
         (given.dynamic, (), run_dynamic_seed),
         (given.raised, PLANTED_IN_RAISES, run_raised_seed),
@@ -111,6 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     kind.add_argument("--quorum", action="store_true", help="three controllers of one metadata quorum, and no broker")
     kind.add_argument("--loads", action="store_true", help="coordinators whose logs are in a bad state for a while")
+    kind.add_argument("--log", action="store_true", help="one log of a follower that is cut, compacted and crashes")
     told = parser.add_mutually_exclusive_group()
     told.add_argument("--trace", action="store_true", help="print everything that crosses a seam")
     told.add_argument(

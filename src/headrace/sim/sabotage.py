@@ -31,6 +31,7 @@ from headrace.raft.messages import VoteRequest
 from headrace.security.acls import AclAuthorizer
 from headrace.sim.cluster_sabotage import cluster_plants
 from headrace.sim.load_sabotage import load_plants
+from headrace.sim.log_sabotage import log_plants
 from headrace.sim.raise_sabotage import raise_plants
 from headrace.sim.transaction_sabotage import group_plants, transaction_plants
 from headrace.wire.batch import BatchHeader
@@ -243,6 +244,8 @@ PLANTED_IN_RIGHTS: Final = tuple(_rights_replacements())
 """The names of the faults of clusters whose rights change."""
 PLANTED_IN_LOADS: Final = tuple(load_plants())
 """The names of the faults of coordinators that load."""
+PLANTED_IN_LOGS: Final = tuple(log_plants())
+"""The names of the faults of one log."""
 PLANTED_IN_TRANSACTIONS: Final = tuple(transaction_plants())
 """The names of the faults of clusters that only transactions meet."""
 
@@ -252,7 +255,7 @@ def planted(name: str) -> Iterator[None]:
     """The fault is there inside the block."""
     alone = _replacements() | _quorum_replacements() | _rights_replacements()
     of_clusters = cluster_plants() | raise_plants() | transaction_plants() | group_plants()
-    of_clusters |= _moving_plants() | load_plants()
+    of_clusters |= _moving_plants() | load_plants() | log_plants()
     plants = [alone[name]] if name in alone else of_clusters[name]
     real = [(owner, attribute, vars(owner)[attribute]) for owner, attribute, _ in plants]
     for owner, attribute, replacement in plants:

@@ -1,0 +1,29 @@
+"""One log of a follower under the simulator: seeds that must hold, one trace a seed, and planted faults."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.sim.sabotage import PLANTED_IN_LOGS, planted
+from headrace.sim.workloads.log_following import run_log_seed
+
+SEEDS_OF_A_PLANT = 60
+BLOCKS = [0, *(pytest.param(block, marks=pytest.mark.soak) for block in range(1, 40))]
+BLOCK_SEEDS = 40
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_no_promise_is_broken(block: int) -> None:
+    for seed in range(1 + block * BLOCK_SEEDS, 1 + (block + 1) * BLOCK_SEEDS):
+        assert run_log_seed(seed).objection is None, f"python -m headrace.sim --log --seed {seed}"
+
+
+@pytest.mark.parametrize("name", PLANTED_IN_LOGS)
+def test_a_planted_fault_is_found(name: str) -> None:
+    with planted(name):
+        assert any(run_log_seed(seed).objection is not None for seed in range(1, 1 + SEEDS_OF_A_PLANT))
+
+
+def test_a_seed_has_one_trace() -> None:
+    assert run_log_seed(3).digest == run_log_seed(3).digest
+    assert run_log_seed(3).acknowledged > 0
