@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Generator
 
 import pytest
+from _pytest.nodeid import NodeId
 from hypothesis import settings
 from peers import class_archive, kafka, shared
 from peers.either import bootstrap, either_headrace, either_kafka, topic
@@ -38,18 +39,34 @@ class Groups:
     """With `--dist loadgroup` a file is tested by one process, and so are all files that share a broker: it is started
     once a run."""
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Marks each test with its group."""
+    @pytest.hookimpl(wrapper=True)
+    def pytest_collection_modifyitems(
+        self, config: pytest.Config, items: list[pytest.Item]
+    ) -> Generator[None, None, None]:
+        """Marks each test with its group, and names it after that where processes share the work."""
         broker_of = {item.path: folder for item in items if (folder := self._shared(item))}
-        for item in items:
-            item.add_marker(pytest.mark.xdist_group(broker_of.get(item.path) or item.nodeid.partition("::")[0]))
+        groups = {item: broker_of.get(item.path) or item.nodeid.partition("::")[0] for item in items}
+        for item, group in groups.items():
+            item.add_marker(pytest.mark.xdist_group(group))
+        yield
+        if config.getoption("loadgroup", False):
+            for item, group in groups.items():
+                _name_after(item, group)
 
     def _shared(self, item: pytest.Item) -> str:
         """Returns the folder whose broker a test shares, or nothing."""
         found = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
         of = (folder for name, folder in SHARED_BROKERS.items() if name in found and found[name][-1].baseid == folder)
         return next(of, "")
+
+
+def _name_after(item: pytest.Item, group: str) -> None:
+    """Ends the id of a test with its group, by which pytest-xdist shares the work out. It does so itself, in an
+    attribute that pytest 9.1 and later do not look at: it would share out single tests, without a word."""
+    ending = f"@{group}"
+    if not item.nodeid.endswith(ending):
+        item._id = NodeId.parse(item.nodeid + ending)
+    assert item.nodeid.endswith(ending), "tests are shared out by files"
 
 
 def pytest_configure(config: pytest.Config) -> None:
