@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
+import psycopg
 import pytest
 
 from headrace.spark.pipelines.tables.fitting import made_type
@@ -49,6 +50,25 @@ def test_upserts_and_deletes(shop: Database) -> None:
     assert rows(shop) == [(2, "two", 2.5), (3, "three", None)]
     table.apply(batch((0, 3, 2, ("zwei", 2.0)), (1, 1, 3, None), (1, 2, 9, None), (0, 4, 1, (None, None))))
     assert rows(shop) == [(1, None, None), (2, "zwei", 2.0)]
+
+
+def test_a_batch_takes_few_statements(postgres: Any, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many rows it has, and one fewer where it deletes nothing: each waits for the server, and small batches
+    wait for little else."""
+    table = Database(postgres.address(database)).target("prices", PRICES)
+    table.open(TOPIC, "run")
+    counts: list[int] = []
+    execute = psycopg.Cursor.execute
+
+    def counted(self: Any, *args: Any, **more: Any) -> Any:
+        counts[-1] += 1
+        return execute(self, *args, **more)
+
+    monkeypatch.setattr(psycopg.Cursor, "execute", counted)
+    for change in (("one", 1.0), None):
+        counts.append(0)
+        table.apply(batch(*((0, len(counts) * 1_000 + number, number % 300, change) for number in range(900))))
+    assert counts[0] + 1 == counts[1] <= 13
 
 
 def test_what_comes_again_changes_nothing(shop: Database) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from headrace.spark.pipelines.tables.connecting import Connection
@@ -26,13 +26,11 @@ WITH RECURSIVE typed AS (
 )
 """
 _COLUMNS: Final = f"""{_TYPED}
-SELECT name, whole, plain, format_type(kind, NULL), typcategory::text, required, filled, made, loose, typlen > 0
-FROM typed JOIN pg_type ON pg_type.oid = kind WHERE typtype <> 'd' ORDER BY place
-""".encode()
-_OUT_OF_SIGHT: Final = f"""{_TYPED}
-SELECT string_agg(DISTINCT quote_ident(nspname), ', ')
-FROM typed JOIN pg_type ON pg_type.oid = kind JOIN pg_namespace ON pg_namespace.oid = typnamespace
-WHERE NOT pg_type_is_visible(kind)
+SELECT name, whole, plain, format_type(kind, NULL), typcategory::text, required, filled, made, loose, typlen > 0,
+    typtype = 'd', CASE WHEN NOT pg_type_is_visible(kind) THEN (
+        SELECT quote_ident(nspname) FROM pg_namespace WHERE oid = typnamespace
+    ) END
+FROM typed JOIN pg_type ON pg_type.oid = kind ORDER BY place
 """.encode()
 _FAMILY: Final = """
 WITH RECURSIVE family AS (
@@ -40,8 +38,9 @@ WITH RECURSIVE family AS (
 )
 """
 """The table and its partitions, or the tables that inherit from it."""
-_INDEXES: Final = f"""{_FAMILY}
-SELECT indisunique, indisexclusion, indimmediate, indisvalid, indpred IS NULL AND indexprs IS NULL, amname::text,
+_INDEX: Final = """
+SELECT json_build_array(
+    indisunique, indisexclusion, indimmediate, indisvalid, indpred IS NULL AND indexprs IS NULL, amname::text,
     ARRAY(
         SELECT attname::text FROM unnest(indkey::int2[]) WITH ORDINALITY AS k (number, n)
         JOIN pg_attribute ON attrelid = indrelid AND attnum = number WHERE n <= indnkeyatts
@@ -53,21 +52,32 @@ SELECT indisunique, indisexclusion, indimmediate, indisvalid, indpred IS NULL AN
     NOT EXISTS (
         SELECT FROM unnest(indkey::int2[], indcollation::oid[], indclass::oid[]) WITH ORDINALITY
             AS k (number, collation_of, class_of, n)
-        JOIN pg_attribute ON attrelid = indrelid AND attnum = number JOIN pg_opclass c ON c.oid = class_of
-        WHERE n <= indnkeyatts AND NOT (
-            (attcollation = collation_of OR 2 = (
-                SELECT count(*) FROM pg_collation WHERE oid IN (attcollation, collation_of) AND collisdeterministic
-            )) AND (opcdefault OR EXISTS (
-                SELECT FROM pg_amop e JOIN pg_amop d ON d.amopopr = e.amopopr
-                JOIN pg_opclass o ON o.opcfamily = d.amopfamily JOIN pg_am m ON m.oid = o.opcmethod
-                WHERE e.amopfamily = c.opcfamily AND e.amopstrategy = 3 AND d.amopstrategy = 3 AND o.opcdefault
-                    AND m.amname = 'btree'
-            ))
-        )
-    ), indrelid = %s
+        JOIN pg_attribute ON attrelid = indrelid AND attnum = number JOIN pg_opclass ON pg_opclass.oid = class_of
+        WHERE n <= indnkeyatts AND NOT (attcollation = collation_of AND opcdefault)
+    ), indrelid = %s, indexrelid::text
+)
 FROM pg_index JOIN family ON indrelid = family.oid JOIN pg_class i ON i.oid = indexrelid JOIN pg_am ON pg_am.oid = relam
 WHERE indisready
-""".encode()
+"""
+_SAME: Final = b"""
+SELECT indexrelid::text FROM pg_index WHERE indexrelid = ANY (%s::oid[]) AND NOT EXISTS (
+    SELECT FROM unnest(indkey::int2[], indcollation::oid[], indclass::oid[]) WITH ORDINALITY
+        AS k (number, collation_of, class_of, n)
+    JOIN pg_attribute ON attrelid = indrelid AND attnum = number JOIN pg_opclass c ON c.oid = class_of
+    WHERE n <= indnkeyatts AND NOT (
+        (attcollation = collation_of OR 2 = (
+            SELECT count(*) FROM pg_collation WHERE oid IN (attcollation, collation_of) AND collisdeterministic
+        )) AND (opcdefault OR EXISTS (
+            SELECT FROM pg_amop e JOIN pg_amop d ON d.amopopr = e.amopopr
+            JOIN pg_opclass o ON o.opcfamily = d.amopfamily JOIN pg_am m ON m.oid = o.opcmethod
+            WHERE e.amopfamily = c.opcfamily AND e.amopstrategy = 3 AND d.amopstrategy = 3 AND o.opcdefault
+                AND m.amname = 'btree'
+        ))
+    )
+)
+"""
+"""Which indexes have their columns' notion of equality, whatever they are made with. It takes longer than all else
+that is asked, so it is asked of those alone that are not made with what their columns have."""
 _WATCHED: Final = f"""{_FAMILY}
 , referring AS (
     SELECT conrelid IN (SELECT oid FROM family) AS by_itself, ARRAY(
@@ -90,7 +100,8 @@ SELECT
         OR (SELECT relkind <> 'r' FROM pg_class JOIN family USING (oid) LIMIT 1)
         OR EXISTS (
             SELECT FROM pg_attribute WHERE attrelid IN (SELECT oid FROM family) AND attnum > 0 AND attgenerated <> ''
-        )
+        ),
+    ARRAY({_INDEX})
 """.encode()
 
 
@@ -139,6 +150,7 @@ class Index:
     stored: Sequence[str]
     same: bool
     own: bool
+    oid: str
 
     def is_key(self, names: Iterable[str]) -> bool:
         """Whether rows are found by it, where these columns are the key."""
@@ -148,12 +160,14 @@ class Index:
 @dataclass(frozen=True, slots=True)
 class Watched:
     """What else refuses or changes rows: rules; triggers; keys that refer within the table, or to other columns than
-    the key's; and anything at all that looks at a row as it is for a moment, such as a check."""
+    the key's; anything at all that looks at a row as it is for a moment, such as a check; and the indexes that a row
+    goes into."""
 
     rules: bool
     triggers: bool
     entangled: bool
     checked: bool
+    indexes: Sequence[Index]
 
 
 def read_columns(connection: Connection, table: str) -> dict[str, Column]:
@@ -163,12 +177,13 @@ def read_columns(connection: Connection, table: str) -> dict[str, Column]:
 
 
 def _columns(connection: Connection, oid: int | None) -> dict[str, Column]:
-    (hidden,) = connection.execute(_OUT_OF_SIGHT, [oid]).fetchone() or (None,)
-    if hidden is not None:
+    found = connection.execute(_COLUMNS, [oid]).fetchall()
+    if hidden := {row[-1] for row in found} - {None}:
         # without a type's own operators, PostgreSQL compares its values as those of another type
         wider = "set_config('search_path', concat_ws(', ', nullif(current_setting('search_path'), ''), %s::text), true)"
-        connection.execute(f"SELECT {wider}".encode(), [hidden])
-    return {name: Column(*types) for name, *types in connection.execute(_COLUMNS, [oid])}
+        connection.execute(f"SELECT {wider}".encode(), [", ".join(sorted(hidden))])
+        found = connection.execute(_COLUMNS, [oid]).fetchall()
+    return {name: Column(*types) for name, *types, is_domain, _ in found if not is_domain}
 
 
 class Catalogue:
@@ -199,17 +214,18 @@ class Catalogue:
         """The table's columns by their names, in their order."""
         return _columns(self._connection, self.oid)
 
-    def indexes(self) -> list[Index]:
-        """The indexes that a row goes into."""
-        found = self._connection.execute(_INDEXES, [self.oid, self.oid]).fetchall()
-        return [Index(*row) for row in found]
-
     def is_unique(self, names: list[str]) -> bool:
         """Whether these columns, in any order, have a unique index of their own."""
-        return any(index.is_key(names) and index.valid for index in self.indexes())
+        return any(index.is_key(names) and index.valid for index in self.watched(names).indexes)
 
     def watched(self, key: list[str]) -> Watched:
         """What refuses or changes rows of the table, whose key these columns are."""
-        found = self._connection.execute(_WATCHED, [self.oid, key]).fetchone()
+        found = self._connection.execute(_WATCHED, [self.oid, key, self.oid]).fetchone()
         assert found is not None
-        return Watched(*found)
+        rules, triggers, entangled, checked, indexes = found
+        read = [Index(*index) for index in indexes]
+        others = [index.oid for index in read if not index.same]
+        if others:
+            same = {oid for (oid,) in self._connection.execute(_SAME, [others])}
+            read = [replace(index, same=index.same or index.oid in same) for index in read]
+        return Watched(rules, triggers, entangled, checked, read)

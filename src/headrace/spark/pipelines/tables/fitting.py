@@ -8,6 +8,7 @@ upserts or deletes of different keys; and if even that may make a difference, as
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -167,9 +168,9 @@ def fit(connection: Connection, catalogue: Catalogue, place: PostgresPlace, layo
     for name, column in there.items():
         if name not in ours and column.required and not (column.filled or column.made or watched.triggers):
             raise TableError(f"{place}: the column {name!r} is NOT NULL without a default, so no row can be made")
-    indexes = catalogue.indexes()
+    indexes = watched.indexes
     _check_keys(indexes, place, layout)
-    (encoding,) = connection.execute(b"SELECT current_setting('server_encoding')").fetchone() or ("",)
+    encoding = connection.info.parameter_status("server_encoding")
     columns = [there[name] for name in ours]
     encoded = encoding not in _WHOLE_TEXTS
     conversions = [
@@ -192,7 +193,7 @@ def fit(connection: Connection, catalogue: Catalogue, place: PostgresPlace, layo
     )
 
 
-def _check_keys(indexes: list[Index], place: PostgresPlace, layout: Layout) -> None:
+def _check_keys(indexes: Sequence[Index], place: PostgresPlace, layout: Layout) -> None:
     """Whether rows are found by the key. Raises `TableError`."""
     keys = ", ".join(layout.key_names)
     found = [index for index in indexes if index.is_key(layout.key_names)]
@@ -205,7 +206,7 @@ def _check_keys(indexes: list[Index], place: PostgresPlace, layout: Layout) -> N
         raise TableError(f"{place} has {what}, so that keys are equal in one and not in the other")
 
 
-def _step(indexes: list[Index], layout: Layout, *, loose: bool) -> Step:
+def _step(indexes: Sequence[Index], layout: Layout, *, loose: bool) -> Step:
     """What goes in at once, as far as keys and indexes are concerned."""
     others = [index for index in indexes if not index.is_key(layout.key_names)]
     if any((index.unique or index.exclusive) and not index.immediate for index in indexes):

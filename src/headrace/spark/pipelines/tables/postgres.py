@@ -84,7 +84,7 @@ class PostgresTable(DatabaseTable[PostgresPlace, Connection]):
         if not fitting.hides(rows):
             return batch.write(rows)
         fewer, places = without_hidden(rows, self._layout)
-        return {places[place]: why for place, why in batch.write(fewer).items()}
+        return {places[place]: why for place, why in batch.write(fewer, once=True).items()}
 
 
 def _in_query(name: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import psycopg
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 
 from headrace.spark.pipelines.tables.changes import DELETED, column_names
@@ -68,9 +69,14 @@ class PostgresBatch:
         self._fit = fit
         self._names = column_names(layout)
         self._refused: dict[int, str] = {}
+        self._once = False
+        self._deletes = True
 
-    def write(self, rows: pa.Table) -> dict[int, str]:
-        """Apply the rows, and say why some are refused, by their places."""
+    def write(self, rows: pa.Table, *, once: bool = False) -> dict[int, str]:
+        """Apply the rows, and say why some are refused, by their places. `once` where no key has two upserts, and none
+        a delete behind its upsert."""
+        self._once = once
+        self._deletes = bool(pc.any(rows[DELETED.name]).as_py())
         numbered = rows.append_column(SEQ, pa.array(range(rows.num_rows), pa.int64()))
         numbered = numbered.select([SEQ, DELETED.name, *self._names])
         self._run(staging(self._table, self._layout))
@@ -166,8 +172,11 @@ class PostgresBatch:
         rows = ", ".join(self._names)
         last = f"SELECT DISTINCT ON ({keys}) {rows}, {DELETED.name} FROM {STAGED} WHERE {_WITHIN}"
         last = f"SELECT {rows} FROM ({last} ORDER BY {keys}, {SEQ} DESC) s WHERE NOT {DELETED.name}"
+        if self._once:
+            last = f"SELECT {rows} FROM {STAGED} WHERE {_WITHIN} AND NOT {DELETED.name}"
         for low, high, _ in pieces:
-            self._run(self._delete(), low, high)
+            if self._deletes:
+                self._run(self._delete(), low, high)
             self._run(upsert(self._table, self._layout, last), low, high)
 
     def _some(self, pieces: Sequence[Piece]) -> None:
