@@ -193,6 +193,20 @@ def test_brokers_ask_for_many_and_may_only_ask(raw: Raw, topic: Callable[..., st
     assert raw.ask(k24.AddPartitionsToTxnRequest([]), 4).results_by_transaction == []
 
 
+def test_a_partition_that_is_named_again_and_again_is_answered_once(raw: Raw, topic: Callable[..., str]) -> None:
+    """As in Kafka, whose answer is a map; each would be an element of one turn of the loop."""
+    name = topic()
+    producer = begin(raw, "again")
+    answer = raw.ask(of_client("again", producer, **{name: [0] * 1000}), 3)
+    (result,) = answer.results_by_topic_v3_and_below
+    assert [(each.partition_index, each.partition_error_code) for each in result.results_by_partition] == [(0, NONE)]
+    asked = [
+        k24.AddPartitionsToTxnTransaction("again", *producer, True, [k24.AddPartitionsToTxnTopic(name, [0] * 1000)])
+    ]
+    (each,) = raw.ask(k24.AddPartitionsToTxnRequest(asked), 5).results_by_transaction
+    assert [len(result.results_by_partition) for result in each.topic_results] == [1]
+
+
 @pytest.mark.parametrize("version", range(6))
 def test_a_fenced_producer_hears_what_its_version_knows(raw: Raw, version: int, topic: Callable[..., str]) -> None:
     name, id_ = topic(), f"fenced-{version}"

@@ -9,7 +9,7 @@ Not done: nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headrace.broker.net.answers import Pending
@@ -49,19 +49,19 @@ class _Asked(NamedTuple):
     producer_id: int
     producer_epoch: int
     verify_only: bool
-    topics: Sequence[AddPartitionsToTxnTopic]
+    topics: Mapping[str, Collection[int]]
+    """The partitions of each topic, once: those that exist, if it comes to asking for them."""
 
     def partitions(self) -> list[TopicPartition]:
-        return [(topic.name, index) for topic in self.topics for index in topic.partitions]
+        return [(name, index) for name, indexes in self.topics.items() for index in indexes]
 
     def results(self, error_of: Callable[[TopicPartition], int]) -> list[AddPartitionsToTxnTopicResult]:
         """What is said of each partition."""
         return [
             AddPartitionsToTxnTopicResult(
-                topic.name,
-                [AddPartitionsToTxnPartitionResult(index, error_of((topic.name, index))) for index in topic.partitions],
+                name, [AddPartitionsToTxnPartitionResult(index, error_of((name, index))) for index in indexes]
             )
-            for topic in self.topics
+            for name, indexes in self.topics.items()
         ]
 
 
@@ -85,16 +85,10 @@ def _of_client(
     if not context.authorize(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
         refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     adding = _Adding(broker, context)
-    errors: dict[TopicPartition, ErrorCode] = {}
-    for topic in topics if not refused else ():
-        yield 1
-        for some in parts_of(topic.partitions, SMALL_PER_STEP):
-            yield 1
-            for index in some:
-                if error := adding.error_of((topic.name, index)):
-                    errors[topic.name, index] = error
+    once: dict[str, dict[int, None]] = {}
+    errors = {} if refused else (yield from adding.errors_of(topics, once))
     if not refused and not errors:
-        return adding.of_client(request)
+        return adding.of_client(request, once)
     response = AddPartitionsToTxnResponse()
     for topic in topics:
         answer = AddPartitionsToTxnTopicResult(topic.name)
@@ -119,27 +113,47 @@ class _Adding:
         self._pending: Pending[AddPartitionsToTxnResponse] = Pending()
         self._left = 1
 
-    def of_client(self, request: AddPartitionsToTxnRequest) -> Pending[AddPartitionsToTxnResponse]:
+    def errors_of(
+        self, topics: Sequence[AddPartitionsToTxnTopic], once: dict[str, dict[int, None]]
+    ) -> Steps[dict[TopicPartition, ErrorCode]]:
+        """Which partitions cannot be part of a transaction, and why; puts each partition into `once`."""
+        errors: dict[TopicPartition, ErrorCode] = {}
+        for topic in topics:
+            yield 1
+            indexes = once.setdefault(topic.name, {})
+            for some in parts_of(topic.partitions, SMALL_PER_STEP):
+                yield 1
+                for index in some:
+                    if index not in indexes:
+                        indexes[index] = None
+                        if error := self._error_of((topic.name, index)):
+                            errors[topic.name, index] = error
+        return errors
+
+    def of_client(
+        self, request: AddPartitionsToTxnRequest, topics: Mapping[str, Collection[int]]
+    ) -> Pending[AddPartitionsToTxnResponse]:
         """A request of a version that is about one transaction, and of which nothing is refused here."""
         asked = _Asked(
             request.v3_and_below_transactional_id,
             request.v3_and_below_producer_id,
             request.v3_and_below_producer_epoch,
             False,
-            request.v3_and_below_topics,
+            topics,
         )
 
         def answered(results: list[AddPartitionsToTxnTopicResult]) -> None:
             self._response.results_by_topic_v3_and_below = results
 
-        self._ask(asked, asked.partitions(), answered)
+        self._ask(asked, answered)
         self._one_less()
         return self._pending
 
     def of_brokers(self, request: AddPartitionsToTxnRequest) -> Steps[Pending[AddPartitionsToTxnResponse]]:
         """A request of a version that is about many."""
         for each in request.transactions:
-            asked = _Asked(each.transactional_id, each.producer_id, each.producer_epoch, each.verify_only, each.topics)
+            once: dict[str, dict[int, None]] = {}
+            asked = _Asked(each.transactional_id, each.producer_id, each.producer_epoch, each.verify_only, once)
             result = AddPartitionsToTxnResult(asked.transactional_id, [])
             self._response.results_by_transaction.append(result)
 
@@ -149,23 +163,21 @@ class _Adding:
                 result.topic_results = results
 
             yield 1
-            yield from self._add(asked, answered)
+            yield from self._add(asked, each.topics, once, answered)
         self._one_less()
         return self._pending
 
-    def _add(self, asked: _Asked, answered: Callable[[list[AddPartitionsToTxnTopicResult]], None]) -> Steps[None]:
-        partitions: list[TopicPartition] = []
-        errors: dict[TopicPartition, ErrorCode] = {}
-        for topic in asked.topics:
-            yield 1
-            for indexes in parts_of(topic.partitions, SMALL_PER_STEP):
-                some = [(topic.name, index) for index in indexes]
-                partitions += some
-                errors.update([(each, error) for each in some if (error := self.error_of(each))])
-                yield 1
+    def _add(
+        self,
+        asked: _Asked,
+        topics: Sequence[AddPartitionsToTxnTopic],
+        once: dict[str, dict[int, None]],
+        answered: Callable[[list[AddPartitionsToTxnTopicResult]], None],
+    ) -> Steps[None]:
+        errors = yield from self.errors_of(topics, once)
         if errors:
             results: list[AddPartitionsToTxnTopicResult] = []
-            for topic in asked.topics:
+            for topic in topics:
                 result = AddPartitionsToTxnTopicResult(topic.name)
                 results.append(result)
                 yield 1
@@ -176,19 +188,18 @@ class _Adding:
                         result.results_by_partition.append(AddPartitionsToTxnPartitionResult(index, error))
             answered(results)
         else:
-            self._ask(asked, partitions, answered)
+            self._ask(asked, answered)
 
     def _ask(
         self,
         asked: _Asked,
-        partitions: list[TopicPartition],
         answered: Callable[[list[AddPartitionsToTxnTopicResult]], None],
     ) -> None:
         ask = Partitions(
             asked.transactional_id,
             asked.producer_id,
             asked.producer_epoch,
-            frozenset(partitions),
+            frozenset(asked.partitions()),
             0 if self._from_client else _OF_BROKERS,
         )
         waiter: Pending[Any] = Pending()
@@ -212,7 +223,7 @@ class _Adding:
 
         waiter.when_resolved(decided)
 
-    def error_of(self, partition: TopicPartition) -> ErrorCode:
+    def _error_of(self, partition: TopicPartition) -> ErrorCode:
         """Why a partition cannot be part of a transaction; NONE where it can."""
         topic, index = partition
         if self._from_client and not self._context.authorize(Operation.WRITE, ResourceType.TOPIC, topic):
