@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 from click.testing import Result
+from peers.settling import settle_ports
 
 import headrace.testing
 from headrace.testing.running_cluster import TestCluster
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 PATIENT = {
     "broker.session.timeout.ms": "10000",
     "replica.lag.time.max.ms": "10000",
@@ -35,6 +36,12 @@ def three() -> Iterator[TestCluster]:
 def bootstrap(three: TestCluster) -> str:
     """What `run` of the conftest is to talk to."""
     return three.bootstrap
+
+
+@pytest.fixture
+def settle(three: TestCluster) -> Callable[[], None]:
+    """A broker answers what another one has decided before it has applied it."""
+    return lambda: settle_ports(*(node.port for node in three.nodes.values() if node.is_running and not node.is_paused))
 
 
 @pytest.fixture

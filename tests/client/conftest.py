@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from peers.settling import client_of
 
 from headrace.client.cluster import Client
 
@@ -13,5 +14,5 @@ __all__ = ["client"]
 
 @pytest.fixture
 def client(bootstrap: str) -> Iterator[Client]:
-    with Client(bootstrap, timeout_s=20.0) as client:
+    with client_of(bootstrap) as client:
         yield client

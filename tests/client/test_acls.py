@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from peers.either import BROKERS
 from peers.kafka import KafkaPeer
+from peers.settling import client_of
 
 import headrace.testing
 from headrace.client.acls import CLUSTER_NAME, Acl, AclFilter, create_acls, delete_acls, find_acls
@@ -29,7 +30,7 @@ ALL = sorted([ANN, PREFIX, EVERY, GROUP, CLUSTER, TRANSACTION])
 @pytest.fixture(scope="module", params=BROKERS)
 def authorized(request: pytest.FixtureRequest) -> Iterator[Client]:
     if request.param == "kafka":
-        with KafkaPeer(settings=SETTINGS) as kafka, Client(kafka.bootstrap, timeout_s=20.0) as client:
+        with KafkaPeer(settings=SETTINGS) as kafka, client_of(kafka) as client:
             yield client
     else:
         with headrace.testing.broker(SETTINGS) as ours, Client(ours.bootstrap, timeout_s=20.0) as client:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections.abc import Callable
 
 import pytest
+from peers.waiting import until
 
 from headrace.client import admin, describe, groups, reading
 from headrace.client.cluster import Client
@@ -29,14 +31,6 @@ def read_all(client: Client, topic: str, isolation: reading.Isolation = "read_un
     return found
 
 
-def comes_true(condition: Callable[[], bool]) -> bool:
-    """Kafka answers an administrator before each broker's metadata know of it: asks until they do."""
-    patience = time.monotonic() + 30
-    while not condition() and time.monotonic() < patience:
-        time.sleep(0.02)
-    return condition()
-
-
 def test_topics_come_grow_and_go(client: Client, topic: str) -> None:
     assert admin.create_topic(client, topic, partitions=2, configs={"retention.ms": "12345"})
     info = client.topic(topic)
@@ -48,12 +42,12 @@ def test_topics_come_grow_and_go(client: Client, topic: str) -> None:
         admin.create_topic(client, topic)
     assert refused.value.code == ErrorCode.TOPIC_ALREADY_EXISTS
     admin.add_partitions(client, topic, 5)
-    assert comes_true(lambda: len(client.topics([topic])[0].partitions) == 5)
+    assert len(client.topics([topic])[0].partitions) == 5
     with pytest.raises(BrokerError) as refused:
         admin.add_partitions(client, topic, 3)
     assert refused.value.code == ErrorCode.INVALID_PARTITIONS
     admin.delete_topic(client, topic)
-    assert comes_true(lambda: topic not in {info.name for info in client.topics()})
+    assert topic not in {info.name for info in client.topics()}
     with pytest.raises(UnknownTopicError):
         client.topic(topic)
     with pytest.raises(UnknownTopicError):
@@ -88,7 +82,7 @@ def test_configurations_change_one_by_one(client: Client, topic: str) -> None:
     def policies() -> set[str]:
         return set((described()["cleanup.policy"].value or "").split(","))
 
-    assert comes_true(lambda: policies() == {"compact", "delete"})
+    assert policies() == {"compact", "delete"}
     found = described()
     assert found["cleanup.policy"].source == ConfigSource.TOPIC
     assert found["retention.ms"].source == ConfigSource.DEFAULT
@@ -166,13 +160,13 @@ def test_offsets_by_time_and_end(client: Client, topic: str) -> None:
     assert fetcher.resets == 1
 
 
-def test_a_bounded_read_does_not_wait_for_ever(bootstrap: str, topic: str) -> None:
+def test_a_bounded_read_does_not_wait_for_ever(client: Client, bootstrap: str, topic: str) -> None:
+    admin.create_topic(client, topic, partitions=1)
     with Client(bootstrap, timeout_s=1.0) as client:
-        admin.create_topic(client, topic, partitions=1)
         started = time.monotonic()
         with pytest.raises(TimedOutError, match="before the end 5"):
             list(Fetcher(client, {(topic, 0): 0}, ends={(topic, 0): 5}, max_wait_ms=100))
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 20
 
 
 def test_a_following_read_sees_what_comes(client: Client, topic: str) -> None:
@@ -182,8 +176,8 @@ def test_a_following_read_sees_what_comes(client: Client, topic: str) -> None:
     with Client(client.bootstrap[0][0] + f":{client.bootstrap[0][1]}") as other, Producer(other) as producer:
         producer.send(topic, b"now", partition=1)
     started = time.monotonic()
-    (fetched,) = fetcher.poll(5.0)
-    assert time.monotonic() - started < 5
+    (fetched,) = fetcher.poll(9.0)
+    assert time.monotonic() - started < 9
     assert (fetched.partition, fetched.position, fetched.next_position) == (1, 0, 1)
     assert not fetcher.finished
 
@@ -222,7 +216,7 @@ def test_two_members_share_the_partitions(bootstrap: str, topic: str) -> None:
             groups.commit_offsets(one, topic, {(topic, 0): 2})
         assert refused.value.code == ErrorCode.UNKNOWN_MEMBER_ID
         first.on_rebalance = lambda: groups.commit_offsets(one, topic, {(topic, 1): 9}, member=first.membership)
-        _settle(first, second)
+        _poll_until(lambda: len(first.assigned) == len(second.assigned) == 2, first, second)
         assert groups.fetch_offsets(one, topic)[topic, 1].offset == 9
         assert sorted([*first.assigned, *second.assigned]) == [(topic, index) for index in range(4)]
         assert len(first.assigned) == len(second.assigned) == 2
@@ -230,29 +224,30 @@ def test_two_members_share_the_partitions(bootstrap: str, topic: str) -> None:
         assert (described.state, described.assignor, len(described.members)) == ("Stable", "range", 2)
         assert {member.assigned for member in described.members} == {tuple(first.assigned), tuple(second.assigned)}
         second.leave()
-        _settle(first)
-        assert len(first.assigned) == 4
+        _poll_until(lambda: len(first.assigned) == 4, first)
         first.leave()
         assert groups.describe_group(one, topic).state == "Empty"
 
 
-def _settle(*members: Member) -> None:
-    """Poll members, each in a thread since a join waits for the others, until nobody's assignment changes."""
-    from threading import Thread
+def _poll_until(condition: Callable[[], bool], *members: Member) -> None:
+    """Polls members, each in a thread since a join waits for the others, until it is so."""
+    done = threading.Event()
 
     def run(member: Member) -> None:
-        quiet_until = time.monotonic() + 1.0
-        while time.monotonic() < quiet_until:
-            if member.poll():
-                quiet_until = time.monotonic() + 1.0
+        while not done.is_set():
+            member.poll()
             member.client.move(0.05)
             time.sleep(0.02)
 
-    threads = [Thread(target=run, args=(member,)) for member in members]
+    threads = [threading.Thread(target=run, args=(member,)) for member in members]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+    try:
+        until(condition, "each member has its part")
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
 
 
 def test_a_gap_in_the_sequence_is_answered_with_a_new_epoch(client: Client, topic: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from testing.acknowledged import until
 
 from headrace.client.cluster import Client
 from headrace.client.errors import BrokerError
@@ -16,17 +15,16 @@ def test_quotas_are_set_found_and_removed(client: Client, topic: str) -> None:
     alter_quotas(client, {"user": topic}, {"producer_byte_rate": 5.0}, validate_only=True)
     own = Quotas({"user": topic}, {"producer_byte_rate": 1000.0, "request_percentage": 50.5})
     with_app = Quotas({"user": topic, "client-id": "app"}, {"consumer_byte_rate": 7.0})
-    # a broker of Apache Kafka shows what its controller has answered a moment later
-    until(lambda: find_quotas(client, {"user": topic}) == [own, with_app], "both quotas")
+    assert find_quotas(client, {"user": topic}) == [own, with_app]
     assert find_quotas(client, {"user": topic}, strict=True) == [own]
     assert with_app in find_quotas(client, {}, ["user", "client-id"], strict=True)
     assert own in find_quotas(client, {})
     alter_quotas(client, {"user": topic}, {"producer_byte_rate": 9.0}, ["request_percentage"])
     altered = Quotas({"user": topic}, {"producer_byte_rate": 9.0})
-    until(lambda: find_quotas(client, {"user": topic}, strict=True) == [altered], "the altered quota")
+    assert find_quotas(client, {"user": topic}, strict=True) == [altered]
     alter_quotas(client, {"user": topic}, {}, ["producer_byte_rate"])
     alter_quotas(client, {"user": topic, "client-id": "app"}, {}, ["consumer_byte_rate"])
-    until(lambda: find_quotas(client, {"user": topic}) == [], "the end of the quotas")
+    assert find_quotas(client, {"user": topic}) == []
 
 
 def test_a_key_that_there_is_not(client: Client, topic: str) -> None:

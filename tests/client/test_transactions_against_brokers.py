@@ -11,6 +11,7 @@ import pytest
 from peers.either import BROKERS
 from peers.headrace import HeadracePeer
 from peers.kafka import KafkaPeer
+from peers.settling import client_of
 from peers.transactions import SMALL, set_transaction_version, state_of, visible
 
 from headrace.client.admin import create_topic
@@ -33,7 +34,7 @@ def peer(request: pytest.FixtureRequest) -> Iterator[HeadracePeer | KafkaPeer]:
 
 @pytest.fixture(scope="module", params=[2, 1, 0])
 def cluster(peer: HeadracePeer | KafkaPeer, request: pytest.FixtureRequest) -> Iterator[Client]:
-    with Client(peer.bootstrap) as client:
+    with client_of(peer) as client:
         set_transaction_version(client, request.param)
         yield client
 
@@ -128,7 +129,7 @@ def test_a_fenced_producer_cannot_write_either(cluster: Client, name: str) -> No
 
 
 def test_a_transaction_that_was_open_for_too_long(cluster: Client, name: str) -> None:
-    producer = TransactionalProducer(cluster, name, timeout_ms=300)
+    producer = TransactionalProducer(cluster, name, timeout_ms=1_500)
     write(producer, name, b"slow")
     producer.flush()
     patience = time.monotonic() + 30

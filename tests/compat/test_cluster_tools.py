@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from peers.cluster import HeadraceCluster
 from peers.kafka import kafka_tool
+from peers.settling import settle_ports
 from peers.waiting import until
 
 from headrace.client import Client, admin, describe, health, moves
@@ -43,6 +44,8 @@ def tool(three: HeadraceCluster) -> Tool:
         done = kafka_tool(TOOLS + name, *ordered, check=False)
         said = done.stdout + done.stderr
         assert (done.returncode != 0) == fails, said
+        # a broker answers what another one has decided before it has applied it
+        settle_ports(*(peer.port for peer in three.nodes.values() if peer.process is not None))
         return said
 
     return run

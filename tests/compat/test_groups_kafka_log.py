@@ -47,7 +47,7 @@ def consume(kafka: KafkaPeer, group: str, count: int, *, close: bool, instance: 
     }
     consumer = confluent_kafka.Consumer(settings)
     consumer.subscribe(["t"])
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while count and time.monotonic() < deadline:
         message = consumer.poll(0.2)
         if message is not None and message.error() is None:
@@ -90,7 +90,7 @@ def newer_group(kafka: KafkaPeer) -> None:
     for _ in range(10):
         process.stdout.readline()
     reader = confluent_kafka.Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "newer"})
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while reader.committed([confluent_kafka.TopicPartition("t", 0)], 30)[0].offset != 10:
         assert time.monotonic() < deadline
         time.sleep(0.1)

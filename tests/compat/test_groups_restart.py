@@ -16,6 +16,7 @@ import pytest
 from compat.kafka_says.group_conversation import Link, commit, join
 from peers.headrace import HeadracePeer
 from peers.kafka import KafkaPeer, java, kafka_tool
+from peers.settling import settle_ports
 
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k08_offset_commit import OffsetCommitRequestPartition
@@ -255,12 +256,14 @@ def newer_group(broker: KafkaPeer) -> None:
 def test_groups_from_kafka_and_back(tmp_path: Path) -> None:
     kafka = KafkaPeer(tmp_path)
     kafka.start()
-    link = ready(kafka.port, "g")
+    for group in ("s", "simple", "g"):
+        link = ready(kafka.port, group)
     make_topic(link)
+    settle_ports(kafka.port)
     member = stable(link, "g")
     static = stable(link, "s", "i")
-    link.ask(commit("g", 11, member.generation_id, member.member_id), 9)
-    link.ask(commit("simple", 7), 9)
+    for asked in (commit("g", 11, member.generation_id, member.member_id), commit("simple", 7)):
+        assert link.ask(asked, 9).topics[0].partitions[0].error_code == 0
     newer_group(kafka)
     refused = ready(kafka.port, "newer").ask(join("newer"), 9).error_code
     kafka.stop()

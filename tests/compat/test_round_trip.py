@@ -27,6 +27,7 @@ from confluent_kafka.admin import (
 from peers.headrace import HeadracePeer
 from peers.kafka import KafkaPeer, kafka_tool, metadata_shell
 from peers.link import Link
+from peers.settling import settle_ports
 
 from headrace.wire.batch import iter_headers
 from headrace.wire.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
@@ -237,7 +238,7 @@ def read(bootstrap: str, topic: str, partition: int, count: int) -> list[Row]:
     consumer.assign([TopicPartition(topic, partition, 0)])
     rows: list[Row] = []
     while len(rows) < count:
-        messages = consumer.consume(count - len(rows), 10.0)
+        messages = consumer.consume(count - len(rows), PATIENCE_S)
         assert messages, f"{topic}-{partition}: {len(rows)} of {count} records"
         for message in messages:
             assert message.error() is None, message.error()
@@ -341,6 +342,7 @@ def test_ours_then_kafka_then_ours(tmp_path: Path) -> None:
         served_to_the_byte(peer.port, disk)
         verify(bootstrap, world)
         second_stage(bootstrap, world)
+        settle_ports(peer.port)
         verify(bootstrap, world)
     disk = batches_on_disk(peer.data, world)
     with ours_on(directory, peer) as bootstrap:

@@ -9,7 +9,9 @@ import confluent_kafka
 import confluent_kafka.admin
 import pytest
 from peers.kafka import KafkaPeer, kafka_tool
+from peers.transactions import state_of
 
+from headrace.client.cluster import Client
 from headrace.transactions.asks import TransactionSettings
 from headrace.transactions.records import decode, encode
 from headrace.transactions.shard import TransactionShard
@@ -58,6 +60,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             made.result(30)
         transact(kafka)
         transact_with_raises(kafka)
+        with Client(kafka.bootstrap) as client:
+            assert [state_of(client, each) for each in ("old", "new")] == ["Empty", "CompleteCommit"]
         kafka.stop()
         yield kafka.data
 

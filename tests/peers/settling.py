@@ -12,7 +12,9 @@ the very image that is being published. A second mark, written when the first wa
 seen, the first image was published whole. The first mark sets the quota of an address that nobody has, the second takes
 it away, so nothing is left behind.
 
-Ours needs none of this: there a test that reads what was there before the write has found a fault.
+A single broker of ours needs none of this: a test that reads there what was before the write has found a fault. In a
+cluster of ours the barrier has its place too: a broker that forwards a write answers with the controller's answer, as
+Kafka's does, and applies the change when it comes by its metadata.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from headrace.wire.messages import k48_describe_client_quotas as k48
 from headrace.wire.messages import k49_alter_client_quotas as k49
 from headrace.wire.messages import response_class
 
+from .headrace import HeadracePeer
 from .kafka import KafkaPeer
 from .link import Link
 from .shared import is_kafka
@@ -90,9 +93,11 @@ class KafkaClient(Client):
         return super().call(request, response_class(request.API_KEY), node_id=node_id)
 
 
-def client_of(bootstrap: str, timeout_s: float = PATIENCE_S) -> Client:
-    """A client of a broker that tests share, which settles where that is Apache Kafka."""
-    return (KafkaClient if is_kafka(bootstrap) else Client)(bootstrap, timeout_s=timeout_s)
+def client_of(peer: HeadracePeer | KafkaPeer | str, timeout_s: float = PATIENCE_S) -> Client:
+    """A client of a peer, or of a shared one by its address, that settles where the peer is Apache Kafka."""
+    if isinstance(peer, str):
+        return (KafkaClient if is_kafka(peer) else Client)(peer, timeout_s=timeout_s)
+    return (KafkaClient if isinstance(peer, KafkaPeer) else Client)(peer.bootstrap, timeout_s=timeout_s)
 
 
 def settle_ports(*ports: int) -> None:

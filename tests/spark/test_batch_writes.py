@@ -18,11 +18,11 @@ from pathlib import Path
 import pytest
 from peers.headrace import HeadracePeer
 from peers.kafka import KafkaPeer
+from peers.settling import client_of
 from peers.transactions import SMALL, settled_ends, visible
 from peers.waiting import until
 
 from headrace.client.admin import create_topic
-from headrace.client.cluster import Client
 from headrace.client.reading import latest_offsets
 from headrace.client.transaction_groups import end_leftovers
 from headrace.client.transaction_states import list_transactions
@@ -59,7 +59,7 @@ def writing(bootstrap: str, label: str) -> Iterator[subprocess.Popen[str]]:
 @pytest.mark.parametrize("kind", [HeadracePeer, KafkaPeer])
 def test_drivers_killed_at_any_moment(kind: type[HeadracePeer | KafkaPeer]) -> None:
     chance = random.Random(kind.__name__)
-    with kind(settings=SMALL) as peer, Client(peer.bootstrap) as client:
+    with kind(settings=SMALL) as peer, client_of(peer) as client:
         create_topic(client, TOPIC, partitions=2)
         left = 0
         for number in range(KILLS):

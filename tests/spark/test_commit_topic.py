@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from peers.headrace import HeadracePeer
 from peers.kafka import KafkaPeer
+from peers.settling import client_of
 from peers.transactions import SMALL, set_transaction_version
 
 from headrace.client import admin
@@ -33,7 +34,7 @@ COMMITS = "commits"
 @pytest.fixture(scope="module", params=["headrace", pytest.param("kafka", marks=[pytest.mark.jvm, pytest.mark.soak])])
 def cluster(request: pytest.FixtureRequest) -> Iterator[Client]:
     peer = HeadracePeer(settings=SMALL) if request.param == "headrace" else KafkaPeer(settings=SMALL)
-    with peer, Client(peer.bootstrap) as client:
+    with peer, client_of(peer) as client:
         set_transaction_version(client, 2)
         yield client
 

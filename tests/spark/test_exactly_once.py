@@ -18,6 +18,7 @@ import pytest
 from peers.either import BROKERS
 from peers.headrace import HeadracePeer
 from peers.kafka import KafkaPeer
+from peers.settling import client_of
 from peers.transactions import DONE as ENDED
 from peers.transactions import SMALL, set_transaction_version, settled_ends, state_of, visible
 from peers.waiting import until
@@ -52,7 +53,7 @@ def peer(request: pytest.FixtureRequest) -> Iterator[HeadracePeer | KafkaPeer]:
 
 @pytest.fixture(scope="module", params=[2, pytest.param(1, marks=pytest.mark.soak)])
 def cluster(peer: HeadracePeer | KafkaPeer, request: pytest.FixtureRequest) -> Iterator[Client]:
-    with Client(peer.bootstrap) as client:
+    with client_of(peer) as client:
         set_transaction_version(client, request.param)
         yield client
 
@@ -87,7 +88,7 @@ class Query:
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
-        self._reader.join(10)
+        self._reader.join()
         for kept in exactly_once._kept.values():
             kept.producer.client.close()
         exactly_once._kept.clear()
@@ -131,11 +132,7 @@ class Query:
 
     def check_reader(self, *batch_ids: int) -> None:
         """The same of the reader that has followed all the time; within a partition batches come in their order."""
-        waiting = threading.Event()
-        for _ in range(100):
-            if sum(map(len, self.seen)) >= len(self.values(*batch_ids)):
-                break
-            waiting.wait(0.05)
+        until(lambda: sum(map(len, self.seen)) >= len(self.values(*batch_ids)), "the reader has seen it all")
         assert sorted(value for part in self.seen for value in part) == self.values(*batch_ids)
         for part in self.seen:
             order = [int(value.split(b"-")[0]) for value in part]
@@ -176,7 +173,7 @@ def test_an_empty_batch_leaves_its_mark_too(query: Query) -> None:
 def test_partitions_that_are_added_between_batches(query: Query) -> None:
     """The tasks' processes know of them, and the driver's, which keeps its client, does not yet."""
     commit(query, 0)
-    with Client("{}:{}".format(*query.client.bootstrap[0])) as other:
+    with type(query.client)("{}:{}".format(*query.client.bootstrap[0])) as other:
         add_partitions(other, query.topic, PARTITIONS + 1)
     message = EncodedTask(query.id, "run", 1)
     message.batches.append((query.topic, PARTITIONS, bytearray(build_batch([Record(0, 1, None, b"new")])), 1))
@@ -525,7 +522,7 @@ FORGETFUL = {
 @pytest.mark.parametrize("kind", ["headrace", pytest.param("kafka", marks=[pytest.mark.jvm, pytest.mark.soak])])
 def test_a_query_that_rests_until_its_transactional_id_is_forgotten(kind: str) -> None:
     peer = HeadracePeer(settings=FORGETFUL) if kind == "headrace" else KafkaPeer(settings=FORGETFUL)
-    with peer, Client(peer.bootstrap) as client:
+    with peer, client_of(peer) as client:
         set_transaction_version(client, 2)
         with Query(client) as query:
             commit(query, 0)

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from peers.headrace import HeadracePeer
 from peers.kafka import KafkaPeer
+from peers.settling import client_of
 from peers.transactions import SMALL, set_transaction_version, visible
 
 from headrace.client.admin import create_topic
-from headrace.client.cluster import Client
 from headrace.client.reading import latest_offsets
 
 from .gates import Gates
@@ -37,7 +37,7 @@ def kafka() -> Iterator[KafkaPeer]:
 
 
 def matrix_of(peer: HeadracePeer | KafkaPeer, directory: Path, sink: dict[str, str] = EXACTLY_ONCE) -> Matrix:
-    with Client(peer.bootstrap) as client:
+    with client_of(peer) as client:
         create_topic(client, SOURCE, partitions=2)
         create_topic(client, SINK, partitions=2)
     return Matrix(peer.bootstrap, directory, sink)
@@ -47,7 +47,7 @@ def matrix_of(peer: HeadracePeer | KafkaPeer, directory: Path, sink: dict[str, s
 @pytest.mark.timeout(900)
 def test_a_driver_killed_before_and_after_its_commit(kafka: KafkaPeer, tmp_path: Path) -> None:
     matrix = matrix_of(kafka, tmp_path)
-    with Client(kafka.bootstrap) as client:
+    with client_of(kafka) as client:
         with matrix.killed_at("done", begun=40):
             assert matrix.logged() == ({0}, set()) and latest_offsets(client, SINK) == {0: 0, 1: 0}
         with matrix.killed_at("committed"):
@@ -72,7 +72,7 @@ def test_drivers_killed_at_any_moment(
 ) -> None:
     """Batches are small and many, so that most kills hit one that is under way."""
     chance = random.Random(level)
-    with kind(settings=SMALL) as peer, Client(peer.bootstrap) as client, Watch(peer.bootstrap) as watch:
+    with kind(settings=SMALL) as peer, client_of(peer) as client, Watch(peer.bootstrap) as watch:
         matrix = matrix_of(peer, tmp_path, sink)
         set_transaction_version(client, level)
         with matrix.killed_at("planned", begun=40):

@@ -20,6 +20,7 @@ import pytest
 from peers import class_archive, spark_cluster
 from peers.headrace import HeadracePeer
 from peers.kafka import KafkaPeer
+from peers.settling import client_of
 from peers.transactions import SMALL, set_transaction_version, visible
 
 from headrace.client.admin import create_topic
@@ -62,7 +63,7 @@ def peer(request: pytest.FixtureRequest) -> Iterator[HeadracePeer | KafkaPeer]:
 
 @pytest.fixture
 def client(peer: HeadracePeer | KafkaPeer) -> Iterator[Client]:
-    with Client(peer.bootstrap) as client:
+    with client_of(peer) as client:
         create_topic(client, SOURCE, partitions=PARTITIONS)
         create_topic(client, SINK, partitions=PARTITIONS)
         yield client

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from peers.headrace import HeadracePeer
 from peers.kafka import KafkaPeer
+from peers.settling import client_of
 from peers.transactions import SMALL, set_transaction_version, settled_ends, state_of, visible
 from pyspark import TaskContext
 
@@ -362,7 +363,7 @@ def test_without_the_newer_protocol_tasks_encode(query: GroupQuery) -> None:
 @pytest.mark.jvm
 @pytest.mark.slow
 def test_before_apache_kafka_tasks_encode() -> None:
-    with KafkaPeer(settings=SMALL) as kafka, Client(kafka.bootstrap) as client, GroupQuery(client) as query:
+    with KafkaPeer(settings=SMALL) as kafka, client_of(kafka) as client, GroupQuery(client) as query:
         messages = [query.write(0, task) for task in range(2)]
         assert {type(message) for message in messages} == {EncodedTask}
         commit_batch(query.options, messages, 0)

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from peers.headrace import HeadracePeer
 from peers.kafka import KafkaPeer
+from peers.settling import client_of
 from peers.transactions import SMALL, set_transaction_version, visible
 from pyspark import TaskContext
 
@@ -244,7 +245,7 @@ def test_without_the_newer_protocol_tasks_encode(write: BatchWrite) -> None:
 @pytest.mark.jvm
 @pytest.mark.slow
 def test_before_apache_kafka_tasks_encode() -> None:
-    with KafkaPeer(settings=SMALL) as kafka, Client(kafka.bootstrap) as client, BatchWrite(client) as write:
+    with KafkaPeer(settings=SMALL) as kafka, client_of(kafka) as client, BatchWrite(client) as write:
         tasks = [write.run(0), write.run(1, FEW)]
         assert {type(task) for task in tasks} == {EncodedTask}
         commit_write(write.options, tasks, write.write_id)

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from peers.headrace import HeadracePeer
 from peers.kafka import KafkaPeer
+from peers.settling import client_of
 from peers.transactions import SMALL, set_transaction_version, settled_ends, visible
 
 from headrace.client.cluster import Client
@@ -48,7 +49,7 @@ Rows = list[tuple[int, bytes]]
 def cluster(request: pytest.FixtureRequest) -> Iterator[Client]:
     kind, level = request.param
     peer = HeadracePeer(settings=SMALL) if kind == "headrace" else KafkaPeer(settings=SMALL)
-    with peer, Client(peer.bootstrap) as client:
+    with peer, client_of(peer) as client:
         set_transaction_version(client, level)
         yield client
 

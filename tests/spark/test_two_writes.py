@@ -6,7 +6,6 @@ The other deliveries are tried on Headrace alone: task by task, and group commit
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 from peers.either import BROKERS
 from peers.headrace import HeadracePeer
 from peers.kafka import KafkaPeer
+from peers.settling import client_of
 from peers.transactions import SMALL, settled_ends, visible
 from pyspark import TaskContext
 
@@ -38,15 +38,13 @@ from headrace.wire.records import Record, build_batch
 from .dying import DEAD, DONE, Death, commit_and_die
 from .test_group_commit import Context
 
-PATIENCE_S = 30.0
-
 _numbers = iter(range(1_000_000))
 
 
 @pytest.fixture(scope="module", params=BROKERS)
 def client(request: pytest.FixtureRequest) -> Iterator[Client]:
     peer = HeadracePeer(settings=SMALL) if request.param == "headrace" else KafkaPeer(settings=SMALL)
-    with peer, Client(peer.bootstrap) as client:
+    with peer, client_of(peer) as client:
         yield client
 
 
@@ -100,13 +98,12 @@ class Query:
         commit_batch(options, [self.task(topic, batch_id, *values)], batch_id)
 
     def mark(self) -> Mark:
-        """The mark of a batch that is committed: Kafka may answer for a moment as if there were none."""
+        """The mark of a batch that is committed: Kafka writes the markers of a transaction behind its answer."""
         how = self.options(self.topics[0], 0, 0).exactly_once
         assert how is not None
-        deadline = time.monotonic() + PATIENCE_S
-        while (found := last_mark(self.client, how, self.id)) is None:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        settled_ends(self.client, self.topics[0])
+        found = last_mark(self.client, how, self.id)
+        assert found is not None
         return found
 
     def check(self, *values: bytes) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 import confluent_kafka
 import pytest
 from peers.kafka import KafkaPeer
+from peers.settling import client_of
+from peers.transactions import settled_ends
 
 import headrace
 import headrace.testing
@@ -201,7 +203,7 @@ def test_transactions_of_apache_kafka(tmp_path: Path) -> None:
     with (
         KafkaPeer(settings={"offsets.topic.num.partitions": "1"}) as kafka,
         headrace.testing.broker() as ours,
-        Client(kafka.bootstrap) as client,
+        client_of(kafka) as client,
     ):
         admin.create_topic(client, "paid", partitions=1)
         producer = confluent_kafka.Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": "payer"})
@@ -218,6 +220,7 @@ def test_transactions_of_apache_kafka(tmp_path: Path) -> None:
             producer.flush(RUN_S)  # an abort would take back what has not left yet
             producer.commit_transaction(RUN_S) if number % 3 else producer.abort_transaction(RUN_S)
             offset += 21
+        settled_ends(client, "paid")
         groups_at = {f"group-{at}": at for at in range(0, offset + 1, 30)}
         for group, at in groups_at.items():
             commit(kafka.bootstrap, group, {("paid", 0): at})
