@@ -28,7 +28,7 @@ from headrace.wire.messages.k24_add_partitions_to_txn import (
 )
 
 COORDINATOR = 99
-PATIENCE_S = 20
+PATIENCE_S = 60
 NONE = ErrorCode.NONE
 
 Verdict = Callable[[AddPartitionsToTxnTransaction, str, int], ErrorCode | None]

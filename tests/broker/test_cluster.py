@@ -271,7 +271,7 @@ def test_a_broker_that_stops_hands_over_and_comes_back(three: TestCluster) -> No
         return {partition.leader for partition in topic.partitions}
 
     until(lambda: leaving not in led() and -1 not in led())
-    assert left.image.brokers[leaving].fenced
+    until(lambda: left.image.brokers[leaving].fenced)
     three.restart(leaving)
     until(lambda: not left.image.brokers[leaving].fenced)
     until(lambda: all(len(p.isr) == 3 for p in left.image.topics.topics_by_name["handed-over"].partitions))

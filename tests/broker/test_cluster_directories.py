@@ -70,7 +70,7 @@ def test_a_failed_directory_takes_its_own_replicas_alone(tmp_path: Path) -> None
     with headrace.testing.cluster(nodes=homes) as cluster:
         config = {"min.insync.replicas": "2", "segment.bytes": str(1 << 20)}
         admin = admin_of(cluster)
-        admin.create_topics([NewTopic("t", PARTITIONS, 3, config=config)])["t"].result(20)
+        admin.create_topics([NewTopic("t", PARTITIONS, 3, config=config)])["t"].result(60)
         fill(cluster, "t", PARTITIONS, 1)
         victim = cluster.leader("t", 0)
         failing = tmp_path / str(victim) / "two"  # the other one has the metadata
@@ -107,7 +107,7 @@ def test_a_log_that_lacks_files_is_led_by_another(tmp_path: Path) -> None:
     with headrace.testing.cluster(nodes=homes) as cluster:
         config = {"min.insync.replicas": "2", "segment.bytes": str(1 << 20)}
         admin = admin_of(cluster)
-        admin.create_topics([NewTopic("t", PARTITIONS, 3, config=config)])["t"].result(20)
+        admin.create_topics([NewTopic("t", PARTITIONS, 3, config=config)])["t"].result(60)
         fill(cluster, "t", PARTITIONS, 1)
         controller = cluster.controller()
         led = {node: next(p for p in range(PARTITIONS) if cluster.leader("t", p) == node) for node in NODES}
@@ -137,12 +137,12 @@ def test_replicas_of_what_went_meanwhile_are_set_aside_once_the_metadata_are_kno
         away = next(n for n in NODES if n != cluster.controller())
         others = [n for n in NODES if n != away]
         for topic in ("kept", "deleted", "moved", "again"):
-            admin.create_topics([NewTopic(topic, 1, replica_assignment=[[away, others[0]]])])[topic].result(20)
+            admin.create_topics([NewTopic(topic, 1, replica_assignment=[[away, others[0]]])])[topic].result(60)
             fill(cluster, topic, 1, 10)
         cluster.kill(away)
         admin.delete_topics(["deleted", "again"])
         until(lambda: in_sync(cluster, "deleted") is in_sync(cluster, "again") is None, "they are deleted")
-        admin.create_topics([NewTopic("again", 1, replica_assignment=[[away, others[0]]])])["again"].result(20)
+        admin.create_topics([NewTopic("again", 1, replica_assignment=[[away, others[0]]])])["again"].result(60)
         with cluster.client() as client:
             assert set(move_partitions(client, {("moved", 0): others}).values()) == {None}
         until(lambda: in_sync(cluster, "moved") == [set(others)], "it is moved away")
@@ -155,11 +155,12 @@ def test_replicas_of_what_went_meanwhile_are_set_aside_once_the_metadata_are_kno
         time.sleep(0.5)  # it runs, and hears of nothing
         assert folders(tmp_path / str(away)) == before
         cluster.heal()
-        starting.join(20)
+        starting.join(60)
         assert not starting.is_alive()
         until(lambda: in_sync(cluster, "again") == in_sync(cluster, "kept") == [{away, others[0]}], "it is in sync")
+        expected = {"kept-0", "again-0", "again-0-stray", "deleted-0-stray", "moved-0-stray"}
+        until(lambda: expected <= folders(tmp_path / str(away)), "what went is set aside")
         after = folders(tmp_path / str(away))
-        assert {"kept-0", "again-0", "again-0-stray", "deleted-0-stray", "moved-0-stray"} <= after
         assert not {"deleted-0", "moved-0", "kept-0-stray"} & after
         assert end_of(cluster, away, "again", 0) == 0
 

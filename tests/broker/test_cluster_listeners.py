@@ -25,7 +25,7 @@ from headrace.wire.messages import k44_incremental_alter_configs as k44
 from headrace.wire.messages import k60_describe_cluster as k60
 from headrace.wire.records import Record, build_batch
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 NODES = (1, 2, 3)
 LISTENERS = ("OUTSIDE", "INSIDE")
 Ports = dict[str, dict[int, int]]
@@ -65,7 +65,7 @@ def three() -> Iterator[tuple[TestCluster, Ports]]:
         client = AdminClient({"bootstrap.servers": inside, "log_level": 0})
         made = client.create_topics([NewTopic("three", 3, 3), NewTopic("one", 1, 1)])
         for future in made.values():
-            future.result(20)
+            future.result(60)
         for each in running.nodes.values():  # the controller answers before each broker has read what it decided
             until(lambda: each.call(lambda broker: {topic.name for topic in broker.image.topics}) >= {"three", "one"})  # noqa: B023
         yield running, ports
@@ -129,7 +129,7 @@ def test_nodes_use_their_own_listener_also_to_see_who_is_dead(three: tuple[TestC
     producer = ck.Producer({"bootstrap.servers": inside, "acks": "all", "log_level": 0})
     for number in range(30):
         producer.produce("three", b"%d" % number)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
 
     def online() -> set[int]:
         return {each.id for each in cluster.nodes[cluster.controller()].inside.image.online_brokers()}

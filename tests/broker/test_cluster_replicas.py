@@ -13,7 +13,7 @@ import headrace.testing
 from headrace.broker.broker import Broker
 from headrace.testing import TestCluster
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 RACKS = {1: "a", 2: "b", 3: "c"}
 
@@ -42,11 +42,11 @@ def until(look: Callable[[], object]) -> None:
 def filled(cluster: TestCluster, topic: str, records: int) -> AdminClient:
     """A topic of one partition on three nodes with so many records."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-    admin.create_topics([NewTopic(topic, 1, 3)])[topic].result(20)
+    admin.create_topics([NewTopic(topic, 1, 3)])[topic].result(60)
     producer = ck.Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "log_level": 0})
     for number in range(records):
         producer.produce(topic, b"%d" % number)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     return admin
 
 
@@ -68,18 +68,18 @@ def test_deleted_records_are_gone_on_every_node_that_runs_and_stay_so(three: Tes
     admin = filled(three, "deleted", 10)
     leader = three.leader("deleted", 0)
     gone = admin.delete_records([ck.TopicPartition("deleted", 0, 4)])
-    assert [each.result(20).low_watermark for each in gone.values()] == [4]
+    assert [each.result(60).low_watermark for each in gone.values()] == [4]
     assert [start_of(three, node, "deleted") for node in three.nodes] == [4, 4, 4]
     away = next(node for node in three.nodes if node != leader)
     three.kill(away)
     gone = admin.delete_records([ck.TopicPartition("deleted", 0, 7)])
-    assert [each.result(20).low_watermark for each in gone.values()] == [7]
+    assert [each.result(60).low_watermark for each in gone.values()] == [7]
     three.restart(away)
     until(lambda: start_of(three, away, "deleted") == 7)
     three.restart(leader)
     consumer = ck.Consumer({"bootstrap.servers": three.bootstrap, "group.id": "g", "log_level": 0})
     try:
-        assert consumer.get_watermark_offsets(ck.TopicPartition("deleted", 0), 20) == (7, 10)
+        assert consumer.get_watermark_offsets(ck.TopicPartition("deleted", 0), 60) == (7, 10)
     finally:
         consumer.close()
     until(lambda: [start_of(three, node, "deleted") for node in three.nodes] == [7, 7, 7])
@@ -130,7 +130,7 @@ def test_librdkafka_reads_from_the_follower_in_its_rack_also_when_nodes_go(racke
         for gone in (near, leader):  # its replica goes, and then whoever leads
             racked.stop(gone)
             producer.produce(topic, b"without %d" % gone)
-            assert producer.flush(20) == 0
+            assert producer.flush(60) == 0
             assert consume(consumer, 1) == [b"without %d" % gone]
             racked.restart(gone)
             until(lambda: all_in_sync(racked, topic))

@@ -57,6 +57,9 @@ def three(trust: tuple[Authority, Path], tmp_path_factory: pytest.TempPathFactor
         "connections.max.reauth.ms": str(REAUTH_MS),
         "listener.name.outside.plain.sasl.jaas.config": f'{PLAIN} required user_ann="nna";',
         "offsets.topic.num.partitions": "3",
+        # whoever drops out of sync in a test was cut off, and not slow
+        "replica.lag.time.max.ms": "60000",
+        "broker.session.timeout.ms": "60000",
     }
     nodes = {
         node: {
@@ -137,7 +140,7 @@ def test_whoever_may_not_come_in_hears_why(
     three: TestCluster, trust: tuple[Authority, Path], name: str, password: str
 ) -> None:
     with (
-        Client(bootstrap(three), timeout_s=5, security=security_of(properties(trust, name, password))) as client,
+        Client(bootstrap(three), timeout_s=30, security=security_of(properties(trust, name, password))) as client,
         pytest.raises(NotLoggedInError) as failed,
     ):
         client.refresh([])
@@ -153,7 +156,7 @@ def test_a_mechanism_that_is_not_served(three: TestCluster, trust: tuple[Authori
         "sasl.jaas.config": f'{scram} required username="ann" password="nna";',
     }
     with (
-        Client(bootstrap(three), timeout_s=5, security=security_of(other)) as client,
+        Client(bootstrap(three), timeout_s=30, security=security_of(other)) as client,
         pytest.raises(NotLoggedInError, match="does not log clients in by SCRAM-SHA-256; it serves PLAIN"),
     ):
         client.refresh([])

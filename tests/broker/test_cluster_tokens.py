@@ -23,7 +23,7 @@ from headrace.wire.messages.k58_envelope import EnvelopeRequest
 from headrace.wire.messages.principal import DefaultPrincipalData
 
 NODES = (1, 2, 3)
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ SENT = 5
 def test_what_is_acknowledged_is_there(headrace_broker: TestBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     """librdkafka takes all that it sent before an acknowledged batch for acknowledged: no later one may come first."""
     admin = AdminClient({"bootstrap.servers": headrace_broker.bootstrap})
-    admin.create_topics([NewTopic("t", 2, 1)])["t"].result(10)
+    admin.create_topics([NewTopic("t", 2, 1)])["t"].result(60)
     waiting = threading.Event()
     on_their_way = threading.Event()
 
@@ -46,7 +46,7 @@ def test_what_is_acknowledged_is_there(headrace_broker: TestBroker, monkeypatch:
         }
     )
     producer.produce("t", b"hello", partition=1)  # it has its producer id, and a connection
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
 
     def stand_still(inside: Broker) -> None:
         """Leads no more for a while, and takes the first two of five requests before it does again."""
@@ -67,18 +67,18 @@ def test_what_is_acknowledged_is_there(headrace_broker: TestBroker, monkeypatch:
 
         monkeypatch.setattr(replicas, "come_again", refuse)
         waiting.set()
-        assert on_their_way.wait(10)
+        assert on_their_way.wait(60)
 
     still = threading.Thread(target=headrace_broker.call, args=(stand_still,))
     still.start()
-    assert waiting.wait(10)
+    assert waiting.wait(60)
     values = [b"%d" % number for number in range(SENT)]
     for value in values:
         producer.produce("t", value, partition=0, on_delivery=delivered)
     while not on_their_way.is_set():
         producer.poll(0.01)
     still.join()
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     assert acknowledged == values
     consumer = ck.Consumer({"bootstrap.servers": headrace_broker.bootstrap, "group.id": "g"})
     consumer.assign([ck.TopicPartition("t", 0, 0)])

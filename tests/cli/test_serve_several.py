@@ -213,11 +213,10 @@ def test_a_port_that_is_taken_leaves_nothing(tmp_path: Path) -> None:
 
 def two_free_ports() -> int:
     """The first of two ports that are free, of those that no connection gets by itself."""
-    for port in range(20_000, 32_000, 2):
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            with socket.create_server(("127.0.0.1", port + 1)):
-                return port
-    raise AssertionError("all ports are taken")
+    while True:
+        port = free_port()
+        with suppress(OSError), socket.create_server(("127.0.0.1", port + 1)):
+            return port
 
 
 def test_metrics_have_ports_of_their_own() -> None:

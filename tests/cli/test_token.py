@@ -21,7 +21,7 @@ from headrace.client.tokens import create_token, list_tokens
 from headrace.security.jaas import PLAIN_MODULE, SCRAM_MODULE
 from headrace.testing.running import broker as running_broker
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 class Served(NamedTuple):

@@ -20,11 +20,11 @@ def test_the_java_consumer_reads_from_the_follower_in_its_rack() -> None:
     nodes = {node: {"broker.rack": rack} for node, rack in RACKS.items()}
     with headrace.testing.cluster(settings=selector, nodes=nodes) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-        admin.create_topics([NewTopic("near", 1, 3)])["near"].result(20)
+        admin.create_topics([NewTopic("near", 1, 3)])["near"].result(60)
         producer = ck.Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "log_level": 0})
         for number in range(COUNT):
             producer.produce("near", b"%d" % number)
-        assert producer.flush(20) == 0
+        assert producer.flush(60) == 0
         leader = cluster.leader("near", 0)
         near = next(node for node in cluster.nodes if node != leader)
         read = kafka_tool(

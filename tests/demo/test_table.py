@@ -18,7 +18,7 @@ from headrace.client import admin
 from headrace.client.cluster import Client
 from headrace.client.producer import Producer
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def send(client: Client, partition: int, count: int) -> None:

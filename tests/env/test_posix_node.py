@@ -19,7 +19,7 @@ from headrace.env.posix_node import PosixNode, fields_text, on_hang_up
 
 async def until(holds: Callable[[], object]) -> None:
     """Waits for a condition that callbacks make true."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.001)

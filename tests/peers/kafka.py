@@ -35,7 +35,9 @@ SHELL_PATIENCE_S = 30.0
 TOOL_PATIENCE_S = 120.0
 PORTS = 10_000, 32_768
 """Linux gives outgoing connections those from the second one on."""
+PORTS_GIVEN_MAX = 10_000
 _chance = random.SystemRandom()
+_given: set[int] = set()
 CLUSTER_ID = "aGVhZHJhY2UtdGVzdHMtMQ"
 
 LOG4J = (
@@ -72,15 +74,20 @@ def class_path(of: jars.JarSet = jars.KAFKA) -> str:
 
 def free_port() -> int:
     """A port that nobody listens on now, and none that the system gives to outgoing connections: a broker that stops
-    finds it free when it starts again."""
+    finds it free when it starts again. This process is given each once."""
     while True:
         port = _chance.randrange(*PORTS)
+        if port in _given:
+            continue
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
-            return port
+        if len(_given) > PORTS_GIVEN_MAX:
+            _given.clear()
+        _given.add(port)
+        return port
 
 
 def quick(heap: str = TOOL_HEAP) -> tuple[str, ...]:

@@ -86,7 +86,7 @@ async def test_an_answer_that_waits_too_long_is_woken_for(broker: FakeBroker) ->
     broker.replicas.hold()
     answer = broker.commit(5)
     broker.clock.pass_ms(1)
-    await asyncio.sleep(0.05)
+    await until(lambda: answer.resolved)
     assert error_of(answer.value) == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
@@ -142,8 +142,8 @@ async def test_a_join_waits_for_its_rebalance_and_hears_of_the_end(broker: FakeB
     assert required.resolved and required.value.error_code == ErrorCode.MEMBER_ID_REQUIRED
     waiting = broker.join(required.value.member_id)
     assert not waiting.resolved
-    await asyncio.sleep(0.02)
-    assert waiting.resolved and waiting.value.generation_id == 1
+    await until(lambda: waiting.resolved)
+    assert waiting.value.generation_id == 1
     again = broker.join(required.value.member_id)
     assert again.value.generation_id == 1
     another = broker.join()
@@ -155,8 +155,7 @@ async def test_a_join_waits_for_its_rebalance_and_hears_of_the_end(broker: FakeB
 async def test_a_clock_that_is_set_ends_no_session(broker: FakeBroker) -> None:
     member = broker.join().value.member_id
     waiting = broker.join(member)
-    await asyncio.sleep(0.02)
-    assert waiting.resolved
+    await until(lambda: waiting.resolved)
     broker.clock.wall_ms += 3_600_000
     broker.groups._wake()
     beat = HeartbeatRequest("g", 1, member)

@@ -30,7 +30,7 @@ from headrace.wire.messages.k36_sasl_authenticate import SaslAuthenticateRequest
 
 FAILED = ErrorCode.SASL_AUTHENTICATION_FAILED
 INVALID = '{"status":"invalid_token"}'
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 
 
 def login(port: int, text: str, authzid: str = "") -> Any:
@@ -156,8 +156,8 @@ def test_a_session_ends_with_its_token(served: TestBroker) -> None:
     now = time.time()
     with Raw(served.port) as raw:
         assert handshake(raw, "OAUTHBEARER").error_code == 0
-        answer = send_token(raw, message(token(exp=int(now) + 2)))
-        assert answer.error_code == 0 and answer.session_lifetime_ms <= 2000
+        answer = send_token(raw, message(token(exp=int(now) + 3)))
+        assert answer.error_code == 0 and answer.session_lifetime_ms <= 3000
         assert raw.ask(MetadataRequest(topics=[]), 9).brokers
         time.sleep(answer.session_lifetime_ms / 1000 + 0.05)
         raw.send(MetadataRequest(topics=[]), 9)

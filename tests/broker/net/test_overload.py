@@ -62,7 +62,7 @@ def crowd(port: int, count: int) -> Iterator[list[socket.socket]]:
         yield [stack.enter_context(each) for each in connect(port, count)]
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it does not come true"

@@ -54,7 +54,7 @@ def served() -> Iterator[TestBroker]:
 
 
 def wait_until_nobody_is_left(broker: TestBroker) -> None:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while broker.call(lambda inside: bool(inside.server.logins._deadlines)):
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -426,9 +426,8 @@ def test_a_session_says_how_long_it_lives(ending: TestBroker) -> None:
 def test_a_session_that_has_ended_serves_nothing(ending: TestBroker) -> None:
     with Raw(ending.port) as raw:
         assert plain(raw).error_code == 0
-        time.sleep(1.0)
         assert raw.ask(MetadataRequest(topics=[]), 9).brokers
-        time.sleep(0.4)
+        time.sleep(1.4)
         raw.send(MetadataRequest(topics=[]), 9)
         assert raw.is_closed()
 
@@ -436,7 +435,6 @@ def test_a_session_that_has_ended_serves_nothing(ending: TestBroker) -> None:
 def test_a_long_poll_is_answered_after_the_end(ending: TestBroker) -> None:
     with Raw(ending.port) as raw:
         assert plain(raw).error_code == 0
-        time.sleep(0.6)
         answer = raw.ask(fetch("quiet", max_wait_ms=1500), 11)
         assert answer.error_code == 0
         raw.send(fetch("sessions", max_wait_ms=0), 11)

@@ -25,7 +25,7 @@ from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k00_produce import ProduceRequest
 from headrace.wire.messages.metadata_records import PartitionChangeRecord
 
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 class Rig:

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from confluent_kafka.admin import AdminClient, NewTopic
+from peers.waiting import until
 
 from headrace.broker.partitions.directory_assignment import DirectoryAssignment
 from headrace.broker.quorum.controller import ControllerError
@@ -103,7 +104,7 @@ def test_a_controller_that_comes_back_hears_it(tmp_path: Path) -> None:
 
 def wait_until_told(cluster: TestCluster) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-    admin.create_topics([NewTopic("before", 1, 3)])["before"].result(20)
+    admin.create_topics([NewTopic("before", 1, 3)])["before"].result(60)
     asked = {}
     for id_, node in cluster.nodes.items():
         broker = node.inside
@@ -113,19 +114,16 @@ def wait_until_told(cluster: TestCluster) -> None:
             raise ControllerError(ErrorCode.NOT_CONTROLLER)
 
         broker.assignments._controller = SimpleNamespace(ask=nobody)
-    admin.create_topics([NewTopic("t", 3, 3)])["t"].result(20)
+    admin.create_topics([NewTopic("t", 3, 3)])["t"].result(60)
 
     def directories() -> list[bytes]:
         topic = cluster.nodes[1].inside.image.topics.by_name("t")
-        assert topic is not None
-        return [each for partition in topic.partitions for each in partition.directories]
+        return [] if topic is None else [each for partition in topic.partitions for each in partition.directories]
 
+    until(directories, "the topic is known")
     time.sleep(0.3)
     ids = {id_ for node in cluster.nodes.values() for id_ in node.inside.layout.directory_ids.values()}
     assert not ids & set(directories())
     for id_, node in cluster.nodes.items():
         node.inside.assignments._controller = SimpleNamespace(ask=asked[id_])
-    last = time.monotonic() + 20
-    while not set(directories()) <= ids:
-        assert time.monotonic() < last
-        time.sleep(0.02)
+    until(lambda: set(directories()) <= ids, "each replica has its directory")

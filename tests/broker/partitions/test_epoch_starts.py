@@ -25,7 +25,7 @@ from headrace.testing.running import broker as running_broker
 from headrace.wire.errors import ErrorCode
 
 CHECKPOINT = "leader-epoch-checkpoint"
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 def led_by_1(epoch: int) -> Partition:

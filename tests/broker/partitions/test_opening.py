@@ -34,7 +34,7 @@ from headrace.wire.messages.k23_offset_for_leader_epoch import (
 )
 from headrace.wire.messages.k61_describe_producers import DescribeProducersRequest, TopicRequest
 
-PATIENCE_S = 20
+PATIENCE_S = 60
 PARTITIONS = 12
 
 

@@ -25,7 +25,7 @@ from headrace.wire.messages.k21_delete_records import (
 from headrace.wire.records import Record, build_batch
 
 NOW_MS = 1_700_000_000_000
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 @pytest.fixture

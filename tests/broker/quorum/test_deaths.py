@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 import pytest_asyncio
 from broker.controllers import until
+from peers.kafka import free_port
 
 from headrace.broker.quorum import deaths
 from headrace.broker.quorum.deaths import DeathWatch
@@ -46,10 +47,7 @@ async def node() -> AsyncIterator[PosixNode]:
 
 @pytest.fixture
 def port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        number: int = free.getsockname()[1]
-        return number
+    return free_port()
 
 
 async def test_who_refuses_twice_is_dead(node: PosixNode, port: int) -> None:

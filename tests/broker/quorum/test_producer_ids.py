@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from broker.controllers import until
 
 from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.quorum.producer_ids import ProducerIds
@@ -50,10 +51,10 @@ async def test_whoever_cannot_wait_comes_again(node: PosixNode) -> None:
     ids = ProducerIds(blocks, 1, node.owner("ids"))
     assert ids.is_empty and ids.take() is None and blocks.calls == []
     assert [ids.take_or_fetch() for _ in range(3)] == [None] * 3
-    await asyncio.sleep(0.01)
-    assert blocks.asked == 1 and not ids.is_empty
+    await until(lambda: not ids.is_empty)
+    assert blocks.asked == 1
     assert [ids.take_or_fetch() for _ in range(4)] == [3, 4, 5, None]
-    await asyncio.sleep(0.01)
+    await until(lambda: not ids.is_empty)
     assert ids.take() == 6
 
 
@@ -68,7 +69,7 @@ async def test_a_block_that_is_not_to_be_had_is_asked_for_again(node: PosixNode)
         await ids.fill()
     blocks.error = None
     assert ids.take_or_fetch() is None
-    await asyncio.sleep(0.01)
+    await until(lambda: not ids.is_empty)
     assert blocks.asked == 3 and ids.take() == 9
 
 

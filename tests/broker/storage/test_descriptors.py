@@ -21,7 +21,7 @@ from headrace.testing.running import broker as running_broker
 from headrace.wire.errors import ErrorCode
 
 LIMIT = 160
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 class Process:

@@ -216,7 +216,7 @@ def test_a_client_that_does_not_read(node: TestBroker, port: int, monkeypatch: p
     with Web(port) as web:
         web.send(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n" * 3)
         assert get(port, "/livez").status == 200
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while any(node.call(lambda _: [bool(each._unsent) for each in server.connections])):
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -260,7 +260,7 @@ def test_of_half_sent_requests_the_oldest_gives_way(node: TestBroker, port: int)
     try:
         for web in webs:
             web.send(GET[:10])
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while any(node.call(lambda _: [each.idle for each in server.connections])):
             assert time.monotonic() < deadline
             time.sleep(0.01)

@@ -31,7 +31,7 @@ from headrace.wire.messages.k18_api_versions import ApiVersionsRequest
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 TOKENS = (38, 39, 40, 41)
 NOT_SET = {name: text for name, text in SETTINGS.items() if name != "delegation.token.secret.key"}
 

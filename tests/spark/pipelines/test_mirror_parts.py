@@ -20,7 +20,7 @@ from headrace.spark.pipelines.mirror_topics import TopicFollower
 from headrace.spark.planning import Range
 from headrace.spark.tasks import tasks_of
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 @pytest.fixture(scope="module")

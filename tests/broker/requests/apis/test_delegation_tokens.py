@@ -33,7 +33,7 @@ from headrace.wire.messages.k18_api_versions import ApiVersionsRequest
 from headrace.wire.messages.k32_describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 
 NOT_ALLOWED = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 
 
 @pytest.fixture(scope="module")

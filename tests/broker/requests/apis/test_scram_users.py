@@ -25,7 +25,7 @@ from headrace.wire.errors import ErrorCode
 from headrace.wire.messages import k51_alter_user_scram_credentials as k51
 from headrace.wire.messages.k51_alter_user_scram_credentials import AlterUserScramCredentialsRequest
 
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 def alter(admin: AdminClient, *alterations: Any) -> None:

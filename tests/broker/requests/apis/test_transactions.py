@@ -25,7 +25,7 @@ from headrace.wire.messages import k61_describe_producers as k61
 from headrace.wire.messages import k65_describe_transactions as k65
 from headrace.wire.messages import k66_list_transactions as k66
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 NONE = ErrorCode.NONE
 FORBIDDEN = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 

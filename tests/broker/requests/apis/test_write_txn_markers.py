@@ -32,7 +32,7 @@ from headrace.wire.messages.k27_write_txn_markers import (
 from headrace.wire.records import Record, build_batch
 
 NOW_MS = 1_700_000_000_000
-PATIENCE_S = 20
+PATIENCE_S = 60
 NONE, LATE = ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH
 
 
