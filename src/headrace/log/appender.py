@@ -277,9 +277,12 @@ class Appender:
             segment.bytes_since_index += stop - begin
         else:
             for at in range(count):
-                position, after = found[count + 1 + at], found[count + 2 + at]
-                timestamp = found[2 * count + 2 + at]
-                segment.note_batch(position, found[at + 1] - 1, after - position, timestamp, interval)
+                position, timestamp = found[count + 1 + at], found[2 * count + 2 + at]
+                size = found[count + 2 + at] - position
+                if timestamp > segment.newest_timestamp or segment.bytes_since_index > interval:
+                    segment.note_batch(position, found[at + 1] - 1, size, timestamp, interval)
+                else:
+                    segment.bytes_since_index += size
         self._written(found[:count], found[count + 1 : 2 * count + 1], stop, found[count])
 
     def _stage_sequences(self, chunks: Sequence[Any], offsets: array[int]) -> bool:
