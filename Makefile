@@ -10,6 +10,10 @@ INSTALLED := $(VENV)/installed$(if $(EXTRAS),,-broker)
 # a file of tests is one process's, for its broker and its Spark; files that share a broker are one process's too
 PYTEST := $(RUN) -m pytest -n auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 
+# Python keeps what it has compiled, also where containers ask it not to: else each process of the tests compiles what it
+# imports, and each process of pytest every file of tests
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: install check lint types layers tidy docs-check codegen codegen-check docs test coverage demo bench bench-spark fuzz crash flaky soak sim mutate lock sbom system-deps clean
 
 install: $(INSTALLED)
