@@ -3,6 +3,8 @@
 What each crash does is drawn from the given generator:
 - of each file, the writes since its last sync survive as a random prefix, the last of them possibly cut in the middle
   or followed by zeros where the file was longer (a file system that noted the size and not the data);
+- on a disk that `writes_pages`, each page of a file survives by itself, as it was at some moment since the last sync,
+  and so does the size: a kernel writes dirty pages back in any order. What was truncated away does not come back;
 - of each folder, the creations, renames and removals since its last sync survive as a random prefix; a rename, of a
   file or of a folder with all that it holds, is one step, as a journal has it.
 A file that was synced and whose name was not is lost with its name. `fail` injects errors, `room_bytes` is a full disk.
@@ -14,6 +16,7 @@ import errno
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Final
 
 from headrace.wire.file_slice import FileSlice
 from headrace.wire.primitives import Buffer
@@ -25,6 +28,10 @@ class PowerCut(BaseException):
 
 Write = tuple[int, bytes | None]
 """(position, data), or (size, None) for a truncation."""
+PAGES_KEPT: Final = (0.2, 0.5, 0.9)
+"""Of those that are dirty, when the power goes."""
+PAGE_BYTES: Final = (64, 512, 4096)
+"""What a disk writes as a whole, and what a kernel does; files are small here, so that a page is, too."""
 
 
 class _Node:
@@ -55,6 +62,25 @@ class _Node:
         self.durable = bytes(self.data)
         self.unsynced.clear()
 
+    def crash_by_page(self, rng: random.Random) -> None:
+        """See the module."""
+        disk, true = bytearray(self.durable), bytearray(self.durable)
+        size_known = rng.randint(0, len(self.unsynced))
+        page_bytes = rng.choice(PAGE_BYTES)
+        begin = 0
+        while True:
+            end = next((at for at in range(begin, len(self.unsynced)) if self.unsynced[at][1] is None), None)
+            is_last = end is None or end >= size_known
+            size = _write_back(disk, true, self.unsynced[begin:end], page_bytes, rng, size_known - begin)
+            _set_size(disk, size if is_last else len(true))
+            if end is None or is_last:
+                break
+            for each in (disk, true):
+                _set_size(each, self.unsynced[end][0])
+            begin = end + 1
+        self.data = disk
+        self.sync()
+
     def crash(self, rng: random.Random) -> None:
         survivor = _Node()
         survivor.data = bytearray(self.durable)
@@ -71,6 +97,41 @@ class _Node:
                 survivor.write(at, data[:torn] + (bytes(len(data) - torn) if rng.random() < 0.3 else b""))
         self.data = survivor.data
         self.sync()
+
+
+def _set_size(data: bytearray, size: int) -> None:
+    del data[size:]
+    data.extend(bytes(size - len(data)))
+
+
+def _write_back(
+    disk: bytearray, true: bytearray, writes: Sequence[Write], page_bytes: int, rng: random.Random, size_known: int
+) -> int:
+    """Makes writes to `true`, and lets each page of them reach `disk` as it was at some moment. Returns the size after
+    so many writes (`size_known`), as far as there are any."""
+    touched: dict[int, list[int]] = {}
+    for number, (at, data) in enumerate(writes):
+        assert data is not None
+        # What lies between the end of a file and a write behind it is zeros, written or not.
+        for page in range(at // page_bytes, -(-(at + len(data)) // page_bytes)):
+            touched.setdefault(page, []).append(number)
+    kept = rng.choice(PAGES_KEPT)
+    moments = {}
+    for page, numbers in touched.items():
+        moments[page] = numbers[-1] if rng.random() < kept else rng.choice([-1, *numbers[:-1]])
+    size = len(true)
+    for number, (at, data) in enumerate(writes):
+        assert data is not None
+        _set_size(true, max(len(true), at + len(data)))
+        true[at : at + len(data)] = data
+        if number < size_known:
+            size = len(true)
+        for page in range(at // page_bytes, -(-(at + len(data)) // page_bytes)):
+            if moments[page] == number:
+                begin, end = page * page_bytes, min((page + 1) * page_bytes, len(true))
+                _set_size(disk, max(len(disk), end))
+                disk[begin:end] = true[begin:end]
+    return size
 
 
 class SimFile:
@@ -192,6 +253,8 @@ class SimDisk:
         self.powered = True
         """Whether the machine that uses it runs; else whatever is still called there has no effect."""
         self.operations = 0
+        self.writes_pages = False
+        """Whether each page of a file reaches it by itself."""
         self.tears_failed_writes = False
         """Whether a write that fails leaves a part of itself in the file, as where cutting it off again fails too."""
 
@@ -230,7 +293,9 @@ class SimDisk:
         for kind, path, node in self._unsynced_names[:survive]:
             _apply(names, kind, path, node)
         for _, content in sorted(names.items(), key=lambda item: item[0]):
-            if content is not None:
+            if content is not None and self.writes_pages:
+                content.crash_by_page(self._rng)
+            elif content is not None:
                 content.crash(self._rng)
         self._names = names
         self._durable_names = dict(names)

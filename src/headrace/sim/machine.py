@@ -61,6 +61,7 @@ class Machine(Generic[S]):
         self.host = host
         self.directories = list(directories)
         self.disk = SimDisk(world.rng(f"{host} disk"))
+        self.disk.writes_pages = world.writes_pages
         self.disk.make_dirs("/data")
         self.settings = {"metrics.listener": "-1", **settings}
         self.broker: S | None = None

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from headrace.sim.node import SimNode
 
 EPOCH_MS: Final = 1_750_000_000_000
+WRITES_PAGES: Final = 0.5
+"""How often pages of files survive a loss of power in any order, and not the writes in theirs."""
 
 
 class Objection(Exception):
@@ -33,6 +35,8 @@ class World:
         self.epoch_ms = EPOCH_MS
         self.loop = SimLoop()
         self.trace = Trace(self.loop.time, say)
+        self.writes_pages = self.rng("pages").random() < WRITES_PAGES
+        """Of all disks."""
         self.network = SimNetwork(self, self.rng("network"))
         self.objection: Objection | None = None
         self.calm_since: float | None = None

@@ -233,6 +233,20 @@ async def test_what_was_not_synced_is_cut_at_its_first_hole(node: PosixNode, tmp
     release(quorum)
 
 
+async def test_a_batch_whose_offset_was_not_written_is_cut(node: PosixNode, tmp_path: Path) -> None:
+    """Its first bytes lie in a page that did not reach the disk, and no checksum covers them; the next one is lost."""
+    config = formatted(node, tmp_path)
+    await filled(node, config, synced=2, unsynced=3)
+    data = bytearray(segment(tmp_path).read_bytes())
+    at, header = list(iter_headers(bytes(data)))[3]
+    data[at : at + 8] = bytes(8)
+    data[at + header.size :] = bytes(len(data) - at - header.size)
+    segment(tmp_path).write_bytes(data)
+    quorum = opened(node, config)
+    assert quorum.log.end_offset == 3
+    release(quorum)
+
+
 @pytest.mark.parametrize("batch", [0, 1])
 async def test_a_hole_in_what_was_synced_is_refused(node: PosixNode, tmp_path: Path, batch: int) -> None:
     """The last batch of it too, behind which nothing sound need follow."""

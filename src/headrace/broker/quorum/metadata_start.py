@@ -282,7 +282,10 @@ def refuse_damage(env: Environment, directory: str, safe_end: int | None) -> Non
         file = env.disk.open(path)
         try:
             scan, end = Scan(file, 0, file.size()), base
-            for _, header, _ in scan:
+            for position, header, _ in scan:
+                if header.base_offset < end:  # no checksum covers it: its page was lost alone
+                    scan.stop(position, f"offset {header.base_offset} does not follow {end - 1}")
+                    break
                 end = header.next_offset
             if scan.problem is None:
                 continue

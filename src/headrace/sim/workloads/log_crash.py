@@ -74,6 +74,7 @@ class LogCrashTest:
         self.rng = random.Random(seed)
         self.config = config
         self.disk = SimDisk(random.Random(seed + 1))
+        self.disk.writes_pages = random.Random(f"{seed}/pages").random() < 0.5
         self.disk.make_dirs(DIRECTORY)
         self.disk.sync_directory("/data")
         self.now_ms = 1_000_000

@@ -1,0 +1,161 @@
+"""The metadata log of a voter on a disk that forgets: appends, syncs, cuts and votes, cut short anywhere by a crash.
+
+After each restart the checker demands:
+- the log opens: what a crash may leave is no damage;
+- it reaches what was synced, and is a prefix of what was appended, byte for byte;
+- the last vote is the one that was written last, or the one that was being written.
+The same seed does the same, in every process.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any, Final
+
+from headrace.broker.quorum.metadata_log import MetadataLog
+from headrace.broker.quorum.metadata_start import open_metadata_log
+from headrace.broker.storage.storage_format import StorageError
+from headrace.config import BrokerConfig
+from headrace.raft.quorum_state import QuorumState
+from headrace.sim.disk import PowerCut, SimDisk
+from headrace.sim.lock import SimLock
+from headrace.sim.workloads.log_crash import Broken, StillClock
+from headrace.wire.batch import iter_headers
+from headrace.wire.records import Record, build_batch
+
+ROOT: Final = "/data"
+DIRECTORY: Final = f"{ROOT}/__cluster_metadata-0"
+VALUE_BYTES: Final = (10, 100, 700)
+READ_BYTES: Final = 1 << 30
+
+
+class _Environment:
+    """As much of a node as the opening of a log takes."""
+
+    def __init__(self, disk: SimDisk) -> None:
+        self.disk = disk
+        self.clock = StillClock()
+
+    def lock(self) -> SimLock:
+        return SimLock()
+
+
+class MetadataCrashTest:
+    """See the module."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.rng = random.Random(seed)
+        self.disk = SimDisk(random.Random(seed + 1))
+        self.disk.writes_pages = random.Random(f"{seed}/pages").random() < 0.8
+        self.disk.make_dirs(DIRECTORY)
+        self.disk.sync_directory("/")
+        self.config = BrokerConfig.load({"metadata.log.segment.bytes": "8388608"}, lambda _: None)
+        self.appended: list[bytes] = []
+        """A record each."""
+        self.synced = 0
+        self.votes: list[QuorumState | None] = [None]
+        """What may be found of votes."""
+        self.crashes = 0
+        self.log = self._open()
+
+    def run(self, steps: int) -> None:
+        """Runs that many steps. Raises Broken."""
+        for _ in range(steps):
+            self._arm()
+            try:
+                self._step()
+            except PowerCut:
+                self._restart(power_lost=True)
+            finally:
+                self.disk.fail = None
+        self._restart(power_lost=self.rng.random() < 0.5)
+
+    def _arm(self) -> None:
+        if self.rng.random() > 0.1:
+            return
+        at = self.disk.operations + self.rng.randint(1, 8)
+
+        def cut(_operation: str, _path: str) -> None:
+            if self.disk.operations >= at:
+                raise PowerCut
+
+        self.disk.fail = cut
+
+    def _step(self) -> None:
+        dice = self.rng.random()
+        if dice < 0.65:
+            self._append()
+        elif dice < 0.78:
+            end = self.log.end_offset
+            self.log.sync() if self.rng.random() < 0.8 else self.log.sync_all()
+            self.synced = max(self.synced, end)
+        elif dice < 0.84:
+            self._vote()
+        elif dice < 0.88:
+            self._truncate()
+        elif dice < 0.95:
+            self._restart(power_lost=self.rng.random() < 0.7)
+
+    def _append(self) -> None:
+        offset = self.log.end_offset
+        value = b"%d " % offset + self.rng.randbytes(self.rng.choice(VALUE_BYTES))
+        data = build_batch([Record(0, 0, None, value, [])])
+        # In the model before the write: a crash in its middle may leave it.
+        self.appended[offset:] = [offset.to_bytes(8, "big") + data[8:12] + b"\0\0\0\7" + data[16:]]
+        result = self.log.log.append(data, leader_epoch=7, now_ms=0, origin="controller")
+        self._demand(not result.error, f"append refused: {result}")
+
+    def _vote(self) -> None:
+        state = QuorumState(leader_epoch=self.rng.randint(1, 1000), voted_id=self.rng.randint(1, 3))
+        self.votes.append(state)
+        self.log.write_quorum_state(state, 1)
+        self.votes = [state]
+
+    def _truncate(self) -> None:
+        offset = self.rng.randint(max(self.log.end_offset - 3, 0), self.log.end_offset)
+        self.synced = min(self.synced, offset)
+        self.log.truncate_to(offset)
+        del self.appended[offset:]
+
+    # What must hold
+
+    def _open(self) -> MetadataLog:
+        environment: Any = _Environment(self.disk)
+        try:
+            log = open_metadata_log(environment, self.config, DIRECTORY)
+        except StorageError as error:
+            raise Broken(f"seed {self.seed}, restart {self.crashes}: {error}") from error
+        log.sync_all()  # as a start does, before anybody hears how far the log goes
+        return log
+
+    def _restart(self, *, power_lost: bool) -> None:
+        self.crashes += 1
+        self.disk.fail = None
+        if power_lost:
+            self.disk.crash()
+        else:
+            self.disk.kill()
+        self.log = self._open()
+        self._check(None if power_lost else len(self.appended))
+
+    def _check(self, least: int | None) -> None:
+        end = self.log.end_offset
+        self._demand(end >= self.synced, f"the log ends at {end}, and was synced up to {self.synced}")
+        self._demand(least is None or end == least, f"the log ends at {end}, and the process alone died at {least}")
+        self._demand(end <= len(self.appended), f"the log ends at {end}, beyond {len(self.appended)}")
+        del self.appended[end:]
+        if end:
+            found = self.log.log.read(0, max_bytes=READ_BYTES, max_offset=end, min_one=True)
+            assert found.slice is not None
+            data = found.slice.read()
+            batches = [bytes(data[at : at + header.size]) for at, header in iter_headers(data)]
+            self._demand(batches == self.appended, "what is in the log is not what was appended")
+        self.synced = end
+        vote = self.log.read_quorum_state()
+        self._demand(vote in self.votes, f"the last vote is {vote}, not one of {self.votes}")
+        self.votes = [vote]
+
+    def _demand(self, holds: bool, message: str) -> None:
+        if not holds:
+            raise Broken(f"seed {self.seed}, restart {self.crashes}: {message}")
