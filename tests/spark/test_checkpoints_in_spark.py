@@ -53,13 +53,22 @@ def test_a_checkpoint_that_was_restored(spark: Any, broker: Any, tmp_path: Path,
         assert visible(client, sink) == [b"0", b"1", b"2", b"3"]
 
 
-def test_two_writes_a_batch_and_a_checkpoint_that_was_restored(spark: Any, broker: Any, tmp_path: Path) -> None:
-    """Where `foreachBatch` has two sinks and neither is told of the checkpoint, which is the query's alone."""
+@pytest.mark.parametrize("scheme", ["", pytest.param("viewfs", marks=pytest.mark.soak)])
+def test_two_writes_a_batch_and_a_checkpoint_that_was_restored(
+    spark: Any, broker: Any, tmp_path: Path, scheme: str
+) -> None:
+    """Where `foreachBatch` has two sinks and neither is told of the checkpoint, which is the query's alone; or both
+    are told, and it is in a file system that the session alone knows."""
     from headrace.spark import write_updates
 
     source, good, bad = (f"{name}-{tmp_path.name}" for name in ("in", "good", "bad"))
     brokers = {"kafka.bootstrap.servers": broker.bootstrap}
-    sinks = [write_updates({"topic": topic, "delivery": "exactly-once", **brokers}) for topic in (good, bad)]
+    location, told = str(tmp_path / "checkpoint"), {}
+    if scheme:
+        spark.conf.set(f"fs.viewfs.mounttable.mounts.link./{tmp_path.name}", f"file:{tmp_path}")
+        location = f"viewfs://mounts/{tmp_path.name}/checkpoint"
+        told = {"checkpointLocation": location}
+    sinks = [write_updates({"topic": topic, "delivery": "exactly-once", **told, **brokers}) for topic in (good, bad)]
 
     def both(rows: Any, batch_id: int) -> None:
         for number, sink in enumerate(sinks):
@@ -68,7 +77,7 @@ def test_two_writes_a_batch_and_a_checkpoint_that_was_restored(spark: Any, broke
     def run() -> None:
         rows = spark.readStream.format("headrace").options(subscribe=source, startingOffsets="earliest", **brokers)
         copy = rows.load().writeStream.trigger(availableNow=True).foreachBatch(both)
-        copy.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination()
+        copy.option("checkpointLocation", location).start().awaitTermination()
 
     with Client(broker.bootstrap) as client:
         for topic in (source, good, bad):

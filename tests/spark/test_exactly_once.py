@@ -432,6 +432,18 @@ def test_a_checkpoint_that_was_restored_to_before_its_last_batch(query: Query, t
     query.check_reader(0, 1, 2, 3)
 
 
+def test_a_batch_of_other_rows_is_not_passed_over_silently(query: Query) -> None:
+    """Where nobody can read the checkpoint, the number of its rows is all that tells of one that was restored."""
+    commit(query, 0)
+    commit(query, 0, fresh=True)  # as Spark repeats it
+    tasks = query.tasks(0, run="later")
+    rows = sum(task.rows for task in tasks)
+    more = [*tasks, *tasks[:1]]
+    with pytest.warns(RuntimeWarning, match=rf"^Batch 0 .* is not written: run run has written it, with {rows} rows"):
+        commit_batch(query.options, more, 0)
+    query.check(0)
+
+
 def test_a_copied_checkpoint(query: Query, tmp_path: Path) -> None:
     """Two queries have one id. The one that comes second with a number hears so, and the first goes on undisturbed."""
 

@@ -330,6 +330,7 @@ class Batch:
         that ends too early must be noticed when the next batch is written, by whatever run."""
         self.is_repeated = True
         assert self.mark is not None
+        self._compare(self.mark)
         if not self.spans:
             self._recall()
         repeated = self._repeated(self.mark)
@@ -342,6 +343,22 @@ class Batch:
             producer.send_offsets(self.group, {at: mark.committed()})
             producer.commit()
         self.mark = mark
+
+    def _compare(self, mark: Mark) -> None:
+        """Warns where other rows than those in the topic are passed over, as far as their number tells it. Digests of
+        offsets tell it for sure, and it is refused; where there are none, a query that is not deterministic may be
+        right."""
+        rows = sum(part.rows for part in self.parts)
+        if (mark.offsets and self.turn.offsets) or len(mark.writes) > 1 or rows == mark.rows:
+            return
+        warnings.warn(
+            f"Batch {self.batch_id} of query {self.query_id} has {rows} rows and is not written: run {mark.run_id} has "
+            f"written it, with {mark.rows} rows. If its checkpoint was restored to a state before that batch, or is a "
+            "copy, rows are missing in the topic now. Only where the driver can read the checkpoint is this refused: "
+            "write with write_updates, which can wherever it is.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
     def _repeated(self, mark: Mark) -> int | None:
         """What the mark is to say when this write is passed over."""
