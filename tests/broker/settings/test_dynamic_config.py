@@ -169,7 +169,11 @@ def test_what_has_no_effect_is_taken_and_named_once(tmp_path: Path, caplog: pyte
     """librdkafka's test 0081 sets one of them, at a broker whose listeners know no Kerberos."""
     with running_broker(data=tmp_path) as served:
         raw = Raw(served.port)
-        taken = {"sasl_kerberos_min_time_before_relogin": "58000", "sasl_enabled_mechanisms": "PLAIN"}
+        taken = {
+            "sasl_kerberos_min_time_before_relogin": "58000",
+            "sasl_enabled_mechanisms": "PLAIN",
+            "ssl_client_auth": "required",
+        }
         for _ in range(2):
             assert alter(raw, "1", 0, **taken) == (ErrorCode.NONE, None)
         assert served.inside.config["sasl.kerberos.min.time.before.relogin"] == 58000
@@ -180,6 +184,7 @@ def test_what_has_no_effect_is_taken_and_named_once(tmp_path: Path, caplog: pyte
     assert sorted((each["of"], each["name"]) for each in idle) == [
         ("broker 1", "sasl.enabled.mechanisms"),
         ("broker 1", "sasl.kerberos.min.time.before.relogin"),
+        ("broker 1", "ssl.client.auth"),
     ]
 
 

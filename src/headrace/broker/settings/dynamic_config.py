@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from headrace.config import ConfigError, TopicConfig, check_broker_overrides, topic_config
-from headrace.config.opened import opened_with
+from headrace.config.opened import opened_with, places_of
 from headrace.config.table import broker_setting
+from headrace.config.tls import TLS_PROTOCOLS, names_tls
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import ClusterImage, ResourceType
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from headrace.log.manager import LogManager
 
 _NO_LISTENER: Final = "no listener of this node would have another value by it"
+_NO_TLS: Final = "no listener of this node speaks TLS"
 _RELATED: Final = ("listener.security.protocol.map", "listeners")
 """Dynamic settings that `check_relations` looks at."""
 
@@ -116,6 +118,8 @@ class DynamicConfig:
                 if setting is not None and setting.unserved:
                     idle[resource, name] = setting.unserved
             idle |= {(resource, name): _NO_LISTENER for name in opened_with(overrides)}
+            if not any(protocol in TLS_PROTOCOLS for protocol in places_of(self.config).values()):
+                idle |= {(resource, name): _NO_TLS for name in overrides if names_tls(name)}
         for (resource, name), why in idle.items():
             if (resource, name) not in self._idle:
                 self._log.warning("stored setting has no effect", of=resource, name=name, why=why)
