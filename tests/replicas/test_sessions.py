@@ -153,3 +153,31 @@ def test_rotation_puts_those_with_data_last(moved: list[int]) -> None:
     session.partitions = partitions(4)
     session.rotate((ZERO, "t", i) for i in moved)
     assert [key[2] for key in session.partitions] == [i for i in range(4) if i not in moved] + moved
+
+
+class Kept:
+    """What a shell keeps of a session."""
+
+    ended = 0
+
+    def named(self, partition: SessionPartition) -> None: ...
+
+    def forgotten(self, partition: SessionPartition) -> None: ...
+
+    def served(self, partition: SessionPartition) -> None: ...
+
+    def end(self) -> None:
+        self.ended += 1
+
+
+def test_what_is_kept_of_a_session_ends_with_it() -> None:
+    cache, kept = SessionCache(2), Kept()
+    session = cache.open(7, Wanted(1, 1, 0), True, 0, "User:a")
+    assert session is not None
+    session.keep(kept)
+    cache.close(8)
+    assert (kept.ended, len(cache)) == (0, 1)
+    cache.end(7, "User:b")
+    assert (kept.ended, len(cache)) == (0, 1)
+    cache.end(7, "User:a")
+    assert (kept.ended, len(cache)) == (1, 0)

@@ -151,6 +151,12 @@ def test_any_pattern_is_read_or_refused(pattern: str) -> None:
         assert "\n" not in str(error)
 
 
+def test_an_end_comes_before_the_last_line_end_as_well() -> None:
+    found = compiled("a$")
+    assert found.linear is not None, "it has an equal in RE2, for texts that end no line"
+    assert found.replaced("a\n", lambda match: f"<{match[0]}>") == "<a>\n"
+
+
 def test_one_ampersand_in_a_class_is_itself() -> None:
     assert compiled("[a&b]").is_whole("&")
     with pytest.raises(JavaRegexError, match="& within a class"):
