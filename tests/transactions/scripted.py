@@ -28,7 +28,7 @@ from headrace.transactions.asks import (
     Verdicts,
 )
 from headrace.transactions.records import decode
-from headrace.transactions.shard import TransactionShard
+from headrace.transactions.shard import PreparedChildren, TransactionShard
 from headrace.transactions.transaction import Removed, Transaction, TransactionRecord
 from headrace.wire.batch import iter_headers
 from headrace.wire.errors import ErrorCode
@@ -68,6 +68,7 @@ class Transactions(Scripted):
         self.high_watermark = 0
         self.runtime_settings = RuntimeSettings(commit_timeout_ms=NEVER_MS)
         self.markings: list[Marking] = []
+        self.prepared: dict[tuple[tuple[GroupMember, ...], bool], PreparedChildren] = {}
         self.reload()
 
     @property
@@ -115,6 +116,8 @@ class Transactions(Scripted):
                 waiter, response = output
                 assert isinstance(waiter, Waiter)
                 self.answer(waiter, response)
+        while self.shard.send_some(self.now_ms):
+            pass
         while self.shard.markings:
             marking = self.shard.markings.popleft()
             self.markings.append(marking)
@@ -251,7 +254,16 @@ class Transactions(Scripted):
         whose = words.named.get("child")
         children = tuple(GroupMember(name, *self.identities.get(whose or name, (-1, -1))) for name in names)
         ask = GroupEnd(main, children, how == "commit")
-        self.run(self.shard.end_group(ask, self.now_ms), Waiter(producer, f"{how}s the group"))
+        prepared = self.prepared.pop((children, ask.committed), None)
+        self.run(self.shard.end_group(ask, self.now_ms, prepared), Waiter(producer, f"{how}s the group"))
+
+    def do_prepare_group(self, words: Words) -> None:
+        """prepare-group ID commit|abort CHILD... [child=PRODUCER]: what comes before the end of many children"""
+        _, how, *names = words.plain
+        whose = words.named.get("child")
+        children = tuple(GroupMember(name, *self.identities.get(whose or name, (-1, -1))) for name in names)
+        committed = how == "commit"
+        self.prepared[children, committed] = self.shard.prepare_group(children, committed, self.now_ms)
 
     def do_marked(self, words: Words) -> None:
         """marked ID: the first marking of ID that is known is done"""

@@ -22,7 +22,9 @@ LINES = [
     *("end ID commit as=PRODUCER", "end ID abort as=PRODUCER"),
     *("end ID commit as=PRODUCER --client", "end ID abort as=PRODUCER --client"),
     *("end-group a commit b as=1 child=2", "end-group b abort a as=PRODUCER child=1"),
+    *("prepare-group a commit b child=2", "prepare-group b abort a child=1"),
     # What seldom comes together by itself.
+    "add a t-0 as=1;add b t-0 as=2;prepare-group a commit b child=2;add b t-1 as=2;end-group a commit b as=1 child=2",
     "init a as=1 timeout=5000;init b as=2 timeout=5000;add a t-0 as=1;add b t-0 as=2;end-group a commit b as=1 child=2",
     "add a t-0 as=1;add b t-0 as=2;hold;end-group a commit b as=1 child=2;fail NOT_LEADER_OR_FOLLOWER",
     "add a t-0 as=1;add b t-0 as=2;end-group a commit b as=1 child=2;reload",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
@@ -75,6 +75,9 @@ class Outcome:
     is_whole: bool = False
     """Whether `records` go into one batch, which no crash, follower or other coordinator sees a part of. Where it would
     be larger than the topic allows, MESSAGE_TOO_LARGE or RECORD_LIST_TOO_LARGE takes the place of `reply`."""
+    encoded: Sequence[tuple[bytes, bytes | None] | None] = ()
+    """Of each record its key and value, as `Shard.encode` gives them, where they are known already; None of those of
+    which they are not."""
     is_atomic: bool = True
     """False for tidying up, whose records may be appended in parts: what could not be is decided again another time."""
 

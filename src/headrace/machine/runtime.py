@@ -275,7 +275,11 @@ class ShardRuntime(Generic[S]):
             return
         encode = self.shard.encode
         try:
-            write.pairs = [encode(record) for record in write.outcome.records]
+            if encoded := write.outcome.encoded:
+                records = write.outcome.records
+                write.pairs = [pair or encode(record) for pair, record in zip(encoded, records, strict=True)]
+            else:
+                write.pairs = [encode(record) for record in write.outcome.records]
         except EncodeError:
             # A name that is longer than the log's format can say: Kafka answers the same.
             self._ended.append((write, ErrorCode.UNKNOWN_SERVER_ERROR))

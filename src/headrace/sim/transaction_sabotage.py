@@ -4,7 +4,7 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from headrace.broker.coordinators.marker_sender import MarkerSender
@@ -126,11 +126,11 @@ def _let_two_live(real: Real) -> Real:
 def _end_whoever_is_left(real: Real) -> Real:
     """Of a group those are ended that can be."""
 
-    def children(*given: Any) -> Iterator[tuple[ErrorCode, Transaction | None]]:
-        for _, record in real(*given):
-            yield ErrorCode.NONE, record
+    def prepare(*given: Any) -> group_ends.Prepared:
+        prepared: group_ends.Prepared = real(*given)
+        return prepared._replace(error=ErrorCode.NONE)
 
-    return children
+    return prepare
 
 
 def _end_one_by_one(real: Real) -> Real:
@@ -149,9 +149,7 @@ def _end_one_by_one(real: Real) -> Real:
 def group_plants() -> dict[str, list[tuple[Any, str, Any]]]:
     """The same as `transaction_plants`, of what only groups of transactions meet."""
     return {
-        "ends-whoever-is-left-of-a-group": [
-            (group_ends, "_children", _end_whoever_is_left(vars(group_ends)["_children"]))
-        ],
+        "ends-whoever-is-left-of-a-group": [(group_ends, "prepare", _end_whoever_is_left(group_ends.prepare))],
         "ends-a-group-one-by-one": [(TransactionShard, "end_group", _end_one_by_one(TransactionShard.end_group))],
     }
 

@@ -8,9 +8,10 @@ request that comes again is known by the epoch that it had before, as an EndTxn 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
 
+from headrace.machine.batches import Pair
 from headrace.transactions.asks import End, FreshId, GroupEnd, GroupMember
 from headrace.transactions.deciding import end
 from headrace.transactions.states import TransactionState
@@ -32,55 +33,75 @@ class GroupStep(NamedTuple):
     children: tuple[ErrorCode, ...] = ()
     records: tuple[Transaction, ...] = ()
     """The next states, the main id's first; empty where nothing changes."""
+    pairs: tuple[Pair | None, ...] = ()
+    """Of each record, as it was encoded before the decision; None where it was not."""
+
+
+class Prepared(NamedTuple):
+    """What an end makes of a child in one state, found out before the decision: it counts if the child is still so."""
+
+    current: Any = object()
+    """That state; by default one that no child is in."""
+    error: ErrorCode = ErrorCode.NONE
+    record: Transaction | None = None
+    pair: Pair | None = None
+    """The record, encoded."""
+
+
+_NOT_LOOKED_AT: Final = Prepared()
 
 
 def refusal_of(ask: GroupEnd, version: int) -> ErrorCode:
     """What is wrong with a request whatever there is; NONE where nothing is. `version` is transaction.version."""
+    if len(ask.children) > CHILDREN_MAX:
+        return ErrorCode.INVALID_REQUEST
     names = {each.transactional_id for each in ask.children} | {ask.main.transactional_id}
-    if "" in names or len(names) != len(ask.children) + 1 or len(ask.children) > CHILDREN_MAX:
+    if "" in names or len(names) != len(ask.children) + 1:
         return ErrorCode.INVALID_REQUEST
     # below, an epoch does not tell one transaction from the next: a late request would end another one
     return ErrorCode.NONE if version >= RAISES_EPOCH_FROM else ErrorCode.UNSUPPORTED_VERSION
 
 
-def end_group(find: Find, ask: GroupEnd, fresh_id: FreshId, now_ms: int) -> GroupStep:
-    """Decides a commit or an abort of all, once."""
+def end_group(
+    find: Find, ask: GroupEnd, fresh_id: FreshId, now_ms: int, prepared: Sequence[Prepared] = ()
+) -> GroupStep:
+    """Decides a commit or an abort of all, once. `prepared`: of each child what was found out before, if anything."""
     main = find(ask.main.transactional_id)
     step = end(main, _alone(ask.main, ask.committed), fresh_id, now_ms)
     if step.error:
         return GroupStep(step.error)
     if step.record is None:
         return GroupStep(ErrorCode.NONE, main, (ErrorCode.NONE,) * len(ask.children))
-    errors, records = [], [step.record]
     if main is not None and main.state is not TransactionState.ONGOING:
         return GroupStep(ErrorCode.INVALID_TXN_STATE)  # EndTxn aborts what is not open; a group is open
-    for error, record in _children(find, ask, fresh_id, now_ms):
-        errors.append(error)
-        if record is not None:
-            records.append(record)
+    children = [
+        known if known.current is (current := find(child.transactional_id)) else
+        prepare(current, child, ask.committed, fresh_id, now_ms)
+        for known, child in zip(prepared or [_NOT_LOOKED_AT] * len(ask.children), ask.children, strict=True)
+    ]  # fmt: skip
+    errors = tuple([each.error for each in children])
     if ErrorCode.COORDINATOR_LOAD_IN_PROGRESS in errors:
         return GroupStep(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     if any(errors):
-        return GroupStep(ErrorCode.OPERATION_NOT_ATTEMPTED, None, tuple(errors))
-    return GroupStep(ErrorCode.NONE, step.record, tuple(errors), tuple(records))
+        return GroupStep(ErrorCode.OPERATION_NOT_ATTEMPTED, None, errors)
+    records = [step.record, *[each.record for each in children if each.record is not None]]
+    pairs = [None, *[each.pair for each in children if each.record is not None]]
+    return GroupStep(ErrorCode.NONE, step.record, errors, tuple(records), tuple(pairs))
 
 
 def _alone(member: GroupMember, committed: bool) -> End:
     return End(*member, committed, RAISES_EPOCH_FROM)
 
 
-def _children(
-    find: Find, ask: GroupEnd, fresh_id: FreshId, now_ms: int
-) -> Iterator[tuple[ErrorCode, Transaction | None]]:
-    """(error, next state) of each. Nobody waits for one whose end is decided: it is another end than this one."""
-    for child in ask.children:
-        current = find(child.transactional_id)
-        if current is None or current.producer_id != child.producer_id:
-            yield ErrorCode.INVALID_PRODUCER_ID_MAPPING, None
-        elif current.producer_epoch != child.producer_epoch:
-            yield ErrorCode.PRODUCER_FENCED, None
-        elif current.state is not TransactionState.ONGOING:
-            yield ErrorCode.INVALID_TXN_STATE, None
-        else:
-            step = end(current, _alone(child, ask.committed), fresh_id, now_ms)
-            yield step.error, step.record
+def prepare(
+    current: Transaction | None, child: GroupMember, committed: bool, fresh_id: FreshId, now_ms: int
+) -> Prepared:
+    """What the end makes of a child. Nobody waits for one whose end is decided: it is another end than this one."""
+    if current is None or current.producer_id != child.producer_id:
+        return Prepared(current, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    if current.producer_epoch != child.producer_epoch:
+        return Prepared(current, ErrorCode.PRODUCER_FENCED)
+    if current.state is not TransactionState.ONGOING:
+        return Prepared(current, ErrorCode.INVALID_TXN_STATE)
+    step = end(current, _alone(child, committed), fresh_id, now_ms)
+    return Prepared(current, step.error, step.record)

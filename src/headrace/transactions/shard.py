@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 from headrace.machine.batches import Pair
 from headrace.machine.outcome import Outcome
@@ -30,6 +30,7 @@ from headrace.transactions.asks import (
     FreshId,
     GroupEnd,
     GroupIdentity,
+    GroupMember,
     Identity,
     InitProducer,
     Listed,
@@ -45,6 +46,11 @@ from headrace.wire.errors import ErrorCode
 
 RETRY_MS: Final = 100
 """After so long the end of a transaction is looked at again that could not be written down."""
+
+SENT_AT_ONCE: Final = 100
+"""Transactions of a group whose markers leave in one turn of the loop."""
+
+PreparedChildren: TypeAlias = list[group_ends.Prepared]
 
 _TIMEOUTS: Final[TimerKey] = ("timeouts",)
 _EXPIRY: Final[TimerKey] = ("expiry",)
@@ -79,6 +85,8 @@ class TransactionShard:
         """Ends of transactions whose markers are to be sent: taken by whoever sends them, after every step. Bounded by
         the number of transactional ids: none has two."""
         self._transactions: TimelineTable[str, Transaction] = TimelineTable(self.timeline)
+        self.to_send: deque[Transaction] = deque()
+        """Those of groups that are to be among them: `send_some` takes a few. Bounded in the same way."""
         self._endings: dict[str, _Ending] = {}
         self._ongoing: dict[str, int] = {}
         """Of ids whose latest state is ONGOING: when the transaction times out, by the wall clock as it is set now."""
@@ -123,16 +131,28 @@ class TransactionShard:
         step = deciding.end(current, ask, self._fresh_id, now_ms)
         return self._decided(step, current, step.error)
 
-    def end_group(self, ask: GroupEnd, now_ms: int) -> Outcome:
-        """Decides the end of several transactions as one; replies a `GroupIdentity`."""
+    def prepare_group(self, children: Sequence[GroupMember], committed: bool, now_ms: int) -> PreparedChildren:
+        """Finds out what an end makes of some children of a group, as they are now: of many a few at a time. Nothing
+        is decided."""
+        prepared: PreparedChildren = []
+        for child in children:
+            current = self._transactions.latest.get(child.transactional_id)
+            made = group_ends.prepare(current, child, committed, self._fresh_id, now_ms)
+            prepared.append(made if made.record is None else made._replace(pair=self.encode(made.record)))
+        return prepared
+
+    def end_group(self, ask: GroupEnd, now_ms: int, prepared: PreparedChildren | None = None) -> Outcome:
+        """Decides the end of several transactions as one; replies a `GroupIdentity`. `prepared`: what this shard's
+        `prepare_group` has found, of all children in order."""
         error = group_ends.refusal_of(ask, self._version())
         if error:
             return Outcome(GroupIdentity(error))
-        step = group_ends.end_group(self._transactions.latest.get, ask, self._fresh_id, now_ms)
+        step = group_ends.end_group(self._transactions.latest.get, ask, self._fresh_id, now_ms, prepared or ())
         reply = GroupIdentity(*_identity(step.error, step.main), step.children)
         if not step.records:
             return Outcome(reply)
-        return Outcome(reply, list(step.records), then=partial(self._all_prepared, step.records), is_whole=True)
+        then = partial(self._all_prepared, step.records)
+        return Outcome(reply, list(step.records), then=then, is_whole=True, encoded=step.pairs)
 
     def _decided(self, step: Step, current: Transaction | None, error: ErrorCode) -> Outcome:
         """An answer, with the state that it speaks of."""
@@ -153,12 +173,20 @@ class TransactionShard:
         return Outcome()
 
     def _all_prepared(self, prepared: Sequence[Transaction], error: ErrorCode, now_ms: int) -> Outcome:
-        """The same of a group, whose records are all committed, or none: there is no completion yet, as each has
-        partitions."""
+        """The same of a group, whose records are all committed, or none. Their markers leave a few at a time."""
+        if not error:
+            self.to_send.extend(prepared)
+            return Outcome()
         for record in prepared:
-            out = self._prepared(record, error, now_ms)
-            assert not out.records, "a transaction that is open has partitions"
+            self._prepared(record, error, now_ms)
         return Outcome()
+
+    def send_some(self, now_ms: int) -> bool:
+        """Lets markers of some transactions leave whose end as a group is decided; says whether there are more."""
+        for _ in range(min(len(self.to_send), SENT_AT_ONCE)):
+            out = self._send(self.to_send.popleft(), now_ms)
+            assert not out.records, "a transaction that is open has partitions"
+        return bool(self.to_send)
 
     def _send(self, record: Transaction, now_ms: int) -> Outcome:
         """Markers leave from here; without partitions there is none to wait for."""
@@ -349,6 +377,7 @@ class TransactionShard:
     def unload(self, now_ms: int) -> Outcome:
         """See Shard.unload. Nobody waits here."""
         self.markings.clear()
+        self.to_send.clear()
         return Outcome()
 
 

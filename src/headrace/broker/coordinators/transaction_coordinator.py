@@ -45,6 +45,8 @@ class TransactionCoordinator(Coordinator["TransactionShard"]):
         self._config = config
         self._fresh_id = fresh_id
         self.markers = markers
+        self._sending: set[ShardRuntime[TransactionShard]] = set()
+        """Shards that have more markers to send in a further turn of the loop."""
         super().__init__(
             TRANSACTIONS_TOPIC,
             "transactions",
@@ -101,10 +103,18 @@ class TransactionCoordinator(Coordinator["TransactionShard"]):
 
     def _drive(self, runtime: ShardRuntime[TransactionShard], now_ms: int) -> None:
         super()._drive(runtime, now_ms)
-        markings = runtime.shard.markings
+        shard = runtime.shard
+        if shard.to_send and runtime not in self._sending and shard.send_some(now_ms):
+            self._sending.add(runtime)
+            self._owner.soon(partial(self._send_more, runtime))
+        markings = shard.markings
         while markings:
             marking = markings.popleft()
             self.markers.send(runtime, marking, runtime.leader_epoch, partial(self._marked, runtime, marking))
+
+    def _send_more(self, runtime: ShardRuntime[TransactionShard]) -> None:
+        self._sending.discard(runtime)
+        self._tell(runtime, _nothing)
 
     def _marked(self, runtime: ShardRuntime[TransactionShard], marking: Marking) -> None:
         self.decide_alone(runtime, lambda shard, now_ms: shard.marked(marking, now_ms))
@@ -140,6 +150,10 @@ class _Joining:
                 self._owner.later(pause_s, self.ask)
                 return
         self._waiter.resolve(value)
+
+
+def _nothing(_now_ms: int) -> None:
+    """An event after which a shard is asked what it wants."""
 
 
 def _join(ask: Partitions, shard: TransactionShard, now_ms: int) -> Outcome:

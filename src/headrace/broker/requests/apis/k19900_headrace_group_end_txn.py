@@ -8,14 +8,16 @@ Not done: nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.net.answers import Pending
 from headrace.broker.net.context import RequestContext
-from headrace.broker.requests.pieces import Steps, in_pieces
+from headrace.broker.requests.pieces import PIECE_STEPS, SMALL_PER_STEP, Steps, in_pieces, parts_of
 from headrace.broker.requests.registry import handles
+from headrace.machine.outcome import Outcome
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.transactions.asks import GroupEnd, GroupIdentity, GroupMember
+from headrace.transactions.group_ends import CHILDREN_MAX
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k19900_headrace_group_end_txn import (
@@ -26,6 +28,10 @@ from headrace.wire.messages.k19900_headrace_group_end_txn import (
 
 if TYPE_CHECKING:
     from headrace.broker.requests.services import Services
+    from headrace.transactions.shard import PreparedChildren, TransactionShard
+
+FEW_CHILDREN: Final = PIECE_STEPS
+"""Children that are looked at when all is decided; what becomes of more is found out before, piece by piece."""
 
 
 @handles(ApiKey.HEADRACE_GROUP_END_TXN)
@@ -39,10 +45,12 @@ def _end(
 ) -> Steps[Pending[HeadraceGroupEndTxnResponse]]:
     main = GroupMember(request.transactional_id, request.producer_id, request.producer_epoch)
     children: list[GroupMember] = []
+    results: list[GroupEndTxnChildResult] = []
     for each in request.children:
         children.append(GroupMember(each.transactional_id, each.producer_id, each.producer_epoch))
+        results.append(GroupEndTxnChildResult(each.transactional_id, ErrorCode.NONE))
         yield 1
-    answer = _Answer(tuple(children))
+    answer = _Answer(results)
     if not context.authorize(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, main.transactional_id):
         answer.resolve(GroupIdentity(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
         return answer
@@ -54,9 +62,26 @@ def _end(
         answer.resolve(GroupIdentity(ErrorCode.OPERATION_NOT_ATTEMPTED, children=tuple(refused)))
         return answer
     ask = GroupEnd(main, tuple(children), request.committed)
-    broker.transactions.write(
-        main.transactional_id, lambda shard, now_ms: shard.end_group(ask, now_ms), answer, GroupIdentity
-    )
+    if not FEW_CHILDREN < len(children) <= CHILDREN_MAX:
+        broker.transactions.write(
+            main.transactional_id, lambda shard, now_ms: shard.end_group(ask, now_ms), answer, GroupIdentity
+        )
+        return answer
+    preparing = broker.transactions.read(main.transactional_id)
+    if isinstance(preparing, ErrorCode):
+        answer.resolve(GroupIdentity(preparing))
+        return answer
+    prepared: PreparedChildren = []
+    for some in parts_of(children, SMALL_PER_STEP):
+        prepared += preparing.prepare_group(some, ask.committed, broker.node.clock.now_ms())
+        yield SMALL_PER_STEP
+
+    def decide(shard: TransactionShard, now_ms: int) -> Outcome:
+        if shard is not preparing:  # the log was loaded again meanwhile: all would have to be found out in one turn
+            return Outcome(GroupIdentity(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+        return shard.end_group(ask, now_ms, prepared)
+
+    broker.transactions.write(main.transactional_id, decide, answer, GroupIdentity)
     return answer
 
 
@@ -72,17 +97,16 @@ def _refusal_of(broker: Services, context: RequestContext, main: GroupMember, ch
 class _Answer(Pending[HeadraceGroupEndTxnResponse]):
     """What the coordinator says, and of which child."""
 
-    __slots__ = ("_children",)
+    __slots__ = ("_results",)
 
-    def __init__(self, children: tuple[GroupMember, ...]) -> None:
+    def __init__(self, results: list[GroupEndTxnChildResult]) -> None:
+        """The results that say of each child that there is no error."""
         super().__init__()
-        self._children = children
+        self._results = results
 
     def resolve(self, value: Any) -> None:
         error, producer_id, producer_epoch, said = value
-        errors = said or (ErrorCode.NONE,) * len(self._children)
-        results = [
-            GroupEndTxnChildResult(child.transactional_id, code)
-            for child, code in zip(self._children, errors, strict=True)
-        ]
-        super().resolve(HeadraceGroupEndTxnResponse(0, error, producer_id, producer_epoch, results))
+        if said:
+            for result, code in zip(self._results, said, strict=True):
+                result.error_code = code
+        super().resolve(HeadraceGroupEndTxnResponse(0, error, producer_id, producer_epoch, self._results))
