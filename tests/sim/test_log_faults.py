@@ -6,6 +6,7 @@ import pytest
 from sim.test_log_crash import STEPS, settings
 
 from headrace.log.producers import Producers
+from headrace.log.segment import Segment
 from headrace.sim.disk import SimFile
 from headrace.sim.workloads.log_crash import Broken
 from headrace.sim.workloads.log_faults import LogFaultTest
@@ -71,4 +72,18 @@ def test_the_checker_notices_a_failed_write_that_stays(monkeypatch: pytest.Monke
 
 def test_the_checker_notices_an_answer_that_the_disk_did_not_give(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.log.appender.is_passing", lambda _: True)  # any error is taken for a full disk
+    assert broken(range(60))
+
+
+def test_the_checker_notices_a_sync_that_is_retried_after_it_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel has taken the pages for written: that the second one succeeds proves nothing."""
+    sync = Segment.sync
+
+    def retry(segment: Segment) -> None:
+        try:
+            sync(segment)
+        except OSError:
+            sync(segment)
+
+    monkeypatch.setattr(Segment, "sync", retry)
     assert broken(range(60))

@@ -7,7 +7,9 @@ What each crash does is drawn from the given generator:
   and so does the size: a kernel writes dirty pages back in any order. What was truncated away does not come back;
 - of each folder, the creations, renames and removals since its last sync survive as a random prefix; a rename, of a
   file or of a folder with all that it holds, is one step, as a journal has it.
-A file that was synced and whose name was not is lost with its name. `fail` injects errors, `room_bytes` is a full disk.
+A file that was synced and whose name was not is lost with its name. `fail` injects errors, `room_bytes` is a full
+disk. On a disk that `drops_unsynced`, what a sync failed to write is read as before, and no later sync writes it: the
+kernel takes the pages for written.
 """
 
 from __future__ import annotations
@@ -37,12 +39,14 @@ PAGE_BYTES: Final = (64, 512, 4096)
 class _Node:
     """A file's content: what is visible now, what a crash certainly leaves, and the writes in between."""
 
-    __slots__ = ("data", "durable", "modified_ms", "unsynced")
+    __slots__ = ("data", "durable", "has_dropped", "modified_ms", "unsynced")
 
     def __init__(self) -> None:
         self.data = bytearray()
         self.durable = b""
         self.unsynced: list[Write] = []
+        self.has_dropped = False
+        """Whether something is in memory that no sync will write."""
         self.modified_ms = 0
 
     def write(self, at: int, data: bytes) -> None:
@@ -59,7 +63,22 @@ class _Node:
         self.unsynced.append((size, None))
 
     def sync(self) -> None:
-        self.durable = bytes(self.data)
+        if self.has_dropped:
+            written = _Node()
+            written.data = bytearray(self.durable)
+            for at, data in self.unsynced:
+                if data is None:
+                    written.truncate(at)
+                else:
+                    written.write(at, data)
+            self.durable = bytes(written.data)
+        else:
+            self.durable = bytes(self.data)
+        self.unsynced.clear()
+
+    def drop(self) -> None:
+        """A sync has failed, and the kernel takes its pages for written."""
+        self.has_dropped = self.has_dropped or bool(self.unsynced)
         self.unsynced.clear()
 
     def crash_by_page(self, rng: random.Random) -> None:
@@ -79,6 +98,7 @@ class _Node:
                 _set_size(each, self.unsynced[end][0])
             begin = end + 1
         self.data = disk
+        self.has_dropped = False
         self.sync()
 
     def crash(self, rng: random.Random) -> None:
@@ -96,6 +116,7 @@ class _Node:
                 torn = rng.randint(0, len(data))
                 survivor.write(at, data[:torn] + (bytes(len(data) - torn) if rng.random() < 0.3 else b""))
         self.data = survivor.data
+        self.has_dropped = False
         self.sync()
 
 
@@ -201,7 +222,12 @@ class SimFile:
 
     def sync(self) -> None:
         """See File.sync."""
-        self._disk.take(self.path, "sync", 0)
+        try:
+            self._disk.take(self.path, "sync", 0)
+        except OSError:
+            if self._disk.drops_unsynced:
+                self._node.drop()
+            raise
         self._node.sync()
 
     def fileno(self) -> int:
@@ -255,12 +281,19 @@ class SimDisk:
         self.operations = 0
         self.writes_pages = False
         """Whether each page of a file reaches it by itself."""
+        self.drops_unsynced = False
+        """Whether what a sync failed to write is never written, though it can be read until the power goes."""
         self.tears_failed_writes = False
         """Whether a write that fails leaves a part of itself in the file, as where cutting it off again fails too."""
 
     def torn(self, size: int) -> int:
         """How much of a write that failed stays."""
         return self._rng.randint(0, size) if self.tears_failed_writes else 0
+
+    @property
+    def has_dropped(self) -> bool:
+        """Whether a file can be read in a state that it will not have after a loss of power, whoever syncs it."""
+        return any(node.has_dropped for node in self._names.values() if node is not None)
 
     @contextmanager
     def looked_at(self) -> Iterator[None]:

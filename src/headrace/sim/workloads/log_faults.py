@@ -5,7 +5,9 @@ What the checker demands besides:
 - a full disk is an answer to those who append (KAFKA_STORAGE_ERROR). The log goes on as it was, with all that was
   acknowledged, and takes appends again when there is room;
 - after any other error the log goes offline, as its directory does in a broker. The next start, in the same process or
-  after the power went, finds it whole: a start that fails itself, or finds no room, has done no harm.
+  after the power went, finds it whole: a start that fails itself, or finds no room, has done no harm;
+- a sync that failed promises nothing, nor does one after it: the kernel takes the pages for written. The machine starts
+  again after it, because what memory still shows of the log is not on the disk.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ class LogFaultTest(LogCrashTest):
         self.failed_starts = 0
         super().__init__(seed, config)
         self.disk.tears_failed_writes = True
+        self.disk.drops_unsynced = True
 
     def run(self, steps: int) -> None:
         """Runs that many steps. Raises Broken."""
@@ -91,7 +94,8 @@ class LogFaultTest(LogCrashTest):
             self._check()
         else:
             self.errors += 1
-            self._restart(power_lost=self.faults.random() < 0.5)
+            power_lost = self.faults.random() < 0.5
+            self._restart(power_lost=power_lost or self.disk.has_dropped)
 
     # What is done to the log
 
@@ -157,7 +161,10 @@ class LogFaultTest(LogCrashTest):
             self.clean = False
         finally:
             self.disk.fail = None
-        self.disk.kill()
+        if self.disk.has_dropped:
+            self.disk.crash()
+        else:
+            self.disk.kill()
         return super()._open()
 
 
