@@ -10,14 +10,14 @@ from headrace.sim.sabotage import PLANTED_IN_QUORUMS, planted
 
 SEEDS_OF_A_PLANT = 60
 FOUND_AT = {
-    "commits-older-epochs-by-count": 32,
+    "commits-older-epochs-by-count": 12,
     "takes-its-vote-back": 2,
+    "counts-pre-votes": 2,
+    "hears-any-mark": 2,
     "votes-twice": 2,
-    "names-a-snapshot-before-its-sync": 25,
-    "keeps-its-log-after-loading": 6,
-    "elects-any-log": 43,
-    "forgets-its-vote": 6,
-    "votes-with-an-emptied-log": 5,
+    "names-a-snapshot-before-its-sync": 6,
+    "elects-any-log": 3,
+    "forgets-its-vote": 3,
 }
 """The first seed that finds a fault, if it is not among the very first: the search begins with it."""
 FOUND = {
@@ -47,7 +47,7 @@ def test_what_broke_once_holds(seed: int) -> None:
 def test_a_planted_fault_is_found(name: str) -> None:
     first = FOUND_AT.get(name, 1)
     with planted(name):
-        assert any(run_quorum_seed(seed).objection is not None for seed in range(first, SEEDS_OF_A_PLANT + 1))
+        assert any(run_quorum_seed(seed).objection is not None for seed in range(first, first + SEEDS_OF_A_PLANT))
 
 
 def test_a_seed_has_one_trace(capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,7 +19,14 @@ from headrace.sim.sabotage import (
 )
 
 SEEDS_OF_A_PLANT = 60
-FIRST_SEED = {"keeps-a-torn-tail": 137, "compacts-the-last-value": 12, "takes-duplicates": 8}
+FIRST_SEED = {
+    "keeps-a-torn-tail": 137,
+    "compacts-the-last-value": 12,
+    "takes-duplicates": 8,
+    "takes-commits-of-old-generations": 9,
+    "takes-commits-of-replaced-instances": 9,
+    "lets-old-generations-stay": 9,
+}
 """Where the seeds of a planted fault begin, if not at 1: at the first that finds it; a torn tail is rare."""
 BLOCKS = [0, 3, *(pytest.param(block, marks=pytest.mark.soak) for block in (1, 2, *range(4, 12)))]
 BLOCK_SEEDS = 12

@@ -12,7 +12,7 @@ import random
 from asyncio import gather, sleep
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from headrace.broker.controller_node import ControllerNode
@@ -80,7 +80,7 @@ class Options:
     @classmethod
     def draw(cls, rng: random.Random) -> Options:
         """Any mixture."""
-        return cls(
+        drawn = cls(
             kinds=tuple(kind for kind in KINDS if rng.random() < 0.5),
             mean_s=rng.uniform(1.0, 8.0),
             faults_s=rng.uniform(10.0, 30.0),
@@ -90,10 +90,12 @@ class Options:
             piece_bytes=rng.choice((100, 400, 1_000_000)),
             cuts_winners_off=rng.random() < 0.3,
             has_duels=rng.random() < 0.25,
-            swaps_leaders=rng.random() < 0.25,
+            swaps_leaders=rng.random() < 0.6,
             fetch_bytes=rng.choice((1, FETCH_BYTES_MAX)),
             empties_voters=rng.random() < 0.3,
         )
+        # Swapped before it has told all that it has, a leader leaves entries of several epochs behind.
+        return replace(drawn, fetch_bytes=1) if drawn.swaps_leaders else drawn
 
 
 class Writer:

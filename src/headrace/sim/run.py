@@ -34,6 +34,11 @@ SETTLE_S: Final = 120.0
 """How long everybody may take to get on after the last fault."""
 LOOK_S: Final = 0.5
 SIMULATED_S_MAX: Final = 600.0
+HAUNTED: Final = 0.3
+"""How often members of groups go on as what they were before. Drawn apart from the options: other seeds are as they
+were."""
+STATIC: Final = 0.6
+"""How many of such members are static."""
 
 SETTINGS: Final[Mapping[str, str]] = {
     "node.id": "1",
@@ -191,6 +196,7 @@ class Run:
         self._places: list[Place] = []
         self.crowd = Crowd(self.world, self.history, self._places, self._client)
         self._group_places: list[Place] = []
+        self._is_haunted = self.world.rng("haunted").random() < HAUNTED
         self._named = 0
         self.faults = Faults(
             self.world, self.machine, lambda: sorted(self._clients), self.options.kinds, self.options.mean_s
@@ -289,7 +295,11 @@ class Run:
             self._start(mover.client, mover.run())
 
     def _join(self) -> None:
-        member = Member(self._client("member"), self.commits, "group", self._group_places)
+        client = self._client("member")
+        haunted = self.world.rng(f"haunted {client.host}") if self._is_haunted else None
+        is_static = haunted is not None and haunted.random() < STATIC
+        instance = f"instance-{client.host}" if is_static else None
+        member = Member(client, self.commits, "group", self._group_places, instance, haunted)
         self._members.append(member)
         self._start(member.client, member.run())
 

@@ -17,7 +17,8 @@ from headrace.broker.quorum.metadata_log import MetadataLog
 from headrace.broker.quorum.snapshot_files import SnapshotFiles
 from headrace.broker.quorum.uncommitted import Uncommitted
 from headrace.broker.requests.fetching import Fetch
-from headrace.groups import offsets
+from headrace.groups import membership, offsets
+from headrace.groups.outcome import ShardState
 from headrace.groups.shard import GroupShard
 from headrace.log.compaction import OffsetMap
 from headrace.log.crash import SegmentScan
@@ -27,7 +28,8 @@ from headrace.log.producers import Producers
 from headrace.machine import Decision
 from headrace.raft.leader import Leader
 from headrace.raft.machine import Raft
-from headrace.raft.messages import VoteRequest
+from headrace.raft.messages import FetchResponse, Response, VoteRequest
+from headrace.raft.roles import Follower
 from headrace.security.acls import AclAuthorizer
 from headrace.sim.cluster_sabotage import cluster_plants
 from headrace.sim.load_sabotage import load_plants
@@ -35,6 +37,8 @@ from headrace.sim.log_sabotage import log_plants
 from headrace.sim.raise_sabotage import raise_plants
 from headrace.sim.transaction_sabotage import group_plants, transaction_plants
 from headrace.wire.batch import BatchHeader
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k08_offset_commit import OffsetCommitRequest
 
 LOSES_ONE_IN: Final = 5
 
@@ -114,6 +118,50 @@ def _any_log(real: Callable[[Raft, object, VoteRequest], None]) -> Callable[[Raf
     return vote
 
 
+def _count_pre_votes(real: Callable[[Raft], None]) -> Callable[[Raft], None]:
+    """Who would vote for a node has voted for it."""
+
+    def become_candidate(self: Raft) -> None:
+        granted = vars(self.role)["granted"]
+        real(self)
+        vars(self.role)["granted"] |= granted
+
+    return become_candidate
+
+
+def _hear_any_mark(real: Callable[..., None]) -> Callable[..., None]:
+    """What is committed on a leader is so on its follower, whether the follower has the same log or not."""
+
+    def answered(self: Follower, raft: Raft, peer: int, response: Response) -> None:
+        if isinstance(response, FetchResponse) and response.diverging is not None and not response.error:
+            raft.heard(response.high_watermark)
+        real(self, raft, peer, response)
+
+    return answered
+
+
+def _take_old_generations(real: Callable[..., ErrorCode]) -> Callable[..., ErrorCode]:
+    """A member is a member, whichever generation it is in."""
+
+    def check(*given: Any) -> ErrorCode:
+        error = real(*given)
+        return ErrorCode.NONE if error is ErrorCode.ILLEGAL_GENERATION else error
+
+    return check
+
+
+def _take_replaced(real: Callable[..., ErrorCode]) -> Callable[..., ErrorCode]:
+    """Whoever names an instance is the member that has it."""
+
+    def check(shard: ShardState, request: OffsetCommitRequest, *given: Any) -> ErrorCode:
+        group = shard.groups.get(request.group_id)
+        if group is not None and request.group_instance_id is not None:
+            request.member_id = group.static_members.get(request.group_instance_id, request.member_id)
+        return real(shard, request, *given)
+
+    return check
+
+
 def _reply_at_once(real: Callable[..., None]) -> Callable[..., None]:
     """What was decided is as good as committed."""
 
@@ -189,6 +237,7 @@ def _moving_plants() -> dict[str, list[Plant]]:
 
 def _replacements() -> dict[str, Plant]:
     """By name: whose attribute, which, and what takes its place."""
+    check_commit = vars(offsets)["_check_commit"]
     return {
         "says-synced-without-sync": (Flushing, "flush", _flush_without_sync),
         "never-syncs-metadata": (MetadataLog, "sync", _nothing),
@@ -200,6 +249,9 @@ def _replacements() -> dict[str, Plant]:
         "leaks-the-budget": (Budget, "give", _give_less(Budget.give)),
         "confirms-commits-it-drops": (offsets, "commit", _drop_some(offsets.commit)),
         "lets-dead-members-stay": (GroupShard, "due", _nothing),
+        "takes-commits-of-old-generations": (offsets, "_check_commit", _take_old_generations(check_commit)),
+        "takes-commits-of-replaced-instances": (offsets, "_check_commit", _take_replaced(check_commit)),
+        "lets-old-generations-stay": (membership, "heartbeat", _take_old_generations(membership.heartbeat)),
     }
 
 
@@ -209,6 +261,8 @@ def _quorum_replacements() -> dict[str, Plant]:
         "commits-alone": (Leader, "advance", _commit_alone),
         "commits-older-epochs-by-count": (Leader, "advance", _commit_any_epoch(Leader.advance)),
         "takes-its-vote-back": (Raft, "become_bereft", _take_the_vote_back(Raft.become_bereft)),
+        "counts-pre-votes": (Raft, "become_candidate", _count_pre_votes(Raft.become_candidate)),
+        "hears-any-mark": (Follower, "answered", _hear_any_mark(Follower.answered)),
         "votes-twice": (Raft, "may_vote_for", _yes),
         "elects-any-log": (Raft, "_vote", _any_log(vars(Raft)["_vote"])),
         "replies-before-commit": (Uncommitted, "push", _reply_at_once(Uncommitted.push)),

@@ -1,4 +1,8 @@
-"""Members of a consumer group: they join, share the partitions out, beat, commit further and further, and die."""
+"""Members of a consumer group: they join, share the partitions out, beat, commit further and further, and die.
+
+Some are static: now and then another process takes an instance over. And what a member was before goes on for a while
+as if nothing had happened: nothing that it says of an earlier generation, or as who was replaced, may be taken.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +31,16 @@ from headrace.wire.messages.k14_sync_group import SyncGroupRequest, SyncGroupReq
 from headrace.wire.messages.k15_describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 
 if TYPE_CHECKING:
+    import random
+
     from headrace.sim.checkers.commits import Commits, Place
     from headrace.sim.client import SimClient
 
 SESSION_MS: Final = 6_000
 REBALANCE_MS: Final = 10_000
 PROTOCOL: Final = "sim"
+TAKEN_OVER: Final = 0.1
+"""How often, of the beats of a static member, another process is there before the next."""
 
 
 @dataclass(slots=True)
@@ -48,12 +56,27 @@ class Membership:
 class Member:
     """See the module. `assigned` is what it takes itself for the owner of; empty while it is not in a generation."""
 
-    def __init__(self, client: SimClient, commits: Commits, group: str, places: Sequence[Place]) -> None:
+    def __init__(
+        self,
+        client: SimClient,
+        commits: Commits,
+        group: str,
+        places: Sequence[Place],
+        instance: str | None = None,
+        haunted: random.Random | None = None,
+    ) -> None:
+        """`instance` is its name where it is static; `haunted` is given where what it was goes on."""
+        self.instance = instance
+        self._haunted = haunted
+        self._former: tuple[str, int] | None = None
+        """Member id and generation that it had before."""
         self.client = client
         self.commits = commits
         self.group = group
         self.places = list(places)
         self.state = Membership()
+        self._generation = -1
+        """The last that it was in."""
         self.assigned: list[Place] = []
 
     async def run(self) -> None:
@@ -84,6 +107,7 @@ class Member:
                 group_id=self.group,
                 generation_id=state.generation,
                 member_id=state.member_id,
+                group_instance_id=self.instance,
                 assignments=assignments,
             ),
             SyncGroupResponse,
@@ -98,8 +122,13 @@ class Member:
         if not await self._find_positions():
             return
         self.assigned = state.partitions
+        await self._haunt()
         while await self._beat():
             await self.client.rest()
+            if self.instance is not None and self._haunted is not None and self._haunted.random() < TAKEN_OVER:
+                self._former = state.member_id, state.generation
+                state.member_id = ""
+                return
             if self.client.rng.random() < 0.7 and not await self._commit():
                 return
 
@@ -109,6 +138,7 @@ class Member:
             session_timeout_ms=SESSION_MS,
             rebalance_timeout_ms=REBALANCE_MS,
             member_id=self.state.member_id,
+            group_instance_id=self.instance,
             protocol_type="consumer",
             protocols=[JoinGroupRequestProtocol(PROTOCOL, b"")],
         )
@@ -119,9 +149,30 @@ class Member:
         if joined.error_code != ErrorCode.NONE:
             self._note(joined.error_code)
             return None
+        if self.state.member_id and -1 < self._generation < joined.generation_id:
+            self._former = self.state.member_id, self._generation
         self.state.member_id = joined.member_id
-        self.state.generation = joined.generation_id
+        self.state.generation = self._generation = joined.generation_id
         return joined
+
+    async def _haunt(self) -> None:
+        """What it was before knows nothing of what it is now."""
+        if self._haunted is None or self._former is None or not self.state.partitions:
+            return
+        (member_id, generation), self._former = self._former, None
+        beat = HeartbeatRequest(
+            group_id=self.group, generation_id=generation, member_id=member_id, group_instance_id=self.instance
+        )
+        error = (await self.client.ask(beat, HeartbeatResponse, 3)).error_code
+        was = f"group {self.group}: {member_id} of generation {generation}"
+        text = f"{was} may stay, though {self.state} has taken its place"
+        self.client.world.demand(error != ErrorCode.NONE, text)
+        place = self._haunted.choice(self.state.partitions)
+        request = self._offset_commit(place, self.commits.floor(self.group, place))
+        request.generation_id_or_member_epoch, request.member_id = generation, member_id
+        answer = await self.client.ask(request, OffsetCommitResponse, 8)
+        is_taken = answer.topics[0].partitions[0].error_code == ErrorCode.NONE
+        self.client.world.demand(not is_taken, f"{was} may commit, though {self.state} has taken its place")
 
     def _note(self, error: int) -> None:
         """What an error says of the membership."""
@@ -154,7 +205,10 @@ class Member:
 
     async def _beat(self) -> bool:
         request = HeartbeatRequest(
-            group_id=self.group, generation_id=self.state.generation, member_id=self.state.member_id
+            group_id=self.group,
+            generation_id=self.state.generation,
+            member_id=self.state.member_id,
+            group_instance_id=self.instance,
         )
         error = (await self.client.ask(request, HeartbeatResponse, 3)).error_code
         if error != ErrorCode.NONE:
@@ -166,13 +220,7 @@ class Member:
             return True
         place = self.client.rng.choice(self.state.partitions)
         offset = self.state.positions[place] + self.client.rng.randint(1, 5)
-        partition = OffsetCommitRequestPartition(partition_index=place[1], committed_offset=offset)
-        request = OffsetCommitRequest(
-            group_id=self.group,
-            generation_id_or_member_epoch=self.state.generation,
-            member_id=self.state.member_id,
-            topics=[OffsetCommitRequestTopic(name=place[0], partitions=[partition])],
-        )
+        request = self._offset_commit(place, offset)
         error = (await self.client.ask(request, OffsetCommitResponse, 8)).topics[0].partitions[0].error_code
         if error == ErrorCode.NONE:
             self.commits.acknowledges(self.group, place, offset)
@@ -181,6 +229,16 @@ class Member:
             self._note(error)
             return False
         return True
+
+    def _offset_commit(self, place: Place, offset: int) -> OffsetCommitRequest:
+        partition = OffsetCommitRequestPartition(partition_index=place[1], committed_offset=offset)
+        return OffsetCommitRequest(
+            group_id=self.group,
+            generation_id_or_member_epoch=self.state.generation,
+            member_id=self.state.member_id,
+            group_instance_id=self.instance,
+            topics=[OffsetCommitRequestTopic(name=place[0], partitions=[partition])],
+        )
 
 
 async def is_settled(client: SimClient, group: str, members: Sequence[Member]) -> bool:
