@@ -146,7 +146,7 @@ class Promises:
         try:
             self.rounds += 1  # a name of its own each time: a topic that was made without an answer is there already
             name = f"made-{self.rounds}"
-            admin.create_topics([NewTopic(name, 1, 1)], request_timeout=2)[name].result(2)
+            admin.create_topics([NewTopic(name, 1, 1)], request_timeout=2)[name].result(SYNC_PATIENCE_S)
             self.topics.append(name)
             while not self.killed.is_set():
                 self.asked += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,19 @@ import pytest
 import headrace.testing
 from headrace.client.admin import create_topic
 from headrace.client.cluster import Client
+
+
+@pytest.fixture(autouse=True)
+def _no_clients_left() -> Iterator[None]:
+    """A process keeps the clients that it writes by: none stays open behind a test."""
+    yield
+    writing = sys.modules.get("headrace.spark.exactly_once")
+    if writing is not None:
+        kept = [each.producer.client for each in writing._kept.values()]
+        for client in [*writing._clients.values(), *kept]:
+            client.close()
+        writing._clients.clear()
+        writing._kept.clear()
 
 
 @pytest.fixture(scope="module")

@@ -53,7 +53,6 @@ def query(client: Client) -> Iterator[Query]:
     query = Query(client)
     yield query
     query.forget()
-    exactly_once._clients.clear()
 
 
 class Query:
