@@ -27,7 +27,7 @@ $(INSTALLED): $(LOCK) pyproject.toml setup.py
 	@touch $(INSTALLED)
 
 check: install lint types layers tidy codegen-check docs-check
-	$(PYTEST) -n 4 -q -m "not jvm and not slow"
+	$(PYTEST) -n 4 -q -m "not jvm and not slow" --hypothesis-profile check
 
 lint: install
 	$(RUN) -m ruff check src tests tools bench demo examples

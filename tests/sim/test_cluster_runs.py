@@ -192,6 +192,7 @@ def test_a_fault_planted_into_rights_is_found(name: str) -> None:
         assert any(run_guarded_seed(seed).objection is not None for seed in range(1, 1 + SEEDS_OF_A_PLANT))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS_APART)
 def test_brokers_beside_controllers_keep_their_promises(seed: int) -> None:
     result = run_apart_seed(seed)
@@ -199,6 +200,7 @@ def test_brokers_beside_controllers_keep_their_promises(seed: int) -> None:
     assert result.acknowledged > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS_DYNAMIC)
 def test_a_cluster_whose_voters_come_and_go_keeps_its_promises(seed: int) -> None:
     result = run_dynamic_seed(seed)
@@ -216,6 +218,7 @@ def test_a_cluster_that_raises_kraft_version_keeps_its_promises(seed: int) -> No
     assert result.voter_changes > 10 or seed != SEED_CHANGED
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_fenced_though_it_lives_loses_nothing() -> None:
     """Its listener refuses the controller, its connections end, and it goes on (ADR 11)."""
     told: list[str] = []
