@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import broker.requests.large
 import pytest
@@ -21,7 +21,7 @@ from headrace.broker.requests.apis import CLUSTER, FORWARDED, SERVED, k58_envelo
 from headrace.controller.names import METADATA_TOPIC
 from headrace.metadata.bootstrap import SUPPORTED_FEATURES
 from headrace.testing.running_cluster import TestNode, cluster
-from headrace.wire.apis import APIS
+from headrace.wire.apis import APIS, ApiKey
 from headrace.wire.frame import SIZE_BYTES, RequestHeader, encode_request
 from headrace.wire.messages import k62_broker_registration as k62
 from headrace.wire.messages import request_class
@@ -38,6 +38,13 @@ SLOW = {
     "broker.session.timeout.ms": "60000",
 }
 LEFT_BYTES = 4096
+ABOUT_METADATA = (
+    ApiKey.VOTE,
+    ApiKey.BEGIN_QUORUM_EPOCH,
+    ApiKey.END_QUORUM_EPOCH,
+    ApiKey.DESCRIBE_QUORUM,
+    ApiKey.FETCH_SNAPSHOT,
+)
 OTHER = 99
 """A broker that registers, and is never seen."""
 ANYBODY = b"\x00\x00\x05User\x0aANONYMOUS\x00\x00"
@@ -77,15 +84,22 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TestNode
                 assert b"as ever" in bytes(answer.responses[0].partitions[0].records)
 
 
-def speak_as_node(message: Any, node: TestNode, path: Path) -> None:
+class Speaker(NamedTuple):
+    """A node for which a request is made."""
+
+    cluster_id: str
+    node_id: int
+    broker_epoch: int
+
+
+def speak_as_node(message: Any, speaker: Speaker, path: Path) -> None:
     """Makes a request one of this cluster's, so that it gets as far as one of a node does."""
-    known = node.inside.image.brokers[node.id]
     for field, value in {
-        "cluster_id": node.inside.cluster_id,
-        "broker_id": node.id,
-        "broker_epoch": known.epoch,
+        "cluster_id": speaker.cluster_id,
+        "broker_id": speaker.node_id,
+        "broker_epoch": speaker.broker_epoch,
         "controller_id": OTHER,
-        "voter_id": node.id,
+        "voter_id": speaker.node_id,
     }.items():
         if hasattr(message, field):
             setattr(message, field, value)
@@ -93,12 +107,11 @@ def speak_as_node(message: Any, node: TestNode, path: Path) -> None:
         message.broker_id = OTHER
         message.features += [k62.Feature(name, *span) for name, span in SUPPORTED_FEATURES.items()]
         message.log_dirs = message.log_dirs or [bytes(15) + b"\xff"]
-    for topic in getattr(message, "topics", None) or ():
-        if path == ("topics",):
-            continue
-        for field in ("topic_name", "name"):
-            if message.API_KEY in (52, 53, 54, 55, 59) and hasattr(topic, field):
-                setattr(topic, field, METADATA_TOPIC)
+    if message.API_KEY in ABOUT_METADATA and path != ("topics",):
+        for topic in message.topics:
+            for field in ("topic_name", "name"):
+                if hasattr(topic, field):
+                    setattr(topic, field, METADATA_TOPIC)
 
 
 def in_envelope(message: Any, version: int, host: str) -> EnvelopeRequest:
@@ -133,7 +146,8 @@ def test_turns_are_small(running: tuple[TestNode, int, Turns], key: int, path: P
         *((MANY, *way) for way in ways),
     ]:  # the first one imports modules
         message = request(key, path, count, alike=alike)
-        speak_as_node(message, node, path)
+        known = node.inside.image.brokers[node.id]
+        speak_as_node(message, Speaker(node.inside.cluster_id, node.id, known.epoch), path)
         fit(message, version, path)
         with Raw(port, timeout_s=60, source=HOSTS["super user" if wrapped else who]) as raw:
             turns.reset()

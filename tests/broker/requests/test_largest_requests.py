@@ -1,0 +1,195 @@
+"""The largest legal request for each list of each API, on each kind of listener, by a user without rights, by one with
+few, and by a super user: on the active controller of three secured nodes with thousands of topics and groups.
+
+`test_long_requests` and `test_long_controller_requests` count what a turn does, in every `make test`. This one measures
+real nodes: how long another client waits, what the longest turn took of the processor, and what is held.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import broker.requests.large
+import pytest
+from broker.raw import Raw, batch, fetch, produce
+from broker.requests.attacked import (
+    LISTENERS,
+    AttackedCluster,
+    Bystander,
+    Listener,
+    commit,
+    resident_bytes,
+    turns_of_node,
+)
+from broker.requests.large import LOGINS, THERE, Path, fit, paths_of, request
+from broker.requests.test_long_controller_requests import Speaker, in_envelope, speak_as_node
+from peers.cluster import CLUSTER_ID
+
+from headrace.broker.requests.apis import CLUSTER, FORWARDED, SERVED
+from headrace.wire.apis import APIS, ApiKey
+from headrace.wire.frame import RequestHeader, encode_request
+from headrace.wire.messages import k03_metadata as k03
+from headrace.wire.messages import k10_find_coordinator as k10
+from headrace.wire.messages import k18_api_versions as k18
+from headrace.wire.messages import k55_describe_quorum as k55
+from headrace.wire.messages import k63_broker_heartbeat as k63
+from headrace.wire.messages import request_class
+from headrace.wire.primitives import DecodeError
+
+pytestmark = [pytest.mark.soak, pytest.mark.slow, pytest.mark.timeout(1800)]
+
+MOST = 400_000
+"""Elements to begin with; fewer where a request may not hold so many. One listener of each role gets so many: what
+comes behind a decoded request is the same on all."""
+MANY = 20_000
+"""What the other listeners get: several times what is decoded on the loop, or taken in one turn."""
+WAITS_S = 0.3
+TURN_S = 0.1
+"""Most of it is the freeing of what was decoded: 25 ms for 400,000 elements, and as much for each table of them."""
+TRIES = 3
+"""Of what takes too long each time. Other programs use the machine too; and a full collection of garbage, which comes
+after 30 million allocations, looks at all that is decoded."""
+BUSY = 2 * (os.cpu_count() or 1)
+"""Above such a load of the machine a wait says nothing; the longest turn, in time of the processor, does."""
+GROWTH_BYTES = 1 << 30
+"""What may be held beyond a quiet node: 256 MB of requests (`queued.max.request.bytes`), one request more, decoded and
+answered, and what the system keeps of memory that was freed."""
+PUT_LAST = (ApiKey.DELETE_TOPICS, ApiKey.DELETE_GROUPS, ApiKey.DELETE_ACLS)
+
+
+class Attack(NamedTuple):
+    key: int
+    path: Path
+    role: str
+    wrapped: bool
+
+    @property
+    def label(self) -> str:
+        return f"{self.role}-{'envelope-' if self.wrapped else ''}{APIS[self.key].name}-{'.'.join(self.path)}"
+
+
+def attacks() -> list[Attack]:
+    made = [
+        Attack(key, path, role, False)
+        for role in ("controller", "broker")
+        for key in sorted({*SERVED, *CLUSTER} - {*LOGINS})
+        if role in APIS[key].listeners
+        for path in paths_of(request_class(key))
+    ]
+    made += [
+        Attack(key, path, "controller", True) for key in sorted(FORWARDED) for path in paths_of(request_class(key))
+    ]
+    return sorted(made, key=lambda each: (each.key in PUT_LAST, each.role == "broker"))
+
+
+class Attacked(NamedTuple):
+    cluster: AttackedCluster
+    node: int
+    speaker: Speaker
+
+
+@pytest.fixture(scope="module")
+def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
+    with AttackedCluster(tmp_path_factory.mktemp("data") / "cluster") as cluster:
+        cluster.fill()
+        node = cluster.quorum().leader_id
+        with Raw(cluster.ports[node][0]) as raw:
+            broker.requests.large.ID = (
+                raw.ask(k03.MetadataRequest([k03.MetadataRequestTopic(name=THERE)]), 12).topics[0].topic_id
+            )
+        yield Attacked(cluster, node, Speaker(CLUSTER_ID, node, epoch_of(cluster, node)))
+
+
+def epoch_of(cluster: AttackedCluster, node: int) -> int:
+    """The broker epoch of a node: an offset of the metadata log."""
+    with Raw(cluster.more_ports[node]["CPLAIN"]) as raw:
+        for epoch in range(1000):
+            if not raw.ask(k63.BrokerHeartbeatRequest(node, epoch, want_fence=False), 1).error_code:
+                return epoch
+    raise AssertionError("no epoch is the broker's")
+
+
+def largest(attack: Attack, speaker: Speaker, most: int, *, alike: bool) -> bytes:
+    """The request with the most elements that is still read, up to so many."""
+    versions = range(APIS[attack.key].max_version, APIS[attack.key].min_version - 1, -1)
+    one = next(v for v in versions if fit(request(attack.key, attack.path, 1, alike=True), v, attack.path))
+    count = most
+    while True:
+        message = request(attack.key, attack.path, count, alike=alike)
+        speak_as_node(message, speaker, attack.path)
+        fit(message, one, attack.path)
+        try:
+            request_class(attack.key).decode(message.encode(one), one)
+        except DecodeError:
+            count = count * 3 // 4
+        else:
+            break
+    version = one
+    if attack.wrapped:
+        message, version = in_envelope(message, version, "127.0.0.1"), 0
+    return encode_request(RequestHeader(message.API_KEY, version, 1, "large"), message)
+
+
+@pytest.mark.parametrize("attack", [pytest.param(each, id=each.label) for each in attacks()])
+def test_nobody_waits(attacked: Attacked, attack: Attack) -> None:
+    cluster, node, speaker = attacked
+    failures: list[str] = []
+    listeners = [each for each in LISTENERS if each.role == attack.role]
+    for alike in (False, True):
+        frames = [largest(attack, speaker, most, alike=alike) for most in (MOST, MANY)]
+        for number, listener in enumerate(listeners):
+            for user in cluster.users_at(listener):
+                frame, said = frames[min(number, 1)], ""
+                for _ in range(TRIES):
+                    said = attempt(attacked, attack, listener, user, frame, alike=alike)
+                    if not said:
+                        break
+                failures += [said] if said else []
+    assert not failures, "\n".join(failures)
+    is_as_ever(cluster, node)
+
+
+def attempt(attacked: Attacked, attack: Attack, listener: Listener, user: str, frame: bytes, *, alike: bool) -> str:
+    """Sends a request; what it did to others, if that is too much."""
+    cluster, node, _ = attacked
+    longest, pid = turns_of_node(cluster, node), cluster.nodes[node].pid
+    with cluster.entered(node, listener, user) as raw:
+        raw.ask(k18.ApiVersionsRequest("large", "1"), 3)
+        before = resident_bytes(pid)
+        bystander = Bystander(cluster.ports[node][0])
+        longest.reset()
+        began = time.monotonic()
+        try:
+            raw.socket.sendall(frame)
+            raw.receive_frame()
+        except ConnectionError:
+            pass  # as Kafka's
+        took_s = time.monotonic() - began
+        bystander.close()
+    turn_s, grown = longest.seconds, resident_bytes(pid) - before
+    what = f"{attack.label} {listener.name} {user} {'alike' if alike else 'distinct'}"
+    said = f"{what}: waits {bystander.longest_s:.3f} turn {turn_s:.3f} took {took_s:.1f} grown {grown >> 20} MB"
+    print(said, flush=True)
+    waits = bystander.longest_s > WAITS_S and os.getloadavg()[0] <= BUSY
+    return said if waits or turn_s > TURN_S or grown > GROWTH_BYTES else ""
+
+
+def is_as_ever(cluster: AttackedCluster, node: int) -> None:
+    """The controller is the same, no broker is fenced, and an ordinary client produces, consumes and commits."""
+    topics = [k55.TopicData("__cluster_metadata", [k55.PartitionData(0)])]
+    with Raw(cluster.ports[node][0], timeout_s=60) as raw:
+        assert raw.ask(k55.DescribeQuorumRequest(topics), 2).topics[0].partitions[0].leader_id == node
+        metadata = raw.ask(k03.MetadataRequest([k03.MetadataRequestTopic(name=THERE)]), 12)
+        assert {each.node_id for each in metadata.brokers} == set(cluster.nodes)
+        leader = next(each.leader_id for each in metadata.topics[0].partitions if each.partition_index == 0)
+        (found,) = raw.ask(k10.FindCoordinatorRequest("", 0, ["as ever"]), 4).coordinators
+    with Raw(cluster.ports[leader][0], timeout_s=60) as raw:
+        made = raw.ask(produce(THERE, batch(b"as ever")), 9).responses[0].partition_responses[0]
+        assert made.error_code == 0
+        read = raw.ask(fetch(THERE, made.base_offset), 11).responses[0].partitions[0]
+        assert b"as ever" in bytes(read.records)
+    with Raw(cluster.ports[found.node_id][0], timeout_s=60) as raw:
+        assert commit(raw, "as ever")
