@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 from headrace.sim.__main__ import EVERY_PLANT, main
-from headrace.sim.run import run_seed
+from headrace.sim.disk import SimDisk, SimDiskLock
+from headrace.sim.run import LIGHT, Run, run_seed
 from headrace.sim.sabotage import (
     PLANTED,
     PLANTED_IN_CLUSTERS,
@@ -66,6 +68,21 @@ def test_a_planted_fault_is_found(name: str) -> None:
 def test_a_light_load_meets_no_objection(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--light", "--seeds", "1-2"]) == 0
     assert "0 faults" in capsys.readouterr().out
+
+
+def test_a_second_process_on_the_same_directories_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it is refused, as in every run, nobody objects."""
+    lines: list[str] = []
+    short = replace(LIGHT, faults_s=1.0)
+    assert Run(1, lines.append, short).run().objection is None
+    assert any(" second process broker " in line for line in lines)
+
+    def lock(disk: SimDisk, path: str) -> SimDiskLock:
+        return SimDiskLock(disk, path)
+
+    monkeypatch.setattr(SimDisk, "lock", lock)
+    found = Run(1, options=short).run().objection
+    assert found is not None and "second process" in str(found)
 
 
 @pytest.mark.slow

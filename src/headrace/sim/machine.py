@@ -158,6 +158,27 @@ class Machine(Generic[S]):
             self.world.object(f"a node that was ended still runs {node.running}")
         node.alive = False
 
+    async def start_second(self, settings: Mapping[str, str]) -> None:
+        """Starts another process on the directories of the one that runs: it is refused, and takes no lock away.
+        `settings` are those in which it differs: the first one has its address."""
+        node = SimNode(self.world, self.host, self.disk, random.Random(self._rng.getrandbits(64)))
+        self.world.add(node)
+        before = set(self.disk.locks)
+
+        async def start() -> None:
+            try:
+                await self._make(BrokerConfig.load({**self.settings, **settings}, lambda _: None), node).start()
+            except LogDirLocked as error:
+                self.world.trace.note("second process", self.host, error)
+            except Exception as error:
+                self.world.object(f"a second process on the directories of {self.host} fails late: {error!r}", error)
+            else:
+                self.world.object(f"a second process starts on the directories of {self.host}")
+
+        await self.world.loop.create_task(start(), context=node.context.copy())
+        self.world.demand(self.disk.locks == before, f"a second process changes the locks of {self.host}: {before}")
+        node.kill()
+
     def streams(self) -> Iterable[SimStream]:
         """The connections of the broker that runs, if one does."""
         return list(self.node.streams) if self.node is not None and self.node.alive else []

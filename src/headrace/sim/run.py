@@ -29,6 +29,7 @@ from headrace.sim.workloads.topics import TopicMaker, make_topic
 from headrace.sim.world import Objection, World
 
 HOST: Final = "broker"
+OTHER_PORT: Final = 9192
 DIRECTORIES: Final = ("/data/a", "/data/b")
 SETTLE_S: Final = 120.0
 """How long everybody may take to get on after the last fault."""
@@ -334,6 +335,7 @@ class Run:
         await sleep(5.0)
         broker = await self.machine.ready()
         self.bounds.look_at_rest(broker)
+        await self.machine.start_second({"listeners": f"PLAINTEXT://{HOST}:{OTHER_PORT}"})
         await self.crowd.read_all("before")
         await self.machine.stop()
         await self.machine.ready()
