@@ -128,6 +128,7 @@ def test_no_api_is_forgotten(running: tuple[TestNode, int, Turns]) -> None:
     assert {key for key, _, wrapped in cases() if wrapped} == {k for k in FORWARDED if any(paths_of(request_class(k)))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "path", "wrapped"),
     [
