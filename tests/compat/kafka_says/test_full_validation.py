@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import random
 from collections.abc import Callable
 from typing import Final
 
@@ -19,7 +19,8 @@ pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
 TOPIC = "says-validated"
 RECORDS: Final = 3
-INCOMPRESSIBLE = os.urandom(400)
+INCOMPRESSIBLE = random.Random(1).randbytes(400)
+"""The same in each run: of some others Snappy reads a size beyond the limit, which has an error of its own."""
 
 
 def body(deltas: tuple[int, ...] = tuple(range(RECORDS))) -> bytes:
