@@ -22,8 +22,9 @@ from headrace.log.log import Log
 from headrace.log.recovery import open_log
 from headrace.log.resources import Resources
 from headrace.log.segment import Segment
-from headrace.sim.disk import PowerCut, SimDisk
+from headrace.sim.disk import SimDisk
 from headrace.sim.lock import SimLock
+from headrace.sim.workloads.cut_short import CutShort
 from headrace.wire.batch import iter_headers, iter_whole_headers
 from headrace.wire.errors import ErrorCode
 from headrace.wire.records import Record, build_batch, decode_batch
@@ -66,8 +67,11 @@ class StillClock:
         pass
 
 
-class LogCrashTest:
+class LogCrashTest(CutShort):
     """See the module."""
+
+    cut_chance = 0.08
+    cut_within = 30
 
     def __init__(self, seed: int, config: TopicConfig) -> None:
         self.seed = seed
@@ -87,30 +91,6 @@ class LogCrashTest:
         self.sequences = [0] * PRODUCERS
         self.crashes = 0
         self.log = self._open()
-
-    def run(self, steps: int) -> None:
-        """Runs that many steps. Raises Broken."""
-        for _ in range(steps):
-            self._arm()
-            try:
-                self._step()
-            except PowerCut:
-                self._restart(power_lost=True)
-            finally:
-                self.disk.fail = None
-        self._restart(power_lost=self.rng.random() < 0.5)
-
-    def _arm(self) -> None:
-        """Every now and then the power goes some operations from here."""
-        if self.rng.random() > 0.08:
-            return
-        at = self.disk.operations + self.rng.randint(1, 30)
-
-        def cut(_operation: str, _path: str) -> None:
-            if self.disk.operations >= at:
-                raise PowerCut
-
-        self.disk.fail = cut
 
     def _step(self) -> None:
         self.now_ms += self.rng.randint(0, 50)

@@ -17,8 +17,9 @@ from headrace.broker.quorum.metadata_start import open_metadata_log
 from headrace.broker.storage.storage_format import StorageError
 from headrace.config import BrokerConfig
 from headrace.raft.quorum_state import QuorumState
-from headrace.sim.disk import PowerCut, SimDisk
+from headrace.sim.disk import SimDisk
 from headrace.sim.lock import SimLock
+from headrace.sim.workloads.cut_short import CutShort
 from headrace.sim.workloads.log_crash import Broken, StillClock
 from headrace.wire.batch import iter_headers
 from headrace.wire.records import Record, build_batch
@@ -40,8 +41,11 @@ class _Environment:
         return SimLock()
 
 
-class MetadataCrashTest:
+class MetadataCrashTest(CutShort):
     """See the module."""
+
+    cut_chance = 0.1
+    cut_within = 8
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -58,29 +62,6 @@ class MetadataCrashTest:
         """What may be found of votes."""
         self.crashes = 0
         self.log = self._open()
-
-    def run(self, steps: int) -> None:
-        """Runs that many steps. Raises Broken."""
-        for _ in range(steps):
-            self._arm()
-            try:
-                self._step()
-            except PowerCut:
-                self._restart(power_lost=True)
-            finally:
-                self.disk.fail = None
-        self._restart(power_lost=self.rng.random() < 0.5)
-
-    def _arm(self) -> None:
-        if self.rng.random() > 0.1:
-            return
-        at = self.disk.operations + self.rng.randint(1, 8)
-
-        def cut(_operation: str, _path: str) -> None:
-            if self.disk.operations >= at:
-                raise PowerCut
-
-        self.disk.fail = cut
 
     def _step(self) -> None:
         dice = self.rng.random()
