@@ -57,7 +57,7 @@ def three(trust: tuple[Authority, Path], tmp_path_factory: pytest.TempPathFactor
         "connections.max.reauth.ms": str(REAUTH_MS),
         "listener.name.outside.plain.sasl.jaas.config": f'{PLAIN} required user_ann="nna";',
         "offsets.topic.num.partitions": "3",
-        # whoever drops out of sync in a test was cut off, and not slow
+        # a replica that drops out of sync in a test was cut off, and not slow
         "replica.lag.time.max.ms": "60000",
         "broker.session.timeout.ms": "60000",
     }

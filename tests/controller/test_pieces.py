@@ -429,7 +429,7 @@ def test_many_topics_grow_in_pieces() -> None:
 
 
 def test_names_of_a_request_for_topics_are_counted_in_pieces() -> None:
-    """Before anything is decided: a name that comes twice is refused both times, wherever it stands."""
+    """Before anything is decided: a name that comes twice is refused both times, whatever lies between."""
     image, context = image_of((1, 2)), context_of()
     many = [CreatableTopic(f"t{i}", -2, -2) for i in range(2 * pieces.PIECE_COUNTED)]
     request = CreateTopicsRequest([*many, many[0]])

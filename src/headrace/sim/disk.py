@@ -292,7 +292,7 @@ class SimDisk:
 
     @property
     def has_dropped(self) -> bool:
-        """Whether a file can be read in a state that it will not have after a loss of power, whoever syncs it."""
+        """Whether a file can be read in a state that it will not have after a loss of power, even if it is synced."""
         return any(node.has_dropped for node in self._names.values() if node is not None)
 
     @contextmanager

@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, annotation_typing=False
 """The loops over what plain Produce requests bring, and over their answers. Compiled where a C compiler was there, with
-the C types of `_produce.pxd`; else this same file runs as it stands.
+the C types of `_produce.pxd`; else this same file runs.
 
 Every bound is checked by hand here, as the compiled code has no checks of its own. Source: Kafka's Produce request from
 version 9 on, and message format v2 (KIP-98).

@@ -48,7 +48,7 @@ from headrace.wire.uuids import ZERO
 FETCH_BYTES_MAX: Final = 1024 * 1024
 """What one answer to a fetch of the metadata log holds at most, beyond its first batch (as in Kafka)."""
 SUCCESSORS_MAX: Final = 100
-"""Successors that are read of a leader that steps down: the first one stands at once."""
+"""Successors that are read of a leader that steps down: the first one is a candidate at once."""
 VOTER_TIMEOUT_MS: Final = 30_000
 """What a node that joins by itself allows for it; a leader has a limit of its own."""
 PRE_VOTE_VERSION: Final = 2

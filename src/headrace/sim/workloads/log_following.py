@@ -5,7 +5,7 @@ of neither kind. What is not committed may be cut, and others take its place; wh
 compacted up to the last stable offset. At each restart, after each cut, and now and then, the checker demands beyond
 what `log_crash` does:
 - the last stable offset is the first offset of an open transaction, and producers are known by their epochs;
-- whoever reads is told every aborted transaction that reaches into what was read, and none that was committed;
+- a reader gets every aborted transaction that reaches into what was read, and none that was committed;
 - each leader epoch ends where it ended;
 - the first record at or after a time is found;
 - compaction keeps the last committed value of each key, and a tombstone for as long as delete.retention.ms says;
@@ -201,7 +201,7 @@ class LogFollowingTest(LogCrashTest):
         return b"k%d" % self.rng.randrange(self.rng.choice(KEYS))
 
     def _sequence(self, producer: int, epoch: int) -> int:
-        """The next sequence of a producer: under a new epoch it begins anew."""
+        """The next sequence of a producer: under a new epoch it begins at 0."""
         same = [b for b in self._copied if b.producer == producer and b.committed is None and b.epoch == epoch]
         return same[-1].last_sequence + 1 if same else 0
 
@@ -284,7 +284,7 @@ class LogFollowingTest(LogCrashTest):
     def _check_stable(self, past: Past) -> None:
         log = self.log
         stable, end = log.last_stable_offset(log.end_offset), log.end_offset
-        # What is deleted of a transaction says no more where it began.
+        # What is deleted of a transaction no longer says where it began.
         left = [
             min(b.base_offset for b in self._copied if b.producer == producer and b.base_offset >= max(first, kept))
             if any(b.producer == producer and b.base_offset >= max(first, kept) for b in self._copied)
