@@ -17,6 +17,7 @@ FOUND_AT = {
     "votes-twice": 2,
     "names-a-snapshot-before-its-sync": 6,
     "elects-any-log": 3,
+    "votes-for-shorter-logs": 14,
     "forgets-its-vote": 3,
 }
 """The first seed that finds a fault, if it is not among the very first: the search begins with it."""

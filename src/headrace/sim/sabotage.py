@@ -118,6 +118,18 @@ def _any_log(real: Callable[[Raft, object, VoteRequest], None]) -> Callable[[Raf
     return vote
 
 
+def _any_length(real: Callable[[Raft, object, VoteRequest], None]) -> Callable[[Raft, object, VoteRequest], None]:
+    """A candidate whose last entry is of the same epoch has as good a log, however far it goes."""
+
+    def vote(self: Raft, token: object, request: VoteRequest) -> None:
+        mine = self.log.last
+        if request.log_end.epoch == mine.epoch:
+            request = replace(request, log_end=max(request.log_end, mine))
+        real(self, token, request)
+
+    return vote
+
+
 def _count_pre_votes(real: Callable[[Raft], None]) -> Callable[[Raft], None]:
     """Who would vote for a node has voted for it."""
 
@@ -265,6 +277,7 @@ def _quorum_replacements() -> dict[str, Plant]:
         "hears-any-mark": (Follower, "answered", _hear_any_mark(Follower.answered)),
         "votes-twice": (Raft, "may_vote_for", _yes),
         "elects-any-log": (Raft, "_vote", _any_log(vars(Raft)["_vote"])),
+        "votes-for-shorter-logs": (Raft, "_vote", _any_length(vars(Raft)["_vote"])),
         "replies-before-commit": (Uncommitted, "push", _reply_at_once(Uncommitted.push)),
         "names-a-snapshot-before-its-sync": (SnapshotFiles, "_sync", _nothing),
         "forgets-its-vote": (MetadataLog, "write_quorum_state", _nothing),
