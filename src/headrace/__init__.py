@@ -1,4 +1,8 @@
-"""Headrace: an event log that speaks the Kafka protocol, with its data pipelines on Spark."""
+"""Headrace: an event log that speaks the Kafka protocol, with its data pipelines on Spark.
+
+`scan` reads a topic into an Arrow table. `headrace.client` is a blocking client, `headrace.testing` starts brokers in
+tests, and `headrace.spark` has the source and the sink for PySpark.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +16,13 @@ __all__ = ["__version__", "scan"]
 
 
 def __getattr__(name: str) -> object:
-    """`scan` needs pyarrow, so it is imported when it is first used. Raises ImportError that names the extra."""
+    """Imports `scan` when it is first used: commands that need no client start faster."""
     if name == "scan":
         from importlib import import_module
 
-        try:
-            return import_module("headrace.arrow.scan").scan
-        except ModuleNotFoundError as error:
-            if error.name is None or error.name.partition(".")[0] != "pyarrow":
-                raise
-            raise ImportError("headrace.scan needs pyarrow: pip install 'headrace[arrow]'", name="pyarrow") from error
+        return import_module("headrace.arrow.scan").scan
     raise AttributeError(f"module 'headrace' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

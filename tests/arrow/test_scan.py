@@ -85,7 +85,7 @@ import sys
 sys.modules["pyarrow"] = None
 import headrace
 try:
-    headrace.scan
+    headrace.scan("orders")
 except ImportError as error:
     print(error)
 """

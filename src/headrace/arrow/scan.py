@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from headrace.arrow.decode import COLUMN_NAMES, decode_fetched, schema_of
 from headrace.client.cluster import Client, TopicPartition
 from headrace.client.reading import EARLIEST, LATEST, Fetcher, Isolation, list_offsets
 from headrace.client.security import Protection
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Place = str | int | datetime | Mapping[int, int]
 """`"earliest"`, `"latest"`, an offset for every partition, a time (its first record), or offsets by partition."""
@@ -36,8 +37,17 @@ def scan(
     (`security.protocol`, `ssl.*`, `sasl.*`) as a mapping, or the path of a file of them; `profile` is the name of a
     profile (`headrace profile`), which says brokers and properties where they are not given. Without any of them the
     brokers are at 127.0.0.1:9092. Raises `headrace.client.ClientError`, `headrace.wire.records.CorruptBatch`, OSError
-    for such a file, and `ValueError`, in one line without secrets, for an argument that makes no sense.
+    for such a file, `ValueError`, in one line without secrets, for an argument that makes no sense, and ImportError,
+    which names the extra to install, if pyarrow is missing.
     """
+    try:
+        import pyarrow as pa
+    except ModuleNotFoundError as error:
+        if error.name != "pyarrow":
+            raise
+        raise ImportError("headrace.scan needs pyarrow: pip install 'headrace[arrow]'", name="pyarrow") from error
+    from headrace.arrow.decode import COLUMN_NAMES, decode_fetched, schema_of
+
     schema = schema_of(COLUMN_NAMES if columns is None else columns)
     with Client(
         bootstrap, client_id="headrace-scan", timeout_s=timeout_s, security=security, profile=profile

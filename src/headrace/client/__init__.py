@@ -36,9 +36,13 @@ __all__ = ["BrokerError", "Client", "ClientError", "Fetcher", "Producer", "Trans
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name when it is first used: the commands start faster for it."""
+    """Imports a public name when it is first used: the commands start faster."""
     if name not in _HOME:
-        raise AttributeError(name)
+        raise AttributeError(f"module 'headrace.client' has no attribute {name!r}")
     from importlib import import_module
 
     return getattr(import_module(f"headrace.client.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -42,10 +42,14 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Import the broker when it is first asked for: the plugin is loaded by every run of pytest."""
+    """Imports the broker when it is first used: each run of pytest loads the plugin."""
     if name not in __all__:
-        raise AttributeError(name)
+        raise AttributeError(f"module 'headrace.testing' has no attribute {name!r}")
     from importlib import import_module
 
     module = "running_cluster" if name in _OF_A_CLUSTER else "running"
     return getattr(import_module(f"headrace.testing.{module}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
