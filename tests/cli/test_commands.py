@@ -278,7 +278,7 @@ def test_groups(run: Any, run_json: Any, topic: str) -> None:
     run("group", "delete", topic, "--topic", f"{topic}:1", "-y")
     assert [p["partition"] for p in run_json("group", "describe", topic)[0]["partitions"]] == [0]
     run("group", "delete", topic, "-y")
-    assert "no group" in run("group", "describe", topic, code=4).stderr
+    assert "GROUP_ID_NOT_FOUND" in run("group", "describe", topic, code=4).stderr
     assert "GROUP_ID_NOT_FOUND" in run("group", "delete", topic, "-y", code=4).stderr
 
 
@@ -337,7 +337,7 @@ def test_a_topic_that_is_not_there(run: Any) -> None:
     started = time.monotonic()
     for arguments in (
         ["consume", "nowhere"],
-        ["produce", "nowhere"],
+        ["produce", "nowhere", "--no-create"],
         ["topic", "describe", "nowhere"],
         ["topic", "alter", "nowhere", "--set", "retention.ms=1"],
         ["config", "describe", "topic", "nowhere"],
@@ -346,3 +346,14 @@ def test_a_topic_that_is_not_there(run: Any) -> None:
         assert len(failed.stderr.splitlines()) == 1
         assert "topic nowhere: " in failed.stderr
     assert time.monotonic() - started < 40
+
+
+def test_mistyped_names_get_a_suggestion(run: Any, topic: str) -> None:
+    assert "Did you mean 'topic'?" in run("topics", code=2).stderr
+    name = f"riders-{topic}-{topic}"
+    mistyped = name.replace("riders", "rideers")
+    run("topic", "create", name, "-p", "1")
+    run("produce", name, stdin="a\n")
+    run("consume", name, "--group", name)
+    for arguments in (("consume", mistyped), ("topic", "describe", mistyped), ("group", "describe", mistyped)):
+        assert run(*arguments, code=4).stderr.endswith(f"; did you mean {name}?\n")

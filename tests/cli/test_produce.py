@@ -6,6 +6,9 @@ import json
 from typing import Any
 
 import pytest
+from cli.commanding import command
+
+import headrace.testing
 
 
 @pytest.mark.parametrize(
@@ -68,3 +71,44 @@ def test_records_go_into_fewer_partitions_where_that_is_asked_for(run: Any, topi
 def test_a_partition_that_is_not_there_is_said_at_once(run: Any, topic: str) -> None:
     run("topic", "create", topic, "-p", "1")
     assert f"topic {topic} has no partition 7" in run("produce", topic, "-p", "7", stdin="a\n", code=4).stderr
+
+
+def test_a_missing_topic_is_created_with_the_first_record(run: Any, topic: str) -> None:
+    name = f"sales-{topic}-{topic}"
+    assert run("produce", name, stdin="").stderr == f"wrote 0 records to topic {name}\n"
+    run("topic", "describe", name, code=4)
+    created, wrote = run("produce", name, stdin="a\n").stderr.splitlines()
+    assert created == f"headrace: the broker created topic {name} with 1 partition"
+    assert wrote == f"wrote 1 record to topic {name}"
+    assert run("produce", name, stdin="b\n").stderr == f"wrote 1 record to topic {name}\n"
+    assert run("consume", name).stdout == "a\nb\n"
+
+
+@pytest.fixture
+def orders(run: Any, topic: str) -> str:
+    """A topic whose name is nobody else's with one letter changed."""
+    name = f"orders-{topic}-{topic}"
+    run("topic", "create", name, "-p", "1")
+    return name
+
+
+def test_a_name_one_letter_off_is_doubted(run: Any, orders: str) -> None:
+    created, _ = run("produce", orders.replace("orders", "order"), stdin="a\n").stderr.splitlines()
+    assert created.endswith(f"; did you mean {orders}?")
+
+
+def test_no_topic_is_created_where_that_is_not_wanted(run: Any, orders: str) -> None:
+    mistyped = orders.replace("orders", "odrers")
+    refused = run("produce", mistyped, "--no-create", stdin="a\n", code=4).stderr
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in refused and f"did you mean {orders}?" in refused
+    assert run("consume", mistyped, code=4).stdout == ""
+
+
+def test_a_broker_that_creates_no_topics_is_named_as_the_cause() -> None:
+    with headrace.testing.broker({"auto.create.topics.enable": False}) as broker:
+        refused = command("produce", "orders", "-b", broker.bootstrap, stdin="a\n", code=4).stderr
+        assert "auto.create.topics.enable" in refused
+        assert refused.endswith("`headrace topic create orders`\n")
+        command("topic", "create", "orders", "-b", broker.bootstrap)
+        near = command("produce", "order", "-b", broker.bootstrap, stdin="a\n", code=4).stderr
+        assert near.endswith("did you mean orders?\n")

@@ -15,6 +15,7 @@ import click
 
 from headrace import __version__
 from headrace.cli.failures import FAILED, Failure, failure_of, output_is_full, usage_failure
+from headrace.cli.suggestions import nearest
 
 BROKEN_PIPE = 141
 INTERRUPTED = 130
@@ -56,6 +57,17 @@ class LazyGroup(click.Group):
         command = getattr(import_module(module), attribute)
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            meant = nearest(args[0], COMMANDS)
+            if meant is None or args[0].startswith("-"):
+                raise
+            raise click.UsageError(f"No such command '{args[0]}'. Did you mean '{meant}'?", ctx) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """From the table above: help must not import every command."""

@@ -81,7 +81,8 @@ def usage_failure(error: click.UsageError) -> click.ClickException:
         return error
     command = "headrace" if error.ctx is None else error.ctx.command_path
     message = " ".join(error.format_message().split()).rstrip(".")
-    return Failure(f"{message}; `{command} --help` lists what the command takes", USAGE)
+    end = " " if message.endswith("?") else "; "
+    return Failure(f"{message}{end}`{command} --help` lists what the command takes", USAGE)
 
 
 def output_is_full(error: OSError) -> bool:

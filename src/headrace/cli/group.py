@@ -117,10 +117,12 @@ def _said(partitions: Iterable[TopicPartition]) -> list[dict[str, Any]]:
 
 def _describe(client: Client, found: GroupDescription) -> dict[str, Any]:
     from headrace.client import groups
+    from headrace.client.errors import BrokerError
+    from headrace.wire.errors import ErrorCode
 
     committed = groups.fetch_offsets(client, found.group_id)
     if found.state == "Dead" and not committed:
-        raise Failure(f"there is no group {found.group_id}; `headrace group list` lists the groups", NOT_FOUND)
+        raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {found.group_id}")
     owner = {at: member for member in found.members for at in member.assigned}
     latest = _latest(client, {*committed, *owner})
     partitions = []

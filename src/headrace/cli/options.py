@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from headrace.cli.access import DEFAULT_BOOTSTRAP, access
+from headrace.cli.failures import NOT_FOUND, Failure
+from headrace.cli.suggestions import existing_name
 
 if TYPE_CHECKING:
     from headrace.client import Client
@@ -74,7 +76,14 @@ def cluster_options(command: F) -> F:
     @wraps(command)
     def with_client(*args: Any, bootstrap: str, timeout: float, security: Security, **kwargs: Any) -> Any:
         with connect(bootstrap, timeout, security) as client:
-            return command(*args, client=client, **kwargs)
+            from headrace.client.errors import BrokerError
+
+            try:
+                return command(*args, client=client, **kwargs)
+            except BrokerError as error:
+                if meant := existing_name(client, error):
+                    raise Failure(f"{error}; did you mean {meant}?", NOT_FOUND) from error
+                raise
 
     return with_client  # type: ignore[return-value]
 

@@ -16,9 +16,10 @@ import click
 from headrace.cli.failures import NOT_FOUND, Failure
 from headrace.cli.options import INT32_MAX, INT64_MAX, cluster_options, json_option, parse_pairs, parse_separator
 from headrace.cli.output import Progress, counted, print_json
+from headrace.cli.suggestions import is_one_edit_away
 
 if TYPE_CHECKING:
-    from headrace.client.cluster import Client
+    from headrace.client.cluster import Client, TopicInfo
     from headrace.client.producer import Producer
     from headrace.client.transactions import TransactionalProducer
 
@@ -68,6 +69,7 @@ class Parsed:
 @click.option("--whole", is_flag=True, help="Each file is one record.")
 @click.option("--partition", "-p", type=click.IntRange(min=0), help="Write to this partition, for any key.")
 @click.option("--ignore-partition", is_flag=True, help="json: keys choose partitions, whatever the objects say.")
+@click.option("--no-create", is_flag=True, help="Fail if the topic does not exist.")
 @click.option("--compression", "-z", type=click.Choice(COMPRESSIONS), default="none", show_default=True)
 @click.option("--acks", type=click.Choice(list(ACKS)), default="all", show_default=True)
 @click.option(
@@ -90,12 +92,16 @@ def produce(
     whole: bool,
     partition: int | None,
     ignore_partition: bool,
+    no_create: bool,
     compression: str,
     acks: str,
     transactional_id: str | None,
     as_json: bool,
 ) -> None:
     """Write records to TOPIC, from standard input or FILEs ("-" is standard input), one a line.
+
+    If TOPIC does not exist, the broker creates it; not so with --no-create, or if the broker's
+    auto.create.topics.enable is false.
 
     Records with a key go where Kafka's own clients put that key. Delivery is idempotent: a retry doubles nothing.
     A line that is not a record ends the command; it has written the records before it, and says how many. With
@@ -114,7 +120,7 @@ def produce(
     parse = _parse_json if form == "json" else _TextParser(key_separator, parse_headers, null_marker)
     extra: Headers = [(name, value.encode()) for name, value in parse_pairs(fixed, "--header").items()]
     fixed_key = None if key is None else key.encode()
-    written = _Writer(client, topic, partition, ignore_partition, fixed_key, extra)
+    written = _Writer(client, topic, partition, ignore_partition, fixed_key, extra, creates=not no_create)
     written.open(compression, ACKS[acks], transactional_id)
     total = sum(path.stat().st_size for path in files if str(path) != "-") or None
     with written, Progress(f"writing to {topic}", total, unit="bytes") as progress:
@@ -136,6 +142,36 @@ def produce(
     _report(written, topic, as_json)
 
 
+def _is_missing(client: Client, topic: str) -> bool:
+    from headrace.wire.errors import ErrorCode
+
+    return client.refresh([topic]).get(topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _created(client: Client, name: str) -> TopicInfo:
+    """Has a broker create a topic, reports it, and warns if a topic of nearly the same name exists.
+
+    Raises `Failure` if no broker creates it.
+    """
+    from headrace.client.errors import UnknownTopicError
+
+    alike = [topic.name for topic in client.topics() if is_one_edit_away(name, topic.name)]
+    try:
+        (made,) = client.topics([name], auto_create=True)
+    except UnknownTopicError as error:
+        if alike:
+            raise  # the command names the topic that was probably meant
+        raise Failure(
+            f"{error}; the brokers create no topics by themselves (auto.create.topics.enable): "
+            f"`headrace topic create {name}`",
+            NOT_FOUND,
+        ) from error
+    partitions = counted(len(made.partitions), "partition")
+    doubt = f"; did you mean {alike[0]}?" if alike else ""
+    click.echo(f"headrace: the broker created topic {name} with {partitions}{doubt}", err=True)
+    return made
+
+
 def _report(written: _Writer, topic: str, as_json: bool) -> None:
     records, size = written.counts()
     if as_json:
@@ -155,16 +191,24 @@ class _Writer:
         ignore_partition: bool,
         key: bytes | None,
         extra: Headers,
+        *,
+        creates: bool,
     ) -> None:
         self.client = client
-        self.partitions = len(client.topic(topic).partitions)
-        if partition is not None and partition >= self.partitions:
-            raise Failure(f"topic {topic} has no partition {partition}", NOT_FOUND)
         self.topic = topic
         self.partition = partition
         self.ignore_partition = ignore_partition
         self.key = key
         self.extra = extra
+        self.partitions = 0
+        """How many partitions the topic has; 0 while it is missing, to be created with the first record."""
+        if not (creates and _is_missing(client, topic)):
+            self._found(client.topic(topic))
+
+    def _found(self, topic: TopicInfo) -> None:
+        self.partitions = len(topic.partitions)
+        if self.partition is not None and self.partition >= self.partitions:
+            raise Failure(f"topic {topic.name} has no partition {self.partition}", NOT_FOUND)
 
     def open(self, compression: str, acks: int, transactional_id: str | None) -> None:
         """Makes the producer, and begins the transaction where there is to be one."""
@@ -205,7 +249,12 @@ class _Writer:
         return self.producer.records_committed, self.producer.bytes_committed
 
     def send(self, record: Parsed) -> None:
-        """Queues it. Raises ValueError for a partition that the topic does not have."""
+        """Queues a record; the first one creates the topic if it is missing.
+
+        Raises ValueError for a partition that the topic does not have, and `Failure` if no broker creates the topic.
+        """
+        if not self.partitions:
+            self._found(_created(self.client, self.topic))
         self.producer.send(
             self.topic,
             record.value,

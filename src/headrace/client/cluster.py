@@ -50,6 +50,9 @@ MISSING_TOPIC_PATIENCE_S = 1.0
 """How long a topic that the cluster denies is asked for again: long enough for a creation to reach every broker, short
 enough for a mistyped name."""
 
+CREATION_PATIENCE_S = 5.0
+"""How long a topic that a broker may create by itself is asked for again: a loaded cluster takes seconds."""
+
 CONNECT_TIMEOUT_S = 5.0
 
 GROUP, TRANSACTION = 0, 1
@@ -126,12 +129,12 @@ class Retry:
         time.sleep(pause_s)
         self._pause_s = min(self._pause_s * 2, PAUSE_LAST_S)
 
-    def pause_or_raise(self, error: BrokerError) -> None:
-        """`pause` after a retriable error, briefly where it is that a topic is not known; raise any other."""
+    def pause_or_raise(self, error: BrokerError, *, missing_topic_s: float = MISSING_TOPIC_PATIENCE_S) -> None:
+        """Pauses after a retriable error, for `missing_topic_s` in all if a topic is unknown; raises any other."""
         if not error.retriable:
             raise error
         unknown = error.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
-        self.pause(error, at_most_s=MISSING_TOPIC_PATIENCE_S if unknown else None)
+        self.pause(error, at_most_s=missing_topic_s if unknown else None)
 
 
 class Client:
@@ -367,15 +370,16 @@ class Client:
         if topic.topic_id != uuids.ZERO:
             self._names[topic.topic_id] = topic.name
 
-    def topics(self, names: Iterable[str] | None = None) -> list[TopicInfo]:
+    def topics(self, names: Iterable[str] | None = None, *, auto_create: bool = False) -> list[TopicInfo]:
         """Topics as the cluster has them now, sorted by name; all where `names` is None.
 
-        Raises `UnknownTopicError` for a name that the cluster keeps denying, `BrokerError` for other errors.
+        With `auto_create` a broker creates what is missing if its `auto.create.topics.enable` is true. Raises
+        `UnknownTopicError` for a name that the cluster keeps denying, `BrokerError` for other errors.
         """
         retry = Retry(self.timeout_s)
         wanted = None if names is None else list(dict.fromkeys(names))
         while True:
-            errors = self.refresh(wanted)
+            errors = self.refresh(wanted, auto_create=auto_create)
             if wanted is None:
                 # one of the list may be gone by now, or not be ours to see; one that is not ready yet is waited for
                 gone = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -383,12 +387,11 @@ class Client:
             if not errors:
                 return [self._topics[name] for name in sorted(self._topics if wanted is None else wanted)]
             name, code = min(errors.items())
-            self._pause_for_topic(retry, name, code)
-
-    @staticmethod
-    def _pause_for_topic(retry: Retry, name: str, code: int) -> None:
-        unknown = code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        retry.pause_or_raise(UnknownTopicError(name) if unknown else BrokerError(code, f"topic {name}"))
+            unknown = code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            error = UnknownTopicError(name) if unknown else BrokerError(code, f"topic {name}")
+            retry.pause_or_raise(
+                error, missing_topic_s=CREATION_PATIENCE_S if auto_create else MISSING_TOPIC_PATIENCE_S
+            )
 
     def topic(self, name: str) -> TopicInfo:
         """A topic from the cache, asked for if it is not there. Raises as `topics`."""
