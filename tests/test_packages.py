@@ -21,7 +21,7 @@ def test_dir_names_each_public_object(name: str) -> None:
 @pytest.mark.parametrize("name", PACKAGES)
 def test_help_describes_each_public_object(name: str) -> None:
     package = import_module(name)
-    text = pydoc.render_doc(package, renderer=pydoc.plaintext)
+    text = pydoc.plain(pydoc.render_doc(package))
     assert [each for each in package.__all__ if each not in text and not each.startswith("__")] == []
 
 
