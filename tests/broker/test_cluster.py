@@ -357,7 +357,8 @@ def test_who_asks_for_a_leader_that_just_died_hears_of_the_next_one(monkeypatch:
     """At a broker that fetched from it, Metadata and FindCoordinator wait for the election."""
     monkeypatch.setattr(lost_leaders, "HOLD_S", PATIENCE_S)
     monkeypatch.setattr(lost_leaders, "NAMED_S", PATIENCE_S)  # a busy machine may take longer to elect
-    with headrace.testing.cluster(settings={"early.fencing.enable": False}) as cluster:
+    settings = {"early.fencing.enable": "false", "broker.session.timeout.ms": "1500"}
+    with headrace.testing.cluster(settings=settings) as cluster:
         asked = cluster.nodes[cluster.controller()]
         with Link(asked.port) as link:
             assert link.ask(topic_of("t"), 7).topics[0].error_code == 0

@@ -24,11 +24,13 @@ from headrace.wire.messages import k65_describe_transactions as k65
 T = TypeVar("T")
 
 SMALL = {"transaction.state.log.num.partitions": "3", "request.timeout.ms": "20000"}
+SOON_FENCED = {"broker.session.timeout.ms": "1500", "replica.lag.time.max.ms": "1500"}
+"""For tests in which a node falls silent."""
 
 
 @pytest.fixture
 def three() -> Iterator[TestCluster]:
-    with headrace.testing.cluster(settings=SMALL) as running:
+    with headrace.testing.cluster(settings={**SMALL, **SOON_FENCED}) as running:
         yield running
 
 

@@ -57,7 +57,7 @@ def room(monkeypatch: pytest.MonkeyPatch) -> Room:
 
 @pytest.fixture
 def three() -> Iterator[TestCluster]:
-    with headrace.testing.cluster() as running:
+    with headrace.testing.cluster(settings={"replica.lag.time.max.ms": "1500"}) as running:
         yield running
 
 

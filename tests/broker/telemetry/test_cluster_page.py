@@ -50,7 +50,8 @@ class Pages:
 
 @pytest.fixture
 def three() -> Iterator[TestCluster]:
-    with headrace.testing.cluster(settings={"metrics.listener": "127.0.0.1:0"}) as made:
+    settings = {"metrics.listener": "127.0.0.1:0", "replica.lag.time.max.ms": "1500"}
+    with headrace.testing.cluster(settings=settings) as made:
         yield made
 
 
