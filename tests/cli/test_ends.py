@@ -88,9 +88,9 @@ def test_unknown_commands_and_options_are_wrong_usage() -> None:
 @pytest.mark.parametrize(
     ("arguments", "command", "words"),
     [
-        (["tpoic"], "headrace", "No such command 'tpoic'"),
+        (["tpoic"], "headrace", "No such command 'tpoic'. Did you mean 'topic'?"),
         (["--colour"], "headrace", "No such option '--colour'"),
-        (["topic", "lst"], "headrace topic", "No such command 'lst'"),
+        (["topic", "lst"], "headrace topic", "No such command 'lst'. Did you mean 'list'?"),
         (["topic", "create"], "headrace topic create", "Missing argument 'NAME'"),
         (["topic", "create", "t", "-p", "99999999999"], "headrace topic create", "is not in the range"),
         (["topic", "create", "t", "--set", "x"], "headrace topic create", "'x' is not KEY=VALUE"),
@@ -106,7 +106,7 @@ def test_wrong_usage_is_one_line_that_says_where_to_read_on(arguments: list[str]
     assert (done.exit_code, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert line.startswith("headrace: ") and words in line
-    assert line.endswith(f"; `{command} --help` lists what the command takes")
+    assert line.endswith(f"{' ' if words.endswith('?') else '; '}`{command} --help` lists what the command takes")
 
 
 def test_a_broken_pipe_is_silent(bootstrap: str, topic: str) -> None:
@@ -172,8 +172,10 @@ def test_bytes_that_a_terminal_would_obey_are_shown_and_not_sent(bootstrap: str,
     subprocess.run([*command, "topic", "create", topic, "-p", "1"], env=environment, check=True, capture_output=True)
     lines = "plain\tand zürich\n".encode() + b"\x1b[2Jcleared\xff\x00\n" + "c1 \x9b and \x7f\n".encode()
     subprocess.run([*command, "produce", topic], env=environment, check=True, input=lines, capture_output=True)
-    shown = on_a_terminal([*command, "consume", topic], environment)
+    shown = on_a_terminal([*command, "consume", topic, "--format", "text"], environment)
     assert shown == "plain\tand zürich\n\\x1b[2Jcleared\\xff\\x00\nc1 \\x9b and \\x7f\n".encode()
+    (first, *_) = on_a_terminal([*command, "consume", topic], environment).decode().splitlines()
+    assert first.endswith(f"  {topic}[0]@0  plain\tand zürich"), "a person reads when and where by default"
     for form in ("json", "hex"):
         shown = on_a_terminal([*command, "consume", topic, "--format", form], environment)
         assert not set(shown.decode()) & set("\x1b\x00\x9b\x7f")

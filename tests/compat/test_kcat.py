@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
+from cli.commanding import command
 from peers.headrace import HeadracePeer
 
 pytestmark = pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed (make system-deps)")
@@ -16,10 +17,15 @@ Fresh = Callable[[str], str]
 
 
 def kcat(ours: HeadracePeer, *arguments: str, stdin: bytes = b"") -> str:
-    command = ["kcat", "-b", ours.bootstrap, *arguments]
-    done = subprocess.run(command, check=False, input=stdin, capture_output=True, timeout=60)
+    return kcat_bytes(ours, *arguments, stdin=stdin).decode()
+
+
+def kcat_bytes(ours: HeadracePeer, *arguments: str, stdin: bytes = b"") -> bytes:
+    done = subprocess.run(
+        ["kcat", "-b", ours.bootstrap, *arguments], check=False, input=stdin, capture_output=True, timeout=60
+    )
     assert done.returncode == 0, done.stderr.decode()
-    return done.stdout.decode()
+    return done.stdout
 
 
 def test_metadata(ours: HeadracePeer) -> None:
@@ -55,3 +61,15 @@ def test_a_balanced_group_goes_on_where_it_was(ours: HeadracePeer, fresh: Fresh)
     assert kcat(ours, *first).split() == ["a", "b"]
     kcat(ours, "-P", "-t", topic, stdin=b"c\n")
     assert kcat(ours, *first).split() == ["c"]
+
+
+@pytest.mark.parametrize(
+    "template", [r"%t [%p] @%o %k: %s\n", r"%K %S %T %h|", "%R", r"\x41\t\r\n%%" "{}\u00e9", "no letters"]
+)
+def test_a_template_prints_what_kcat_prints(ours: HeadracePeer, fresh: Fresh, template: str) -> None:
+    topic = fresh("kcat-template")
+    lines = '{"key": "k", "value": "v1", "headers": [{"name": "a", "value": "1"}, {"name": "b", "value": null}]}\n'
+    lines += '{"key": "", "value": ""}\n{"value": null}\n'
+    command("produce", topic, "--format", "json", "-b", ours.bootstrap, stdin=lines)
+    printed = command("consume", topic, "-t", template, "-b", ours.bootstrap)
+    assert printed.stdout_bytes == kcat_bytes(ours, "-C", "-t", topic, "-e", "-q", "-f", template)

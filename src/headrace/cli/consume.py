@@ -2,36 +2,40 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from headrace.cli.failures import NOT_FOUND, Failure
-from headrace.cli.options import cluster_options, parse_separator, parse_time_ms
-from headrace.cli.output import Progress, time_text
+from headrace.cli.options import DURATION_UNITS_MS, cluster_options, parse_separator, parse_time_ms
+from headrace.cli.output import Progress
+from headrace.cli.record_filters import Filter, record_filter
+from headrace.cli.record_formats import (
+    LETTERS,
+    Formatter,
+    for_terminals,
+    hex_line,
+    json_line,
+    reading_format,
+    template_format,
+    text_format,
+)
 
 if TYPE_CHECKING:
     from headrace.client.cluster import Client, TopicPartition
     from headrace.client.membership import Member
     from headrace.client.reading import Fetched, Fetcher, Isolation, Reset
-    from headrace.wire.records import Record
 
 POLL_S = 0.5
 COMMIT_EVERY_S = 5.0
 WRITE_RECORDS = 1000
 """Records gathered, at least a batch, before they are written."""
-
-TIMESTAMP_TYPES = ("create", "log-append")
-
-Formatter = Callable[[str, int, "Record", int], bytes]
 
 
 @click.command()
@@ -42,14 +46,22 @@ Formatter = Callable[[str, int, "Record", int], bytes]
     default="earliest",
     show_default=True,
     metavar="WHERE",
-    help="earliest, latest, an offset (the end if beyond it), -N for the last N offsets of each partition, or a time.",
+    help="earliest, latest, an offset (the end if beyond it), -N for the last N offsets of each partition, a time, or "
+    "how long ago: -30s, -10m, -1h, -7d.",
 )
-@click.option("--until", metavar="WHERE", help="latest (the end as it is now), an offset, or a time; exclusive.")
+@click.option("--until", metavar="WHERE", help="latest (the end as it is now), an offset, a time, or -1h; exclusive.")
+@click.option("--regex", is_flag=True, help="TOPICs are regular expressions, each for whole names of topics.")
 @click.option("--follow", "-f", is_flag=True, help="Wait for new records; without it, stop at the end.")
 @click.option("--group", "-g", metavar="GROUP", help="Share the partitions with the group's members; commit offsets.")
 @click.option("--partition", "-p", "only", multiple=True, type=click.IntRange(min=0), help="Only these partitions.")
 @click.option("--max", "-n", "limit", type=click.IntRange(min=1), metavar="N", help="Stop after N records.")
-@click.option("--format", "form", type=click.Choice(["text", "json", "hex"]), show_default="text")
+@click.option("--key", metavar="TEXT", help="Only records with this key.")
+@click.option("--header", "with_headers", multiple=True, metavar="NAME[=VALUE]",
+              help="Only records with this header; repeatable.")  # fmt: skip
+@click.option("--grep", metavar="REGEX", help="Only records in whose value this regular expression finds something.")
+@click.option("--format", "form", type=click.Choice(["text", "json", "hex"]),
+              help="text: values, one a line.  [default: text; on a terminal, with time, place and key]")  # fmt: skip
+@click.option("--template", "-t", metavar="TEMPLATE", help=f"Print this for each record, in kcat's letters: {LETTERS}.")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json: one line per record, for programs.")
 @click.option("--key-separator", "-k", metavar="TEXT", help="Text: print KEY TEXT VALUE; \\t means a tab.")
 @click.option("--headers", is_flag=True, help="Text: print NAME=VALUE,NAME=VALUE and a tab first.")
@@ -63,9 +75,14 @@ def consume(
     until: str | None,
     follow: bool,
     group: str | None,
+    regex: bool,
     only: tuple[int, ...],
     limit: int | None,
+    key: str | None,
+    with_headers: tuple[str, ...],
+    grep: str | None,
     form: str | None,
+    template: str | None,
     as_json: bool,
     key_separator: str | None,
     headers: bool,
@@ -77,6 +94,9 @@ def consume(
     Without --follow, the command reads up to the end as it was at the start, and stops. With --group, it starts at
     the group's committed offsets (without any, at --from) and commits the offsets of the records that it has printed.
 
+    Filters (--key, --header, --grep) choose what is printed; with --group, the records that they leave out count as
+    read. --regex looks at the topics that exist when the command starts.
+
     On a terminal, the command shows bytes that are not text as \\xNN; files and pipes get them as they are.
     """
     if follow and until is not None:
@@ -85,14 +105,16 @@ def consume(
         raise click.UsageError("--partition cannot go with --group: the group assigns partitions")
     if as_json and form not in (None, "json"):
         raise click.UsageError("choose one of --format and --json")
-    form = "json" if as_json else form or "text"
-    formatter = _formatter(form, key_separator, headers, null_marker.encode())
+    if template is not None and (as_json or form or key_separator is not None or headers):
+        raise click.UsageError("--template cannot go with --format, --json, --key-separator or --headers")
+    form = "json" if as_json else form
+    formatter = _formatter(form, template, key_separator, headers, null_marker.encode())
     if sys.stdout.isatty():
-        formatter = _for_terminals(formatter, "\\u{:04x}" if form == "json" else "\\x{:02x}")
-    printer = _Printer(formatter, limit)
+        formatter = for_terminals(formatter, "\\u{:04x}" if form == "json" else "\\x{:02x}")
+    printer = _Printer(formatter, limit, record_filter(key, with_headers, grep))
     session = _Session(
         client=client,
-        topics=list(dict.fromkeys(topics)),
+        topics=_matching(client, topics) if regex else list(dict.fromkeys(topics)),
         start=start,
         until=None if follow else until or "latest",
         isolation="read_committed" if committed else "read_uncommitted",
@@ -113,9 +135,10 @@ class _EnoughError(Exception):
 class _Printer:
     """Records to standard output, in the batches in which they came."""
 
-    def __init__(self, form: Formatter, limit: int | None) -> None:
+    def __init__(self, form: Formatter, limit: int | None, takes: Filter | None = None) -> None:
         self.form = form
         self.left = limit
+        self.takes = takes
         self.progress: Progress | None = None
         self.printed: dict[TopicPartition, int] = {}
 
@@ -132,6 +155,8 @@ class _Printer:
                 kind = int(header.timestamp_type)
                 for record in decode_batch(body):
                     if record.offset < low or (high is not None and record.offset >= high):
+                        continue
+                    if self.takes is not None and not self.takes(record):
                         continue
                     out.append(self.form(fetched.topic, fetched.partition, record, kind))
                     self.printed[at] = record.offset + 1
@@ -184,7 +209,7 @@ class _Session:
                 where = f"partition {index} of {topic}"
                 raise click.UsageError(f"--from is at offset {begin} of {where}, after --until at offset {end}")
         committed = self.isolation == "read_committed"
-        if self.printer.progress is not None and fetcher.ends:
+        if self.printer.progress is not None and fetcher.ends and self.printer.takes is None:
             left = sum(max(0, end - fetcher.positions[at]) for at, end in fetcher.ends.items())
             self.printer.progress.total = left if self.printer.left is None else min(left, self.printer.left)
         try:
@@ -293,7 +318,7 @@ class _Commits:
 def _places(
     client: Client, partitions: list[TopicPartition], where: str, isolation: Isolation, option: str = "--from"
 ) -> dict[TopicPartition, int]:
-    """`earliest`, `latest`, an offset, `-N` or a time as offsets; a time after the last record is the end."""
+    """`earliest`, `latest`, an offset, `-N`, a time or how long ago as offsets; after the last record it is the end."""
     from headrace.client import reading
 
     def look(special: int) -> dict[TopicPartition, int]:
@@ -313,76 +338,48 @@ def _places(
     if where.startswith("-") and where[1:].isdecimal():
         earliest, latest = look(reading.EARLIEST), look(reading.LATEST)
         return {at: max(earliest[at], latest[at] - int(where[1:])) for at in partitions}
-    timed, latest = look(parse_time_ms(where, option)), look(reading.LATEST)
+    ago = re.fullmatch(r"-([0-9]{1,9})(ms|s|m|h|d)", where)
+    if ago is None:
+        time_ms = parse_time_ms(where, option)
+    else:
+        time_ms = max(0, int(time.time() * 1000) - int(ago[1]) * DURATION_UNITS_MS[ago[2]])
+    timed, latest = look(time_ms), look(reading.LATEST)
     return {at: timed[at] if timed[at] >= 0 else latest[at] for at in partitions}
 
 
-# -- formats
+def _matching(client: Client, patterns: Iterable[str]) -> list[str]:
+    """Returns the topics whose whole names a pattern matches; internal ones only if a pattern begins as they do.
+
+    Raises BadParameter for a pattern that is no regular expression, and `Failure` if no topic matches one.
+    """
+    topics = client.topics()
+    matching: dict[str, None] = {}
+    for pattern in patterns:
+        try:
+            compiled = re.compile(pattern)
+        except re.error as error:
+            raise click.BadParameter(f"{pattern!r} is not a regular expression: {error}", param_hint="TOPIC") from error
+        found = [
+            each.name
+            for each in topics
+            if compiled.fullmatch(each.name) and (pattern.startswith("_") or not each.internal)
+        ]
+        if not found:
+            raise Failure(f"no topic matches {pattern}; `headrace topic list` lists the topics", NOT_FOUND)
+        matching.update(dict.fromkeys(found))
+    return list(matching)
 
 
-def _formatter(form: str, key_separator: str | None, headers: bool, null: bytes) -> Formatter:
+def _formatter(
+    form: str | None, template: str | None, key_separator: str | None, headers: bool, null: bytes
+) -> Formatter:
+    if template is not None:
+        return template_format(template, null)
     if form == "json":
-        return _json_line
+        return json_line
     if form == "hex":
-        return _hex_line
+        return hex_line
+    if form is None and key_separator is None and not headers and sys.stdout.isatty():
+        return reading_format(null)
     separator = None if key_separator is None else parse_separator(key_separator, "--key-separator")
-
-    def text_line(_topic: str, _partition: int, record: Record, _kind: int) -> bytes:
-        parts = []
-        if headers:
-            joined = b",".join(
-                name.encode() if value is None else name.encode() + b"=" + value for name, value in record.headers
-            )
-            parts += [joined, b"\t"]
-        if separator is not None:
-            parts += [null if record.key is None else record.key, separator]
-        parts += [null if record.value is None else record.value, b"\n"]
-        return b"".join(parts)
-
-    return text_line
-
-
-_OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""Characters that a terminal obeys: all controls (C0, C1) but tab and newline."""
-
-
-def _for_terminals(formatter: Formatter, escape: str) -> Formatter:
-    """The same with what is not text, and what a terminal would obey, written out."""
-
-    def line(topic: str, partition: int, record: Record, kind: int) -> bytes:
-        text = formatter(topic, partition, record, kind).decode(errors="backslashreplace")
-        return _OBEYED.sub(lambda found: escape.format(ord(found[0])), text).encode()
-
-    return line
-
-
-def _json_line(topic: str, partition: int, record: Record, kind: int) -> bytes:
-    """What `produce --format json` reads: text where it is UTF-8, else base64 under another name."""
-    found: dict[str, Any] = {
-        "topic": topic,
-        "partition": partition,
-        "offset": record.offset,
-        "timestamp": record.timestamp,
-        "timestamp_type": TIMESTAMP_TYPES[kind],
-        **_json_bytes("key", record.key),
-        **_json_bytes("value", record.value),
-        "headers": [{"name": name, **_json_bytes("value", value)} for name, value in record.headers],
-    }
-    return json.dumps(found, ensure_ascii=False).encode() + b"\n"
-
-
-def _json_bytes(name: str, data: bytes | None) -> dict[str, str | None]:
-    if data is None:
-        return {name: None}
-    try:
-        return {name: data.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_base64": base64.b64encode(data).decode()}
-
-
-def _hex_line(topic: str, partition: int, record: Record, _kind: int) -> bytes:
-    key = "-" if record.key is None else record.key.hex() or '""'
-    value = "-" if record.value is None else record.value.hex() or '""'
-    headers = "".join(f" {name}={'-' if data is None else data.hex()}" for name, data in record.headers)
-    where = f"{topic}/{partition}/{record.offset} {time_text(record.timestamp)}"
-    return f"{where} key {key} value {value}{headers}\n".encode()
+    return text_format(separator, headers, null)
