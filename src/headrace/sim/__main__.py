@@ -25,12 +25,14 @@ from headrace.sim.cluster_run import (
     run_raised_seed,
     run_transactions_seed,
 )
+from headrace.sim.deleting_run import run_deleting_seed
 from headrace.sim.load_run import run_load_seed
 from headrace.sim.quorum_run import run_quorum_seed
 from headrace.sim.run import Result, run_moving_seed, run_seed
 from headrace.sim.sabotage import (
     PLANTED,
     PLANTED_IN_CLUSTERS,
+    PLANTED_IN_DELETIONS,
     PLANTED_IN_GROUPS,
     PLANTED_IN_LOADS,
     PLANTED_IN_LOGS,
@@ -55,6 +57,7 @@ EVERY_PLANT: Final = (
     *PLANTED_IN_RIGHTS,
     *PLANTED_IN_LOADS,
     *PLANTED_IN_LOGS,
+    *PLANTED_IN_DELETIONS,
 )
 CONTENT: Final = 0
 OBJECTION: Final = 1
@@ -74,6 +77,7 @@ def _run_of(given: argparse.Namespace) -> Run:
         (given.encrypted, (), run_encrypted_seed),
         (given.grouped, PLANTED_IN_GROUPS, run_grouped_seed),
         (given.transactions, PLANTED_IN_TRANSACTIONS, run_transactions_seed),
+        (given.deleting, PLANTED_IN_DELETIONS, run_deleting_seed),
         (given.moving, PLANTED_IN_MOVES, run_moving_seed),
         (given.cluster, PLANTED_IN_CLUSTERS, run_cluster_seed),
     )
@@ -113,6 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kind.add_argument(
         "--encrypted", action="store_true", help="a cluster whose nodes speak TLS; OpenSSL has its own chance"
     )
+    kind.add_argument("--deleting", action="store_true", help="a cluster of which operators delete records")
     kind.add_argument("--quorum", action="store_true", help="three controllers of one metadata quorum, and no broker")
     kind.add_argument("--loads", action="store_true", help="coordinators whose logs are in a bad state for a while")
     kind.add_argument("--log", action="store_true", help="one log of a follower that is cut, compacted and crashes")

@@ -24,6 +24,7 @@ from headrace.wire.messages.k11_join_group import JoinGroupRequest
 from headrace.wire.messages.k12_heartbeat import HeartbeatRequest
 from headrace.wire.messages.k14_sync_group import SyncGroupRequest
 from headrace.wire.messages.k15_describe_groups import DescribeGroupsRequest
+from headrace.wire.messages.k21_delete_records import DeleteRecordsRequest
 from headrace.wire.messages.k22_init_producer_id import InitProducerIdRequest
 from headrace.wire.messages.k24_add_partitions_to_txn import AddPartitionsToTxnRequest
 from headrace.wire.messages.k25_add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -64,7 +65,7 @@ def place_of(request: Any) -> Place | None:
         return request.topic_data[0].name, request.topic_data[0].partition_data[0].index
     if isinstance(request, FetchRequest):
         return request.topics[0].topic, request.topics[0].partitions[0].partition
-    if isinstance(request, ListOffsetsRequest):
+    if isinstance(request, (ListOffsetsRequest, DeleteRecordsRequest)):
         return request.topics[0].name, request.topics[0].partitions[0].partition_index
     return None
 

@@ -84,6 +84,11 @@ class Machine(Generic[S]):
 
     # --- life
 
+    @property
+    def runs(self) -> bool:
+        """Whether a process is there."""
+        return self.node is not None and not self._ended.is_set()
+
     def switch_on(self) -> None:
         """Begins to keep a broker running."""
         self._supervisor = self.world.loop.create_task(self._supervise())

@@ -32,6 +32,7 @@ from headrace.raft.messages import FetchResponse, Response, VoteRequest
 from headrace.raft.roles import Follower
 from headrace.security.acls import AclAuthorizer
 from headrace.sim.cluster_sabotage import cluster_plants
+from headrace.sim.deleting_sabotage import deleting_plants
 from headrace.sim.load_sabotage import load_plants
 from headrace.sim.log_sabotage import log_plants
 from headrace.sim.raise_sabotage import raise_plants
@@ -313,6 +314,8 @@ PLANTED_IN_LOADS: Final = tuple(load_plants())
 """The names of the faults of coordinators that load."""
 PLANTED_IN_LOGS: Final = tuple(log_plants())
 """The names of the faults of one log."""
+PLANTED_IN_DELETIONS: Final = tuple(deleting_plants())
+"""The names of the faults of clusters of which records are deleted."""
 PLANTED_IN_TRANSACTIONS: Final = tuple(transaction_plants())
 """The names of the faults of clusters that only transactions meet."""
 
@@ -322,7 +325,7 @@ def planted(name: str) -> Iterator[None]:
     """The fault is there inside the block."""
     alone = _replacements() | _quorum_replacements() | _rights_replacements()
     of_clusters = cluster_plants() | raise_plants() | transaction_plants() | group_plants()
-    of_clusters |= _moving_plants() | load_plants() | log_plants()
+    of_clusters |= _moving_plants() | load_plants() | log_plants() | deleting_plants()
     plants = [alone[name]] if name in alone else of_clusters[name]
     real = [(owner, attribute, vars(owner)[attribute]) for owner, attribute, _ in plants]
     for owner, attribute, replacement in plants:

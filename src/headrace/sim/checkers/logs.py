@@ -48,6 +48,8 @@ class _Known:
     epochs: dict[int, tuple[int, int]] = field(default_factory=dict)
     """By producer id: its newest epoch, and that of the coordinator of its newest marker."""
     end: int = 0
+    start: int = 0
+    """Where the replica begins that begins last: of what lies before it some have gone before anyone looked."""
 
 
 @dataclass(slots=True)
@@ -122,6 +124,8 @@ class Logs:
         if place.offset >= end:
             return
         known = self._known.setdefault((replica.topic_id, replica.index), _Known())
+        known.start = max(known.start, log.log_start_offset)
+        place.offset = max(place.offset, log.log_start_offset)
         with self._disk_of(node).looked_at():
             while place.offset < end and self._world.objection is None:
                 read = log.read(place.offset, max_bytes=READ_BYTES, max_offset=end)
@@ -148,7 +152,8 @@ class Logs:
                     self._compare_records(where, known, view, at, header)
             else:
                 self._world.demand(same == batch, f"{where} differs: {batch}, and {same} on another")
-                self._world.demand(same is not batch or is_new, f"{where} has {batch}, which no other has")
+                is_known = same is not batch or header.base_offset < known.start
+                self._world.demand(is_known or is_new, f"{where} has {batch}, which no other has")
                 text = f"{where} has nothing from {place.offset} to {header.base_offset}"
                 self._world.demand(header.base_offset <= place.offset, text)
             place.offset = max(place.offset, header.next_offset)

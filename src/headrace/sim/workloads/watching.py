@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from headrace.client.errors import ClientError
-from headrace.sim.workloads.reading import LATEST
+from headrace.sim.workloads.reading import EARLIEST, LATEST
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k01_fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from headrace.wire.messages.k02_list_offsets import (
@@ -100,5 +100,14 @@ class Watcher:
         topics = [FetchTopic(topic=place[0], partitions=[asked])]
         request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=READ_BYTES, session_epoch=-1, topics=topics)
         answer = (await self.client.ask_at(broker, request, FetchResponse, _BY_LEADERS)).responses[0].partitions[0]
-        is_there = answer.error_code != ErrorCode.OFFSET_OUT_OF_RANGE
-        self.client.world.demand(is_there, f"{place} ended at {floor} before, which is out of range now")
+        if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            is_gone = await self._is_deleted(broker, place, floor)
+            self.client.world.demand(is_gone, f"{place} ended at {floor} before, which is out of range now")
+
+    async def _is_deleted(self, broker: str, place: Place, offset: int) -> bool:
+        """Whether a partition begins behind an offset, or cannot be asked here any more. Raises ClientError."""
+        asked = ListOffsetsPartition(partition_index=place[1], timestamp=EARLIEST)
+        topics = [ListOffsetsTopic(name=place[0], partitions=[asked])]
+        request = ListOffsetsRequest(replica_id=-1, topics=topics)
+        answer = (await self.client.ask_at(broker, request, ListOffsetsResponse, 5)).topics[0].partitions[0]
+        return answer.error_code != ErrorCode.NONE or answer.offset > offset

@@ -1,0 +1,88 @@
+"""A cluster of which operators delete records while it is written to, fails, and elects leaders: see
+`checkers/deletions.py`. In the end, what is asked for is done, and all replicas begin alike."""
+
+from __future__ import annotations
+
+from asyncio import sleep
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+from headrace.sim.checkers.deletions import Deletions
+from headrace.sim.cluster_options import SNAPSHOT_BYTES_RARE, Options
+from headrace.sim.cluster_run import LOOK_S, SETTLE_S, ClusterRun
+from headrace.sim.run import Result
+from headrace.sim.workloads.deleting import Deleter
+from headrace.sim.world import World
+
+PAUSES: Final = (2, 6, 15)
+
+
+def draw(world: World) -> Options:
+    """A cluster with little else going on than that records are written, deleted and lost."""
+    rng = world.rng("options")
+    drawn = Options.draw(rng)
+    return replace(
+        drawn,
+        nodes=3,
+        members=0,
+        topics_come_and_go=False,
+        is_reborn=False,
+        is_administered=rng.random() < 0.5,
+        calm_trouble="",
+        transactors=0,
+        copiers=0,
+        mean_s=rng.uniform(1.0, 6.0),
+        faults_s=rng.uniform(5.0, 12.0),
+        snapshot_bytes=SNAPSHOT_BYTES_RARE,
+    )
+
+
+class DeletingRun(ClusterRun):
+    """See the module."""
+
+    def __init__(self, seed: int, say: Callable[[str], None] | None = None) -> None:
+        drawing = World(seed)
+        super().__init__(seed, say, draw(drawing))
+        drawing.end()
+        rng = self.world.rng("deleters")
+        self._deleters, self._pause = rng.randint(1, 2), rng.choice(PAUSES)
+        self.deletions = Deletions(self.world, self._places, self.machines, lambda: self.quorum.newest)
+
+    def _listeners(self) -> list[Any]:
+        return [*super()._listeners(), self.deletions]
+
+    def _look(self) -> None:
+        super()._look()
+        self.deletions.look()
+
+    def _deleter(self) -> Deleter:
+        return Deleter(self._client("deleter"), self.deletions, self.history, self._places, self._pause)
+
+    def _start_clients(self) -> None:
+        for place in self._places:
+            self.history.track(place, trimmed=True)
+        super()._start_clients()
+        for _ in range(self._deleters):
+            deleter = self._deleter()
+            deleter.client.owner.spawn(deleter.run())
+
+    async def _settle(self, *, is_whole: bool = True) -> None:
+        await super()._settle(is_whole=is_whole)
+        last = self._deleter()
+        await self._settle_task(last.client, last.delete_at_last(), "records cannot be deleted")
+
+    async def _end(self) -> None:
+        for name in [each for each in self._clients if each.startswith("deleter")]:
+            self._clients.pop(name).die()
+        until = self.world.loop.time() + SETTLE_S
+        while (late := self.deletions.differences()) and self.world.objection is None:
+            if self.world.loop.time() > until:
+                self.world.object(f"{SETTLE_S:.0f} s after the last deletion: {'; '.join(late)}")
+            await sleep(LOOK_S)
+        await super()._end()
+
+
+def run_deleting_seed(seed: int, say: Callable[[str], None] | None = None) -> Result:
+    """One run of a cluster of which records are deleted."""
+    return DeletingRun(seed, say).run()

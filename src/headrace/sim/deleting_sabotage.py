@@ -1,0 +1,61 @@
+"""Faults that are planted into DeleteRecords of a cluster: only runs that delete can find them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from headrace.broker.partitions.record_deletions import DeletedCallback, RecordDeletions
+from headrace.broker.partitions.replica import Replica
+from headrace.log.manager import LogManager
+
+Real = Callable[..., Any]
+
+
+def _ignore_the_start(real: Real) -> Real:
+    """A follower begins where it began."""
+
+    def followed(self: Replica, high_watermark: int, _: int) -> None:
+        real(self, high_watermark, 0)
+
+    return followed
+
+
+def _begin_before_it_is_committed(self: Replica) -> None:
+    """A log that begins elsewhere begins with something of which nobody knows whether it is committed."""
+    log = self.log
+    self.state.begins_at(log.log_start_offset)
+    self.cuts += 1
+    self.state.truncated(log.end_offset, log.producers.unstable)
+    self.touch()
+
+
+def _delete_one_more(real: Real) -> Real:
+    """What was asked for is the last record that goes."""
+
+    def delete_before(self: Replica, offset: int) -> None:
+        real(self, min(offset + 1, self.high_watermark))
+
+    return delete_before
+
+
+def _wait_for_nobody(*given: Any) -> None:
+    """What the leader has deleted is gone."""
+    replica: Replica = given[1]
+    callback: DeletedCallback = given[-1]
+    callback(replica.error)
+
+
+def _nothing(*_: object) -> None:
+    """Done, it says."""
+
+
+def deleting_plants() -> dict[str, list[tuple[Any, str, Any]]]:
+    """By name: whose attributes, which, and what takes their place."""
+    return {
+        "begins-where-it-began": [(Replica, "followed", _ignore_the_start(Replica.followed))],
+        "deletes-one-more": [(Replica, "delete_before", _delete_one_more(Replica.delete_before))],
+        "begins-before-it-is-committed": [(Replica, "was_cut", _begin_before_it_is_committed)],
+        "forgets-where-it-begins-in-a-stop": [(LogManager, "checkpoint_log_starts", _nothing)],
+        "deletes-on-the-leader-alone": [(RecordDeletions, "when_deleted", _wait_for_nobody)],
+    }
