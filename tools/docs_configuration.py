@@ -29,7 +29,7 @@ start, and is refused while the broker runs; an empty one, `false` or `0` asks f
 
 | settings | what they are for | why a value is refused |
 |---|---|---|"""
-KEPT = "*A running broker refuses a value that one of its open listeners would have to follow.*"
+KEPT = "*New logins follow it while the broker runs.*"
 CHANGES = {"read-only": "restart", "per-broker": "broker", "cluster-wide": "cluster"}
 
 

@@ -165,7 +165,10 @@ def test_a_mechanism_that_is_not_served(three: TestCluster, trust: tuple[Authori
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
-        ({"sasl.mechanism.inter.broker.protocol": "ANONYMOUS"}, "the mechanism ANONYMOUS is not served"),
+        (
+            {"sasl.mechanism.inter.broker.protocol": "ANONYMOUS", "sasl.enabled.mechanisms": "PLAIN,ANONYMOUS"},
+            "the mechanism ANONYMOUS is not served",
+        ),
         ({"listener.name.inside.plain.sasl.jaas.config": f'{PLAIN} required user_a="b";'}, "username and password"),
         ({"listener.name.inside.plain.sasl.jaas.config": f'{PLAIN} required password="hunter2'}, r"\(hidden\)"),
     ],

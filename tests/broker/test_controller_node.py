@@ -166,15 +166,16 @@ async def test_what_the_leader_takes_is_on_every_node(tmp_path: Path) -> None:
     await three(tmp_path, body)
 
 
-async def test_a_controller_that_is_asked_itself_takes_nothing_that_listeners_are_opened_with(tmp_path: Path) -> None:
-    """It cannot know what the listeners of another node would have to follow."""
+async def test_a_controller_that_is_asked_itself_takes_what_listeners_follow(tmp_path: Path) -> None:
+    """It cannot know what the listeners of another node can follow; that node keeps what it has, and says so."""
 
     async def body(quorum: Quorum) -> None:
         leader = await quorum.active()
-        for node in NODES:
-            refused = await quorum.alter(leader, "PLAIN", "listener.name.x.sasl.enabled.mechanisms", str(node))
-            assert refused is ErrorCode.INVALID_REQUEST
-        for name, value in (("sasl.kerberos.min.time.before.relogin", "7"), ("ssl.client.auth", "required")):
+        for name, value in (
+            ("sasl.kerberos.min.time.before.relogin", "7"),
+            ("ssl.client.auth", "required"),
+            ("listener.name.x.sasl.enabled.mechanisms", "PLAIN"),
+        ):
             other = await quorum.alter(leader, value, name, str(leader))
             assert other in (ErrorCode.NONE, ErrorCode.BROKER_ID_NOT_REGISTERED)
 

@@ -121,3 +121,20 @@ def test_a_list_has_each_value_once(setting: Setting) -> None:
     assert found == (("b", "a", "b", "a", "b") if setting.repeats else ("b", "a"))
     assert names_twice(setting, "b,a, b") is not setting.repeats
     assert not names_twice(setting, "b,a")
+
+
+@pytest.mark.parametrize("setting", LISTS, ids=lambda each: each.name)
+@pytest.mark.parametrize("text", ["a,", ",a", "a,,b", ",", "a, "])
+def test_a_list_has_no_empty_value(setting: Setting, text: str) -> None:
+    """As Apache Kafka 4.3.1, in the file and while a broker runs; its lists that keep a value twice keep these too."""
+    if setting.repeats:
+        assert "" in parse_type(setting, text)  # type: ignore[operator]
+        return
+    with pytest.raises(ConfigError, match=f"^Configuration '{setting.name}' values must not be empty.$"):
+        parse_type(setting, text)
+
+
+def test_throttled_replicas_may_have_empty_values() -> None:
+    """As Apache Kafka 4.3.1 takes them."""
+    for text in ("0:1,", ",0:1", "0:1,,1:1", ","):
+        parse_value(TOPIC_SETTINGS["leader.replication.throttled.replicas"], text)

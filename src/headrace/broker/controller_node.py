@@ -184,6 +184,7 @@ class ControllerNode:
             self.dynamic.start(lambda: quorum.image)
             quorum.on_image(self.dynamic.changed)
             quorum.on_image(lambda *_: self.ways.follow())
+            self.server.settings_changed()
             quorum.on_image(lambda *_: self.server.settings_changed())
             quorum.on_image(self._events.changed)
             self.quotas.take(quorum.image)

@@ -8,7 +8,6 @@ from typing import Final
 
 from .broker_fields import BrokerFields
 from .listener import PREFIX, ListenerConfig
-from .opened import check_opened_with, opened_with, places_of
 from .relations import NONROUTABLE_HOST, check_file, check_relations
 from .setting import ConfigError, Value, format_value, parse_metrics_listener, parse_value
 from .table import BROKER_SETTINGS, broker_setting
@@ -100,9 +99,6 @@ class BrokerConfig(BrokerFields):
         """The same file under other dynamic settings. Raises ConfigError for values that cannot be, or not together."""
         config = BrokerConfig(self.static, per_broker, cluster_default)
         check_relations(config)
-        if opened_with(config.per_broker):
-            file = BrokerConfig(self.static)
-            check_opened_with(file, config, places_of(file))
         return config
 
     def __getitem__(self, name: str) -> Value:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from headrace.wire.address import address_text
 
 from .exposure import REMEDY, open_listeners, opening_text
-from .security_table import SERVED_PROTOCOLS, UNPROTECTED
+from .security_table import SASL_PROTOCOLS, SERVED_PROTOCOLS, UNPROTECTED
 from .setting import ConfigError, names_twice
 from .table import broker_setting, check_refused, refusal
 from .tls import TLS_PROTOCOLS, tls_of
@@ -40,6 +40,7 @@ def check_relations(config: BrokerConfig) -> None:
     _check_listeners(config)
     _check_strict(config)
     _check_node(config)
+    _check_mechanism(config)
     if config.is_broker_alone:
         _check_broker_alone(config)
     else:
@@ -131,6 +132,18 @@ def _check_node(config: BrokerConfig) -> None:
     node_id, broker_id = config["node.id"], config["broker.id"]
     if config.is_given("node.id") and broker_id != node_id:
         raise ConfigError("broker.id", broker_id, f"it must equal node.id, which is {node_id}")
+
+
+def _check_mechanism(config: BrokerConfig) -> None:
+    """Brokers log in to one another by what the listener for that offers."""
+    if config.is_by_itself or config.is_controller_alone or config.inter_broker_protocol not in SASL_PROTOCOLS:
+        return
+    name, enabled = "sasl.mechanism.inter.broker.protocol", "sasl.enabled.mechanisms"
+    settings = config.of_listener(config.inter_broker_listener)
+    if config[name] not in settings.sasl_enabled_mechanisms:
+        altered = (each for each in (settings.prefix + enabled, enabled, name) if each in config.per_broker)
+        line = f"{name} must be included in {enabled} when SASL is used for inter-broker communication"
+        raise ConfigError(next(altered, name), config[name], line=line)
 
 
 def _check_broker_alone(config: BrokerConfig) -> None:

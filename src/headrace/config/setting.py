@@ -67,8 +67,8 @@ class Setting:
     would be missing without a word leaves a hole. `ours` marks what Kafka does not have. `by`: a listener may have a
     value of its own, behind `listener.name.NAME.`, or each SASL mechanism of a listener, behind
     `listener.name.NAME.MECHANISM.`. `repeats`: a list keeps a value that is named twice; others keep the first of them
-    (KIP-1161). `opened_with`: listeners and connections of nodes are opened with it, and keep it: a running
-    node takes it where none of them would have another value, see `config/opened.py`.
+    (KIP-1161). `opened_with`: logins of clients and of nodes are opened with it, see
+    `config/opened.py`.
     """
 
     name: str
@@ -161,6 +161,9 @@ def parse_type(setting: Setting, text: str) -> Value:
             raise ConfigError(setting.name, text, "Not a number of type DOUBLE") from None
     if kind is Type.LIST:
         parts = _parts_of(trimmed) if trimmed else ()
+        if "" in parts and not setting.repeats:
+            line = f"Configuration '{setting.name}' values must not be empty."
+            raise ConfigError(setting.name, text, line=line)
         return parts if setting.repeats else tuple(dict.fromkeys(parts))
     return trimmed
 
@@ -261,7 +264,7 @@ def throttled_replicas_check(name: str) -> Callable[[Value], str]:
         assert isinstance(value, tuple)
         if value in ((), ("*",)):
             return ""
-        for pair in value:
+        for pair in filter(None, value):
             partition, colon, broker = pair.partition(":")
             if not (colon and partition.isdigit() and broker.isdigit()):
                 return (

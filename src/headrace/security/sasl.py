@@ -101,17 +101,18 @@ class SaslSession:
         "_last_reauth_s",
         "_login",
         "_mechanism",
-        "_mechanisms",
         "_other",
         "claimed",
         "expires_s",
         "identity",
+        "mechanisms",
         "phase",
     )
 
     def __init__(self, mechanisms: Mapping[str, ServerMechanism]) -> None:
         """`mechanisms` are what the listener offers, by name, in the order in which clients hear of them."""
-        self._mechanisms = mechanisms
+        self.mechanisms = mechanisms
+        """What the next login is offered; one that is under way keeps what it began with."""
         self._mechanism: ServerMechanism | None = None
         self._login: ServerLogin | None = None
         self._other = ""
@@ -151,14 +152,14 @@ class SaslSession:
 
     def handshake(self, mechanism: str, version: int, now: Moment) -> SaslAnswer:
         """SaslHandshake."""
-        offered = tuple(self._mechanisms)
+        offered = tuple(self.mechanisms)
         if self.phase is Phase.READY:
             if not self._may_begin_again(now):
                 return SaslAnswer(ErrorCode.ILLEGAL_SASL_STATE)
             self._last_reauth_s = now.monotonic_s
         elif self.phase not in (Phase.NEW, Phase.LISTED):
             return self._end(ErrorCode.ILLEGAL_SASL_STATE, "a SaslHandshake amid a login")
-        chosen = self._mechanisms.get(mechanism)
+        chosen = self.mechanisms.get(mechanism)
         if chosen is None:
             why = f"the mechanism {mechanism[:SHOWN_MAX]!r} is not among {', '.join(offered)}"
             return self._end(ErrorCode.UNSUPPORTED_SASL_MECHANISM, why, mechanisms=offered)
@@ -169,7 +170,10 @@ class SaslSession:
             return self._end(ErrorCode.ILLEGAL_SASL_STATE, "a session goes on with SaslHandshake 1 alone")
         else:
             assert self._mechanism is not None
-            self._other = "" if chosen is self._mechanism else mechanism
+            if chosen.name == self._mechanism.name:
+                self._other, self._mechanism = "", chosen
+            else:
+                self._other = mechanism
             self.phase = Phase.REQUESTS
         self._login = chosen.begin()
         return SaslAnswer(mechanisms=offered)

@@ -65,3 +65,20 @@ def test_what_kafka_takes_is_taken(both: Both) -> None:
             for broker in ("1", ""):
                 kafkas, ours = (altered(side, broker, prefix + name, value) for side in (both.kafka, both.ours))
                 assert ours == kafkas, (prefix + name, value, broker)
+
+
+LISTS: Final = {
+    "sasl.enabled.mechanisms": "PLAIN",
+    "sasl.kerberos.principal.to.local.rules": "DEFAULT",
+    "ssl.cipher.suites": "TLS_AES_256_GCM_SHA384",
+    "ssl.enabled.protocols": "TLSv1.3",
+    "log.cleanup.policy": "delete",
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_a_list_with_an_empty_value_is_refused_where_kafka_refuses_it(both: Both, name: str) -> None:
+    good = LISTS[name]
+    for value in (good, f"{good},", f",{good}", f"{good},,{good}", ",", "", f"{good}, "):
+        ours, kafkas = (altered(side, "1", name, value) for side in (both.ours, both.kafka))
+        assert ours == kafkas, (name, value)

@@ -48,14 +48,39 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class LoginTerms:
-    """How a listener lets clients in: the mechanisms it offers, by name, the largest frame that it takes before a
-    login is done, how long a failure waits, and what the mechanisms live on."""
+class Offer:
+    """A mechanism of a listener, what it lives on, and the settings that it was made by."""
 
-    mechanisms: Mapping[str, ServerMechanism]
+    mechanism: ServerMechanism
+    source: Source | None
+    made_by: tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LoginTerms:
+    """How a listener lets clients in: what it offers, by the names of the mechanisms, the largest frame that it takes
+    before a login is done, and how long a failure waits."""
+
+    offers: Mapping[str, Offer]
     frame_bytes_max: int
     failed_delay_ms: int
-    sources: tuple[Source, ...] = ()
+
+    @property
+    def mechanisms(self) -> dict[str, ServerMechanism]:
+        """The mechanisms by name, in the order in which clients hear of them."""
+        return {name: offer.mechanism for name, offer in self.offers.items()}
+
+    @property
+    def sources(self) -> list[Source]:
+        """What the mechanisms live on."""
+        return [offer.source for offer in self.offers.values() if offer.source is not None]
+
+    def close_sources(self, others: LoginTerms | None = None) -> None:
+        """Nobody looks at what the mechanisms live on any longer, but for what other terms live on too."""
+        kept = () if others is None else others.sources
+        for source in self.sources:
+            if not any(source is each for each in kept):
+                source.close()
 
 
 class Candidate(Protocol):

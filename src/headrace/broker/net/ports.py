@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from headrace.broker.net.logins import LoginTerms
     from headrace.broker.telemetry.audit import AuditLog
     from headrace.broker.telemetry.metrics import Counter
+    from headrace.config import BrokerConfig
     from headrace.security.authorizer import Authorizer
     from headrace.wire.frame import RequestHeader
     from headrace.wire.primitives import Part
@@ -86,8 +87,9 @@ class Requests(Protocol):
         """The APIs that listeners of a role (`broker`, `controller`) serve, by key."""
         ...
 
-    def login_terms(self, listener: str) -> LoginTerms:
-        """How clients log in on a listener whose protocol asks for that."""
+    def login_terms(self, listener: str, config: BrokerConfig, before: LoginTerms | None = None) -> LoginTerms:
+        """How clients log in, by these settings, on a listener whose protocol asks for that; what `before` offers alike
+        is kept. Raises ConfigError."""
         ...
 
     def not_ready(self, key: int, version: int) -> Any:

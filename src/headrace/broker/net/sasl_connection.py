@@ -226,6 +226,14 @@ class SaslConnection(Connection):
 
     # --- for handlers
 
+    def handshake(self, mechanism: str, version: int) -> SaslAnswer:
+        """See SaslSession.handshake. A login is offered what is in force when it begins."""
+        terms = self.listener.login_terms
+        assert terms is not None
+        self._terms = terms
+        self.session.mechanisms = terms.mechanisms
+        return self.session.handshake(mechanism, version, self.moment)
+
     def authenticate(self, token: bytes, response_of: Callable[[SaslAnswer], Any]) -> Any:
         """What a handler returns for a token of the client: the response that is made of the answer, or the promise of
         it, where the mechanism has an errand first or the login failed. Raises CloseConnectionError."""

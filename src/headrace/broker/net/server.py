@@ -94,8 +94,7 @@ class OpenListener:
     def close_sources(self) -> None:
         """Ends what its mechanisms look for while the node runs."""
         if self.login_terms is not None:
-            for source in self.login_terms.sources:
-                source.close()
+            self.login_terms.close_sources()
 
 
 class CannotListen(OSError):
@@ -207,11 +206,10 @@ class Server:
         tls = None
         if endpoint.protocol in TLS_PROTOCOLS:
             tls = ListenerTls(endpoint.name, endpoint.protocol, config, self._node.disk)
-            self._stores_of = config
         served = self.requests.served("controller" if controller else "broker")
         opened = OpenListener(endpoint, served, controller, tls)
         if endpoint.protocol in SASL_PROTOCOLS:
-            opened.login_terms = self.requests.login_terms(endpoint.name)
+            opened.login_terms = self.requests.login_terms(endpoint.name, config)
         try:
             opened.listener = self._node.network.listen(
                 endpoint.host,
@@ -234,27 +232,53 @@ class Server:
         refusals = (opened.tls.refusal(config) for opened in self.listeners if opened.tls is not None)
         return next((why for why in refusals if why), "")
 
+    def login_refusal(self, config: BrokerConfig) -> str:
+        """Why a listener cannot let clients in by these settings, in one line; empty where all can."""
+        for opened in self.listeners:
+            if opened.login_terms is not None:
+                try:
+                    self.requests.login_terms(opened.name, config, opened.login_terms).close_sources(opened.login_terms)
+                except ConfigError as error:
+                    return str(error)
+        return ""
+
     def settings_changed(self) -> None:
-        """Other settings are in force: listeners take the stores of keys that they name, where those are newer. Before
-        anybody is served, whatever is stored may take the place of what the file names."""
+        """Other settings are in force: listeners take the stores of keys that they name, where those are newer, and the
+        mechanisms of new logins. Before anybody is served, whatever is stored may take the place of what the file
+        names."""
         config = self._config()
         if config is self._stores_of:
             return
         self._stores_of = config
         for opened in self.listeners:
-            if opened.tls is None:
-                continue
-            try:
-                if opened.accepts:
-                    is_other = opened.tls.follow(config)
-                else:
-                    opened.tls = ListenerTls(opened.name, opened.endpoint.protocol, config, self._node.disk)
-                    is_other = False
-            except ConfigError as error:
-                self._log.warning("keys are not exchanged", listener=opened.name, why=error)
+            if opened.tls is not None:
+                self._follow_stores(opened, opened.tls, config)
+            if opened.login_terms is not None:
+                self._follow_logins(opened, opened.login_terms, config)
+
+    def _follow_stores(self, opened: OpenListener, tls: ListenerTls, config: BrokerConfig) -> None:
+        try:
+            if opened.accepts:
+                is_other = tls.follow(config)
             else:
-                if is_other:
-                    self._log.info("keys are exchanged", listener=opened.name)
+                opened.tls = ListenerTls(opened.name, opened.endpoint.protocol, config, self._node.disk)
+                is_other = False
+        except ConfigError as error:
+            self._log.warning("keys are not exchanged", listener=opened.name, why=error)
+        else:
+            if is_other:
+                self._log.info("keys are exchanged", listener=opened.name)
+
+    def _follow_logins(self, opened: OpenListener, before: LoginTerms, config: BrokerConfig) -> None:
+        try:
+            terms = self.requests.login_terms(opened.name, config, before)
+        except ConfigError as error:
+            self._log.warning("logins stay as they were", listener=opened.name, why=error)
+            return
+        before.close_sources(terms)
+        opened.login_terms = terms
+        if list(terms.offers.items()) != list(before.offers.items()):
+            self._log.info("logins follow the settings", listener=opened.name, mechanisms=list(terms.offers))
 
     def unlisten(self, opened: OpenListener) -> None:
         """Gives a listener up that has accepted nothing yet."""

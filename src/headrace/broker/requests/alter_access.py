@@ -14,10 +14,9 @@ from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_turn, list
 from headrace.broker.settings.config_rules import rules_of
 from headrace.config.opened import opened_with
 from headrace.config.tls import names_tls
-from headrace.controller.configs import Alteration, AlterOperation, check_at_broker
+from headrace.controller.configs import Alteration, check_at_broker
 from headrace.controller.context import ApiError
 from headrace.controller.requests import AlterConfigs
-from headrace.metadata.image import ResourceType
 from headrace.security.authorizer import Operation
 from headrace.wire.errors import ErrorCode
 
@@ -50,8 +49,8 @@ async def alter(
     is_of_controllers = context.listener in broker.config.controller_listener_names
     if is_of_controllers and isinstance(context.connection, Forwarded):
         return await _decided(broker, alterations, context, validate_only)
-    refusal = _unseen if is_of_controllers else _refusal
-    refused = await in_turn(broker, context, _refused(broker, alterations, context, refusal))
+    # Only a broker knows whether its listeners can follow; one that cannot keeps what it has, and says so.
+    refused = {} if is_of_controllers else await in_turn(broker, context, _refused(broker, alterations, context))
     left: Sequence[int] = range(len(alterations))
     asked = alterations
     if refused:
@@ -77,17 +76,14 @@ def _left(alterations: Sequence[Alteration], refused: Mapping[int, ApiError]) ->
 
 
 def _refused(
-    broker: Services,
-    alterations: Sequence[Alteration],
-    context: RequestContext,
-    refusal: Callable[[Services, Alteration, RequestContext], ApiError | None],
+    broker: Services, alterations: Sequence[Alteration], context: RequestContext
 ) -> Steps[dict[int, ApiError]]:
     """Why this broker does not bring them to the controller, by their numbers."""
     times = yield from times_named(alterations)
     refused: dict[int, ApiError] = {}
     for n, each in enumerate(alterations):
         yield 1 + len(each.changes) // SMALL_PER_STEP
-        why = refusal(broker, each, context) if times[resource_of(each)] == 1 else None
+        why = _refusal(broker, each, context) if times[resource_of(each)] == 1 else None
         if why is not None:
             refused[n] = why
     return refused
@@ -140,25 +136,14 @@ def _refusal(broker: Services, alteration: Alteration, context: RequestContext) 
 
     def check_own(overrides: Mapping[str, str], per_broker: bool) -> str | None:
         why = rules.check_own(overrides, per_broker)
-        if why is None and any(names_tls(name) for name, _, _ in alteration.changes):
+        names = [name for name, _, _ in alteration.changes]
+        if why is None and any(names_tls(name) for name in names):
             why = broker.server.store_refusal(rules.after(overrides, per_broker)) or None
+        if why is None and opened_with(names):
+            why = broker.server.login_refusal(rules.after(overrides, per_broker)) or None
         return why
 
     return check_at_broker(broker.image, alteration, broker.node_id, rules, check_own)
-
-
-def _unseen(_broker: Services, alteration: Alteration, context: RequestContext) -> ApiError | None:
-    """Why a controller that is asked itself does not decide it: only the node whose settings they are knows what its
-    listeners were opened with, and a restriction that is stored and not applied is a hole."""
-    if alteration.resource_type != ResourceType.BROKER or config_access(
-        context, Operation.ALTER_CONFIGS, *resource_of(alteration)
-    ):
-        return None
-    names = opened_with(name for name, operation, _ in alteration.changes if operation != AlterOperation.DELETE)
-    if not names:
-        return None
-    text = f"Cannot update these configs at a controller: [{', '.join(names)}]: ask the broker whose settings they are"
-    return ApiError(ErrorCode.INVALID_REQUEST, text)
 
 
 async def _forwarded(

@@ -37,6 +37,7 @@ from headrace.security.oauthbearer.unsecured import UnsecuredOptionsError, Unsec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from headrace.broker.net.logins import Source
     from headrace.broker.requests.services import NodeServices
     from headrace.config.listener import MechanismConfig
     from headrace.env import LogSink, Node
@@ -56,9 +57,14 @@ FETCH_TIMEOUT_S: Final = 5.0
 
 
 def bearer_mechanism(
-    services: NodeServices, config: MechanismConfig, listener: str, module: LoginModule | None
+    services: NodeServices,
+    config: MechanismConfig,
+    listener: str,
+    module: LoginModule | None,
+    before: Source | None = None,
 ) -> tuple[OAuthBearerMechanism, TokenKeys | None]:
-    """The mechanism, and where its keys come from. Raises ConfigError where the settings ask for what cannot be."""
+    """The mechanism, and where its keys come from: until they are fetched, those that are known to `before`, which the
+    listener had. Raises ConfigError where the settings ask for what cannot be."""
     handler = config.sasl_server_callback_handler_class or UNSECURED_HANDLER
     if handler not in (*SIGNED_HANDLERS, UNSECURED_HANDLER):
         raise ConfigError(HANDLER, handler, f"this class is not known: {SIGNED_HANDLERS[0]} takes signed tokens")
@@ -72,6 +78,8 @@ def bearer_mechanism(
     else:
         signed = _signed(config)
         keys = _keys(services, config, module)
+        if isinstance(before, TokenKeys):
+            keys.keys = before.keys
         check = partial(_check_signed, signed, keys, services.node, refusals, listener)
     return OAuthBearerMechanism(check, config.connections_max_reauth_ms), keys
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from headrace.broker.requests.services import NodeServices
     from headrace.broker.telemetry.audit import AuditLog
     from headrace.broker.telemetry.metrics import Counter
+    from headrace.config import BrokerConfig
     from headrace.security.authorizer import Authorizer
     from headrace.wire.frame import RequestHeader
     from headrace.wire.primitives import Part
@@ -111,11 +112,11 @@ class Dispatch:
             if role in APIS[key].listeners
         }
 
-    def login_terms(self, listener: str) -> LoginTerms:
-        """See Requests.login_terms. Raises ConfigError."""
+    def login_terms(self, listener: str, config: BrokerConfig, before: LoginTerms | None = None) -> LoginTerms:
+        """See Requests.login_terms."""
         from headrace.broker.requests.login_terms import login_terms
 
-        return login_terms(self._services, listener)
+        return login_terms(self._services, listener, config, before)
 
     def not_ready(self, key: int, version: int) -> Any:
         """See Requests.not_ready."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headrace.broker.net.logins import LoginTerms, Source
+from headrace.broker.net.logins import LoginTerms, Offer, Source
 from headrace.broker.requests.token_access import token_rules
 from headrace.config import ConfigError
+from headrace.config.kerberos import KERBEROS_RULES, KERBEROS_SERVICE
 from headrace.metadata.delegation_tokens import credential_of_token, is_over
 from headrace.metadata.scram_credentials import MECHANISMS, ScramCredential, ScramMechanism, credential_in
 from headrace.security.gssapi import GSSAPI
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace.broker.requests.services import NodeServices
+    from headrace.config import BrokerConfig
     from headrace.config.listener import MechanismConfig
     from headrace.metadata.image import ClusterImage
 
@@ -101,42 +103,49 @@ class ImageUsers:
         return ScramUser(credential, Identity(record.owner, record.expiration_timestamp, is_token=True))
 
 
-def login_terms(services: NodeServices, listener: str) -> LoginTerms:
-    """Of a listener whose protocol asks for SASL. Raises ConfigError where its settings ask for what is not served."""
-    config = services.config.of_listener(listener)
-    users = ImageUsers(
-        lambda: services.image,
-        services.node.entropy.secret(OWN_SECRET_BYTES),
-        lambda: token_rules(services.config).secret_key,
-        services.node.clock.now_ms,
-    )
-    mechanisms: dict[str, ServerMechanism] = {}
-    sources: list[Source] = []
-    for name in config.sasl_enabled_mechanisms:
-        if name == OAUTHBEARER:
-            # Imported where there is one: JSON and keys are nothing to others.
-            from headrace.broker.requests.bearer_terms import bearer_mechanism
-
+def login_terms(
+    services: NodeServices, listener: str, settings: BrokerConfig, before: LoginTerms | None = None
+) -> LoginTerms:
+    """Of a listener whose protocol asks for SASL, by these settings; what `before` offers and would be made by the same
+    ones is kept. Raises ConfigError where the settings ask for what is not served."""
+    config = settings.of_listener(listener)
+    old = {} if before is None else before.offers
+    offers: dict[str, Offer] = {}
+    found = LoginTerms(offers, config.sasl_server_max_receive_size, config.connection_failed_authentication_delay_ms)
+    try:
+        for name in config.sasl_enabled_mechanisms:
             own = config.mechanism(name)
-            mechanisms[name], keys = bearer_mechanism(services, own, listener, _login_module(own, name))
-            sources += [] if keys is None else [keys]
-        elif name == GSSAPI:
-            from headrace.broker.requests.kerberos_terms import kerberos_mechanism
-
-            mechanisms[name] = kerberos_mechanism(config.mechanism(name))
-        else:
-            mechanisms[name] = _mechanism(services, config.mechanism(name), name, users)
-    if not mechanisms:
-        raise ConfigError("sasl.enabled.mechanisms", "", f"listener {listener} offers no mechanism to log in by")
-    return LoginTerms(
-        mechanisms,
-        config.sasl_server_max_receive_size,
-        config.connection_failed_authentication_delay_ms,
-        tuple(sources),
-    )
+            made_by = (own.sasl_jaas_config, own[KERBEROS_SERVICE], own[KERBEROS_RULES])
+            offer = old.get(name)
+            if offer is None or offer.made_by != made_by:
+                source = None if offer is None else offer.source
+                offer = Offer(*_made(services, own, name, listener, source), made_by)
+            offers[name] = offer
+        if not offers:
+            raise ConfigError("sasl.enabled.mechanisms", "", f"listener {listener} offers no mechanism to log in by")
+    except ConfigError:
+        found.close_sources(before)
+        raise
+    return found
 
 
-def _mechanism(services: NodeServices, config: MechanismConfig, name: str, users: ImageUsers) -> ServerMechanism:
+def _made(
+    services: NodeServices, config: MechanismConfig, name: str, listener: str, before: Source | None
+) -> tuple[ServerMechanism, Source | None]:
+    """A mechanism, and what it lives on; `before` is what the one of that name lived on. Raises ConfigError."""
+    if name == OAUTHBEARER:
+        # Imported where there is one: JSON and keys are nothing to others.
+        from headrace.broker.requests.bearer_terms import bearer_mechanism
+
+        return bearer_mechanism(services, config, listener, _login_module(config, name), before)
+    if name == GSSAPI:
+        from headrace.broker.requests.kerberos_terms import kerberos_mechanism
+
+        return kerberos_mechanism(config), None
+    return _mechanism(services, config, name), None
+
+
+def _mechanism(services: NodeServices, config: MechanismConfig, name: str) -> ServerMechanism:
     if name not in MODULE_OF:
         why = f"the mechanism {name} is not served; there are {', '.join(MODULE_OF)}"
         raise ConfigError("sasl.enabled.mechanisms", name, why)
@@ -151,6 +160,12 @@ def _mechanism(services: NodeServices, config: MechanismConfig, name: str, users
             why = f'PLAIN needs its users: {config.prefix}sasl.jaas.config with user_<name>="<password>"'
             raise ConfigError("sasl.jaas.config", "", why)
         return PlainMechanism(PlainUsers(module.options), max_reauth_ms)
+    users = ImageUsers(
+        lambda: services.image,
+        services.node.entropy.secret(OWN_SECRET_BYTES),
+        lambda: token_rules(services.config).secret_key,
+        services.node.clock.now_ms,
+    )
     return ScramServerMechanism(MECHANISMS[name], users, services.node.entropy.secret, max_reauth_ms)
 
 

@@ -19,7 +19,6 @@ from headrace.config import (
 )
 from headrace.config.describe import describe_topic
 from headrace.config.group import check_group_overrides
-from headrace.config.opened import check_opened_with, places_of
 from headrace.config.topic import inherited
 from headrace.controller.context import DescribedConfig
 from headrace.metadata.image import ResourceType
@@ -68,7 +67,6 @@ class SettingsRules:
         try:
             check_broker_overrides(overrides, per_broker=per_broker)
             after = self.after(overrides, per_broker)
-            check_opened_with(now, after, places_of(after))
         except ConfigError as error:
             if error.name != LISTENERS or not error.why:
                 return str(error)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.config import ConfigError, TopicConfig, check_broker_overrides, topic_config
 from headrace.config.opened import opened_with, places_of
+from headrace.config.security_table import SASL_PROTOCOLS
 from headrace.config.table import broker_setting
 from headrace.config.tls import TLS_PROTOCOLS, names_tls
 from headrace.metadata.delta import ImageDelta
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from headrace.env import LogSink
     from headrace.log.manager import LogManager
 
-_NO_LISTENER: Final = "no listener of this node would have another value by it"
+_NO_LOGINS: Final = "no listener of this node asks for a login"
 _NO_TLS: Final = "no listener of this node speaks TLS"
 _RELATED: Final = ("listener.security.protocol.map", "listeners")
 """Dynamic settings that `check_relations` looks at."""
@@ -117,8 +118,10 @@ class DynamicConfig:
                 setting = broker_setting(name)
                 if setting is not None and setting.unserved:
                     idle[resource, name] = setting.unserved
-            idle |= {(resource, name): _NO_LISTENER for name in opened_with(overrides)}
-            if not any(protocol in TLS_PROTOCOLS for protocol in places_of(self.config).values()):
+            protocols = set(places_of(self.config).values())
+            if protocols.isdisjoint(SASL_PROTOCOLS):
+                idle |= {(resource, name): _NO_LOGINS for name in opened_with(overrides)}
+            if protocols.isdisjoint(TLS_PROTOCOLS):
                 idle |= {(resource, name): _NO_TLS for name in overrides if names_tls(name)}
         for (resource, name), why in idle.items():
             if (resource, name) not in self._idle:

@@ -25,6 +25,6 @@ def handle(_broker: NodeServices, request: SaslHandshakeRequest, context: Reques
     connection = context.connection
     if not isinstance(connection, SaslConnection):
         return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
-    answer = connection.session.handshake(request.mechanism, context.api_version, connection.moment)
+    answer = connection.handshake(request.mechanism, context.api_version)
     response = SaslHandshakeResponse(error_code=answer.error, mechanisms=list(answer.mechanisms))
     return connection.settle(answer, response)
