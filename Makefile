@@ -14,7 +14,7 @@ PYTEST := $(RUN) -m pytest -n auto --maxprocesses 4 --dist loadgroup --no-loadsc
 # imports, and each process of pytest every file of tests
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install check lint types layers tidy docs-check codegen codegen-check docs test coverage demo bench bench-spark fuzz crash flaky soak sim mutate lock sbom system-deps clean
+.PHONY: install check lint types layers tidy docs-check codegen codegen-check docs test coverage demo picture bench bench-spark fuzz crash flaky soak sim mutate lock sbom system-deps clean
 
 install: $(INSTALLED)
 
@@ -71,6 +71,10 @@ coverage: install
 
 demo: install
 	$(RUN) -m demo $(if $(KEEP),--keep) $(if $(BROKERS),--brokers $(BROKERS)) $(ARGS)
+
+# The picture of the README: the demo's table once a killed leader has been replaced.
+picture: install
+	$(RUN) -m demo --brokers 3 --picture docs/images/demo-table.svg
 
 # CLUSTER=1: three nodes beside three of Apache Kafka. SCALE=1: the metadata of hundreds of brokers.
 # CORES=1: several brokers on this machine over one. SECURITY=1: what TLS and ACLs cost, and what others notice of attacks

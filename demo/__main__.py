@@ -64,7 +64,11 @@ class Parts:
 @click.option("--bootstrap", metavar="HOST:PORT", help="Use a broker that is up already, rather than start one.")
 @click.option("--brokers", type=click.IntRange(1, 9), default=1, show_default=True, metavar="N",
               help="With 3 or more: a cluster of them, of which one is killed half-way.")  # fmt: skip
-def main(speed: float, days: int, keep: bool, out: Path, bootstrap: str | None, brokers: int) -> None:
+@click.option("--picture", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+              help="With 3 or more brokers: the table as SVG, once the next leader takes writes.")  # fmt: skip
+def main(
+    speed: float, days: int, keep: bool, out: Path, bootstrap: str | None, brokers: int, picture: Path | None
+) -> None:
     """A year of flights from New York through a topic, a Spark pipeline and a second topic, checked and drawn.
 
     With --brokers 3 the topics have three replicas. When half of the flights are sent, the broker that leads their
@@ -76,6 +80,8 @@ def main(speed: float, days: int, keep: bool, out: Path, bootstrap: str | None, 
         raise click.BadParameter("two brokers do not survive the loss of one", param_hint="--brokers")
     if brokers > 1 and bootstrap is not None:
         raise click.BadParameter("it starts brokers, and --bootstrap uses one that is up", param_hint="--brokers")
+    if picture is not None and brokers == 1:
+        raise click.BadParameter("it shows how a broker of several is killed", param_hint="--picture")
 
     if java_is_missing():
         raise click.ClickException("Spark needs Java 17 or later, and there is none here (make system-deps)")
@@ -92,7 +98,8 @@ def main(speed: float, days: int, keep: bool, out: Path, bootstrap: str | None, 
             with parts.part("starting a broker" if brokers == 1 else f"starting {brokers} brokers"):
                 broker = start_broker(directory, brokers)
             bootstrap = broker.bootstrap
-        right = run(bootstrap, speed, days, out, directory, parts, broker.nodes if broker is not None else {})
+        nodes = broker.nodes if broker is not None else {}
+        right = run(bootstrap, Replayed(speed, days), out, directory, parts, nodes, picture)
         kept = keep and broker is not None
         _say_next(console, out, bootstrap if broker is None or kept else None, broker, days, parts)
     except (DemoError, TimeoutError) as error:
@@ -128,11 +135,27 @@ def _end_if_asked() -> None:
         raise SystemExit(128 + _signals[0])
 
 
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """How much of the year is replayed: `days`, of which `speed` go in a second (0: as fast as it goes)."""
+
+    speed: float
+    days: int
+
+
 def run(
-    bootstrap: str, speed: float, days: int, out: Path, directory: Path, parts: Parts, nodes: Mapping[int, int]
+    bootstrap: str,
+    replayed: Replayed,
+    out: Path,
+    directory: Path,
+    parts: Parts,
+    nodes: Mapping[int, int],
+    picture: Path | None = None,
 ) -> bool:
-    """Everything between the broker's start and its end; whether the result is right. `nodes` are those of a cluster,
-    of which one is killed (`demo.loss`)."""
+    """Runs everything between the broker's start and its end. Returns whether the result is right.
+
+    `nodes` are those of a cluster, of which one is killed (`demo.loss`). `picture` is where the table then goes as SVG.
+    """
     from demo import chart, check, flights
     from demo.loss import loss_of
 
@@ -142,10 +165,12 @@ def run(
         from demo.replay import prepare
 
         create_topics(bootstrap, REPLICAS if nodes else 1)
-        table, weather = flights.of_the_first(days, flights.load_flights()), flights.load_weather()
+        table, weather = flights.of_the_first(replayed.days, flights.load_flights()), flights.load_weather()
         year = prepare(table)
     loss = loss_of(bootstrap, FLIGHTS, nodes) if nodes else None
-    dropped = _stream(bootstrap, speed, year, weather, out, directory, parts, loss)
+    dropped = _stream(
+        bootstrap, replayed.speed, year, weather, out / "spark.log", directory, Shown(parts, loss, picture)
+    )
     if loss is not None:
         with parts.part("waiting until all replicas are in sync again"):
             loss.wait()
@@ -161,19 +186,21 @@ def run(
         console.print(f"[green]{len(found):,} airport-hours in {records:,} records, all equal to pandas on this file")
     console.print(f"[{'bold red' if dropped else 'green'}]{dropped:,} records dropped as late[/], as should be 0")
     with parts.part("drawing"):
-        chart.write(found, flights.airport_names(), out, days)
+        chart.write(found, flights.airport_names(), out, replayed.days)
     return not wrong and not dropped
 
 
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What the screen shows beside the flights, and where its picture goes."""
+
+    parts: Parts
+    loss: LeaderLoss | None
+    picture: Path | None
+
+
 def _stream(
-    bootstrap: str,
-    speed: float,
-    year: Any,
-    weather: Any,
-    out: Path,
-    directory: Path,
-    parts: Parts,
-    loss: LeaderLoss | None = None,
+    bootstrap: str, speed: float, year: Any, weather: Any, spark_log: Path, directory: Path, shown: Shown
 ) -> int:
     """Replays the year while the query runs, until both are through; the number of rows dropped as late."""
     from demo import flights, query
@@ -181,9 +208,10 @@ def _stream(
     from demo.session import open_session
     from demo.table import Progress, Screen, SurgeReader, show_until
 
+    parts, loss = shown.parts, shown.loss
     with ExitStack() as open_things:
         with parts.part("starting Spark and the query", spins=True):
-            spark = open_session(out / "spark.log")
+            spark = open_session(spark_log)
             open_things.callback(spark.stop)
             signal.signal(signal.SIGINT, _on_signal)  # Spark has put one of its own there
             _end_if_asked()
@@ -195,7 +223,7 @@ def _stream(
         reader = SurgeReader(bootstrap, SURGE, partitions=2)
         open_things.callback(reader.stop)
         open_things.callback(replay.stop)
-        screen = Screen(replay, Progress(running), reader, flights.airport_names(), loss)
+        screen = Screen(replay, Progress(running), reader, flights.airport_names(), loss, shown.picture)
         how = f"{speed:g} days a second" if speed else "as fast as it goes"
         with parts.part(f"replaying {len(year):,} flights of 2013 through topic and query, {how}"):
             reader.start()

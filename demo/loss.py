@@ -108,6 +108,11 @@ class LeaderLoss:
         if self.failure:
             raise DemoError(self.failure)
 
+    @property
+    def is_led_again(self) -> bool:
+        """Whether the partition has another leader, and a write has been acknowledged since."""
+        return bool(self.successor) and self._last_s > self.struck_s + self.led_after_s
+
     def lines(self) -> tuple[str, str]:
         """What happened, and what it cost; empty before it."""
         if not self.node:

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
@@ -20,6 +21,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from demo import picture
 from demo.flights import LOCAL_ZONE
 from demo.loss import LeaderLoss
 
@@ -141,6 +143,8 @@ class Screen:
     reader: SurgeReader
     names: dict[str, str]
     loss: LeaderLoss | None = None
+    picture: Path | None = None
+    """Where a picture of the table goes, taken once the next leader of the killed one takes writes."""
     in_rate: Rate = field(default_factory=Rate)
     out_rate: Rate = field(default_factory=Rate)
 
@@ -154,6 +158,12 @@ class Screen:
             padding=(1, 2),
             width=WIDTH,
         )
+
+    def take_picture(self) -> None:
+        """Writes the picture that is still to be taken, if its moment has come."""
+        if self.picture is not None and self.loss is not None and self.loss.is_led_again:
+            picture.write(self.draw(), "make demo BROKERS=3", WIDTH, self.picture)
+            self.picture = None
 
     def line(self) -> str:
         """The same in one line, for a log."""
@@ -242,6 +252,7 @@ def show_until(screen: Screen, console: Console, finished: Callable[[], bool]) -
             while not finished():
                 time.sleep(1 / DRAWS_A_SECOND)
                 screen.progress.refresh()
+                screen.take_picture()
                 live.update(screen.draw())
             screen.progress.refresh()
             live.update(screen.draw())
@@ -250,6 +261,7 @@ def show_until(screen: Screen, console: Console, finished: Callable[[], bool]) -
     while not finished():
         time.sleep(1 / DRAWS_A_SECOND)
         screen.progress.refresh()
+        screen.take_picture()
         if time.monotonic() - said >= PLAIN_LINE_S:
             said = time.monotonic()
             print(screen.line(), flush=True)

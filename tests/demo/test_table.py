@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import html
 import io
 import json
+import re
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +16,7 @@ from rich.console import Console
 
 import headrace.testing
 from demo.broker import SURGE
+from demo.loss import LeaderLoss
 from demo.table import Progress, Screen, SurgeReader
 from headrace.client import admin
 from headrace.client.cluster import Client
@@ -110,3 +114,29 @@ def test_the_screen_fits_80_columns_and_cuts_nothing() -> None:
     query = "the query: 1,234 batches, the last in 12345 ms; 1234 dropped as late"
     for whole in (*numbers, query, "John F Kennedy Intl", "04 Jul 17:00", "█" * 14):
         assert whole in text, whole
+
+
+def test_a_picture_is_taken_once_when_the_next_leader_takes_writes(tmp_path: Path) -> None:
+    replay: Any = SimpleNamespace(delivered=1_500, now_ms=1_372_971_600_000, year=range(3_000))
+    now = 0.0
+    loss = LeaderLoss("flights", {1: lambda: None, 2: lambda: None}, dict, clock=lambda: now)
+    path = tmp_path / "docs" / "table.svg"
+    reader = SurgeReader("nowhere:9092", SURGE, partitions=2)
+    screen = Screen(replay, Progress(query=None), reader, {}, loss, path)
+    screen.take_picture()
+    loss.node, loss.partition, loss.struck_s = 1, 0, 10.0
+    screen.take_picture()
+    loss.successor, loss.led_after_s = 2, 0.2
+    screen.take_picture()
+    assert not path.exists(), "nobody has written to the next leader yet"
+    now = 10.3
+    loss.acknowledged(0)
+    screen.take_picture()
+    drawn = path.read_text()
+    text = html.unescape(" ".join(re.findall(r">([^<]+)</text>", drawn))).replace("\xa0", " ")
+    assert "node 1, leader of flights-0, was killed with SIGKILL" in text
+    assert "node 2 led after 0.20 s" in text
+    assert "url(" not in drawn.replace("url(#", ""), "it loads nothing from anywhere"
+    path.unlink()
+    screen.take_picture()
+    assert not path.exists()
