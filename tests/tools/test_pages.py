@@ -86,8 +86,8 @@ def test_the_readme_has_ratios_of_those_runs_alone() -> None:
     assert not _measured(readme) - Counter(f"{ratio:.2f}x" for ratio in ratios)
 
 
-def test_every_page_is_linked_from_the_readme_or_from_the_page_of_the_parts() -> None:
-    starts = [ROOT / "README.md", ROOT / "docs" / "architecture.md"]
+def test_every_page_is_linked_from_the_readme_the_list_of_pages_or_the_page_of_the_parts() -> None:
+    starts = [ROOT / "README.md", ROOT / "docs" / "evidence.md", ROOT / "docs" / "architecture.md"]
     linked = {
         (page.parent / target.partition("#")[0]).resolve()
         for page in starts
