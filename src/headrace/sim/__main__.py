@@ -25,6 +25,7 @@ from headrace.sim.cluster_run import (
     run_raised_seed,
     run_transactions_seed,
 )
+from headrace.sim.consumers_run import run_consumers_seed
 from headrace.sim.deleting_run import run_deleting_seed
 from headrace.sim.load_run import run_load_seed
 from headrace.sim.quorum_run import run_quorum_seed
@@ -32,6 +33,7 @@ from headrace.sim.run import Result, run_moving_seed, run_seed
 from headrace.sim.sabotage import (
     PLANTED,
     PLANTED_IN_CLUSTERS,
+    PLANTED_IN_CONSUMERS,
     PLANTED_IN_DELETIONS,
     PLANTED_IN_GROUPS,
     PLANTED_IN_LOADS,
@@ -54,6 +56,7 @@ EVERY_PLANT: Final = (
     *PLANTED_IN_RAISES,
     *PLANTED_IN_TRANSACTIONS,
     *PLANTED_IN_GROUPS,
+    *PLANTED_IN_CONSUMERS,
     *PLANTED_IN_RIGHTS,
     *PLANTED_IN_LOADS,
     *PLANTED_IN_LOGS,
@@ -76,6 +79,7 @@ def _run_of(given: argparse.Namespace) -> Run:
         (given.guarded, PLANTED_IN_RIGHTS, run_guarded_seed),
         (given.encrypted, (), run_encrypted_seed),
         (given.grouped, PLANTED_IN_GROUPS, run_grouped_seed),
+        (given.consumers, PLANTED_IN_CONSUMERS, run_consumers_seed),
         (given.transactions, PLANTED_IN_TRANSACTIONS, run_transactions_seed),
         (given.deleting, PLANTED_IN_DELETIONS, run_deleting_seed),
         (given.moving, PLANTED_IN_MOVES, run_moving_seed),
@@ -113,6 +117,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     kind.add_argument("--transactions", action="store_true", help="a cluster, and transactions of all kinds upon it")
     kind.add_argument("--grouped", action="store_true", help="the same, and some of them commit as groups")
+    kind.add_argument(
+        "--consumers", action="store_true", help="a cluster, and a consumer group whose members come, go and die"
+    )
     kind.add_argument("--guarded", action="store_true", help="a cluster with an authorizer, whose rights change")
     kind.add_argument(
         "--encrypted", action="store_true", help="a cluster whose nodes speak TLS; OpenSSL has its own chance"

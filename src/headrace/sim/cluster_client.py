@@ -22,6 +22,7 @@ from headrace.wire.messages.k09_offset_fetch import OffsetFetchRequest
 from headrace.wire.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from headrace.wire.messages.k11_join_group import JoinGroupRequest
 from headrace.wire.messages.k12_heartbeat import HeartbeatRequest
+from headrace.wire.messages.k13_leave_group import LeaveGroupRequest
 from headrace.wire.messages.k14_sync_group import SyncGroupRequest
 from headrace.wire.messages.k15_describe_groups import DescribeGroupsRequest
 from headrace.wire.messages.k21_delete_records import DeleteRecordsRequest
@@ -30,6 +31,7 @@ from headrace.wire.messages.k24_add_partitions_to_txn import AddPartitionsToTxnR
 from headrace.wire.messages.k25_add_offsets_to_txn import AddOffsetsToTxnRequest
 from headrace.wire.messages.k26_end_txn import EndTxnRequest
 from headrace.wire.messages.k28_txn_offset_commit import TxnOffsetCommitRequest
+from headrace.wire.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from headrace.wire.messages.k19900_headrace_group_end_txn import HeadraceGroupEndTxnRequest
 
 if TYPE_CHECKING:
@@ -48,6 +50,8 @@ _OF_COORDINATORS: Final[dict[type, int]] = {
     JoinGroupRequest: OF_GROUPS,
     HeartbeatRequest: OF_GROUPS,
     SyncGroupRequest: OF_GROUPS,
+    LeaveGroupRequest: OF_GROUPS,
+    ConsumerGroupHeartbeatRequest: OF_GROUPS,
     DescribeGroupsRequest: OF_GROUPS,
     TxnOffsetCommitRequest: OF_GROUPS,
     InitProducerIdRequest: OF_TRANSACTIONS,

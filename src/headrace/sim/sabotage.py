@@ -32,6 +32,7 @@ from headrace.raft.messages import FetchResponse, Response, VoteRequest
 from headrace.raft.roles import Follower
 from headrace.security.acls import AclAuthorizer
 from headrace.sim.cluster_sabotage import cluster_plants
+from headrace.sim.consumer_sabotage import consumer_plants
 from headrace.sim.deleting_sabotage import deleting_plants
 from headrace.sim.load_sabotage import load_plants
 from headrace.sim.log_sabotage import log_plants
@@ -306,6 +307,8 @@ PLANTED_IN_RAISES: Final = tuple(raise_plants())
 """The names of the faults of clusters that raise kraft.version."""
 PLANTED_IN_GROUPS: Final = tuple(group_plants())
 """The names of the faults of transactions that commit as groups."""
+PLANTED_IN_CONSUMERS: Final = tuple(consumer_plants())
+"""The names of the faults of consumer groups."""
 PLANTED_IN_MOVES: Final = tuple(_moving_plants())
 """The names of the faults of one broker whose replicas move between its log directories."""
 PLANTED_IN_RIGHTS: Final = tuple(_rights_replacements())
@@ -325,7 +328,7 @@ def planted(name: str) -> Iterator[None]:
     """The fault is there inside the block."""
     alone = _replacements() | _quorum_replacements() | _rights_replacements()
     of_clusters = cluster_plants() | raise_plants() | transaction_plants() | group_plants()
-    of_clusters |= _moving_plants() | load_plants() | log_plants() | deleting_plants()
+    of_clusters |= _moving_plants() | load_plants() | log_plants() | deleting_plants() | consumer_plants()
     plants = [alone[name]] if name in alone else of_clusters[name]
     real = [(owner, attribute, vars(owner)[attribute]) for owner, attribute, _ in plants]
     for owner, attribute, replacement in plants:

@@ -1,0 +1,82 @@
+"""Faults that are planted into consumer groups: the protocol of KIP-848, and what loads make of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from headrace.groups import offsets, shard
+from headrace.groups.consumer import reconcile
+from headrace.groups.consumer.group import ConsumerGroup
+from headrace.groups.consumer.reconcile import Owned
+from headrace.groups.consumer.records import ConsumerRecord, Current, Held
+from headrace.groups.records import Record, decode
+from headrace.groups.shard import GroupShard
+from headrace.wire.errors import ErrorCode
+
+Real = Callable[..., Any]
+
+
+def _owns_what_it_says(owned: Owned | None, held: Held) -> bool:
+    """A member that does not say what it has is taken for one that has nothing."""
+    return owned is not None and any(
+        partition in held.get(topic_id, ()) for topic_id, all_ in owned.items() for partition in all_
+    )
+
+
+def _hold_what_is_assigned(real: Real) -> Real:
+    """What a member has yet to give up is free."""
+
+    def hold(self: ConsumerGroup, member_id: str, new: Current | None) -> None:
+        real(self, member_id, new and replace(new, revoking={}))
+
+    return hold
+
+
+def _forget_what_is_given_up(key: bytes, value: bytes | None) -> Record | None:
+    """A coordinator that loads does not know what members have yet to give up."""
+    record = decode(key, value)
+    if isinstance(record, ConsumerRecord) and isinstance(record.value, Current):
+        return replace(record, value=replace(record.value, revoking={}))
+    return record
+
+
+def _take_from_anybody(real: Real) -> Real:
+    """A commit is taken from a member that is not in the group any longer."""
+
+    def check(*given: Any) -> ErrorCode:
+        error: ErrorCode = real(*given)
+        return ErrorCode.NONE if error is ErrorCode.UNKNOWN_MEMBER_ID else error
+
+    return check
+
+
+def _take_older(real: Real) -> Real:
+    """A commit at an older epoch is taken, whatever the member was assigned at that epoch."""
+
+    def check(group: ConsumerGroup, request: Any, *given: Any) -> ErrorCode:
+        error: ErrorCode = real(group, request, *given)
+        is_older = request.generation_id_or_member_epoch < group.current(request.member_id).epoch
+        return ErrorCode.NONE if error is ErrorCode.STALE_MEMBER_EPOCH and is_older else error
+
+    return check
+
+
+def _nothing(*_: object) -> None:
+    """No member of a group that is loaded has a session."""
+
+
+def consumer_plants() -> dict[str, list[tuple[Any, str, Any]]]:
+    """By name: whose attributes, which, and what takes their place."""
+    check = vars(offsets)["check_commit"]
+    return {
+        "takes-silence-for-a-revocation": [(reconcile, "_owns_some", _owns_what_it_says)],
+        "gives-on-what-is-not-given-up": [
+            (ConsumerGroup, "_hold", _hold_what_is_assigned(vars(ConsumerGroup)["_hold"]))
+        ],
+        "loads-without-what-is-given-up": [(GroupShard, "decode", staticmethod(_forget_what_is_given_up))],
+        "takes-commits-of-expired-members": [(offsets, "check_commit", _take_from_anybody(check))],
+        "takes-commits-of-older-epochs": [(offsets, "check_commit", _take_older(check))],
+        "loads-without-sessions": [(shard, "stand_up", _nothing)],
+    }

@@ -1,0 +1,200 @@
+"""A cluster and the consumers of one group: members come, go, die and come back, while the coordinator moves.
+
+Checked while it runs: see `checkers.shares`. At rest, every partition is owned by exactly one live member, nobody is on
+the way to something else, and every member commits.
+"""
+
+from __future__ import annotations
+
+from asyncio import sleep
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Final
+
+from headrace.groups.shard import GroupShard
+from headrace.sim.checkers.group_records import GroupRecords
+from headrace.sim.checkers.shares import Shares
+from headrace.sim.cluster_client import ClusterClient
+from headrace.sim.cluster_options import Options
+from headrace.sim.cluster_run import LOOK_S, ClusterRun
+from headrace.sim.coordinator_faults import CoordinatorFaults
+from headrace.sim.moments import after_each
+from headrace.sim.run import Result
+from headrace.sim.workloads.consuming import LEAVES_FOR_A_WHILE, Consumer, Group
+from headrace.sim.workloads.modern_consuming import ModernConsumer
+from headrace.sim.workloads.topics import make_topic
+from headrace.sim.world import World
+
+GROUP: Final = "consumers"
+TOPIC: Final = "shared"
+PARTITIONS: Final = 7
+MEMBERS_LEAST: Final = 2
+MEMBERS_MOST: Final = 5
+CHANGES_S: Final = (0.1, 2.0)
+"""Between two members that come or go."""
+STATIC: Final = 0.4
+"""How many members are static."""
+GOES: Final = ("leaves", "dies")
+GOES_IF_STATIC: Final = ("leaves", "dies", "leaves for a while", "has a rival")
+REST_S: Final = 40.0
+"""How long the group may take to come to rest: several times a session and a rebalance timeout."""
+SETTINGS: Final[Mapping[str, str]] = {
+    "offsets.topic.num.partitions": "1",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": "3000",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "500",
+    "group.consumer.assignment.interval.ms": "100",
+}
+
+
+class GroupCoordinatorFaults(CoordinatorFaults):
+    """Coordinators of groups that fail just when they have decided something."""
+
+    def taps(self) -> list[AbstractContextManager[None]]:
+        """See MomentFaults."""
+        return [after_each(GroupShard, "consumer_heartbeat", self._met), after_each(GroupShard, "commit", self._met)]
+
+
+class ConsumersRun(ClusterRun):
+    """See the module."""
+
+    def __init__(self, seed: int, say: Callable[[str], None] | None = None) -> None:
+        rng = World(seed).rng("options")
+        drawn = replace(
+            Options.draw(rng),
+            plain=0,
+            idempotent=0,
+            members=0,
+            topics_come_and_go=False,
+            is_reborn=False,
+            transactors=0,
+            copiers=0,
+            faults_s=rng.uniform(5.0, 15.0),
+            coordinators_fail=rng.random() < 0.7,
+        )
+        super().__init__(seed, say, drawn)
+        self._names: dict[bytes, str] = {}
+        records = GroupRecords(self._up, lambda node: self.machines[node].disk)
+        self.shares = Shares(self.world, records, lambda: self._names)
+        self.group = Group(GROUP, TOPIC, PARTITIONS, self.commits, self.shares)
+        self.consumers: list[Consumer] = []
+        self._rivals: list[Consumer] = []
+        """Those whose instance ids newer processes have too."""
+        self._rng = self.world.rng("consumers")
+        self._count = 0
+        self._moments = [
+            (each, is_wanted) for each, is_wanted in self._moments if each in (self.lost_answers, self.after_snapshots)
+        ]
+        loses = "one loses" in self.options.cluster_kinds
+        faults = GroupCoordinatorFaults(self.world, self.machines, may_die=not loses)
+        self._moments.append((faults, self.options.coordinators_fail))
+
+    def _quorum(self, node_id: int) -> dict[str, str]:
+        return {**super()._quorum(node_id), **SETTINGS}
+
+    def _look(self) -> None:
+        super()._look()
+        self.shares.look()
+
+    # --- who takes part
+
+    def _start_clients(self) -> None:
+        super()._start_clients()
+        director = self._client("director")
+        director.owner.spawn(self._direct(director))
+
+    async def _direct(self, director: ClusterClient) -> None:
+        """Makes the topic; from then on, consumers come and go until all is calm."""
+        await make_topic(director, TOPIC, PARTITIONS, {}, replicas=3)
+        while (topic_id := self._topic_id()) is None:
+            await director.rest()
+        for _ in range(MEMBERS_LEAST):
+            self._join_another(topic_id)
+        while True:
+            await sleep(self._rng.uniform(*CHANGES_S))
+            self._end_rivals()
+            if self.world.calm_since is not None:
+                return
+            if self._rng.randint(MEMBERS_LEAST, MEMBERS_MOST) > len(self.consumers):
+                self._join_another(topic_id)
+            else:
+                self._go(self.consumers.pop(self._rng.randrange(len(self.consumers))), topic_id)
+
+    def _topic_id(self) -> bytes | None:
+        for broker in self._up():
+            for topic in broker.image.topics:
+                self._names[topic.id] = topic.name
+                if topic.name == TOPIC:
+                    return topic.id
+        return None
+
+    def _join(self, topic_id: bytes, instance: str | None = None) -> None:
+        self._count += 1
+        name = f"consumer-{self._count}"
+        client = self._clients[name] = ClusterClient(self.world, name, self.hosts)
+        consumer = ModernConsumer(client, self.group, topic_id, f"member-{self._count}", instance)
+        self.consumers.append(consumer)
+        client.owner.spawn(consumer.run())
+
+    def _join_another(self, topic_id: bytes) -> None:
+        """One that has nothing to do with those before it."""
+        is_static = self._rng.random() < STATIC
+        self._join(topic_id, f"instance-{self._count}" if is_static else None)
+
+    def _go(self, consumer: Consumer, topic_id: bytes) -> None:
+        """A member goes, and if it is static, another process may come with its instance id: after it, or before."""
+        how = self._rng.choice(GOES if consumer.instance is None else GOES_IF_STATIC)
+        if how == "leaves":
+            consumer.leave()
+        elif how == "dies":
+            consumer.die()
+        elif how == "leaves for a while":
+            consumer.leave(LEAVES_FOR_A_WHILE)
+        else:
+            self._rivals.append(consumer)
+        if how != "leaves" and consumer.instance is not None:
+            self._join(topic_id, consumer.instance)
+
+    def _end_rivals(self) -> None:
+        """Of two processes with one instance id, the older one dies."""
+        for each in self._rivals:
+            each.die()
+        self._rivals.clear()
+
+    # --- at rest
+
+    async def _settle(self, *, is_whole: bool = True) -> None:
+        await super()._settle(is_whole=is_whole)
+        until = self.world.loop.time() + REST_S
+        confirmed: dict[Consumer, int] = {}
+        while is_whole and self.world.objection is None and (late := self._late(confirmed)):
+            if self.world.loop.time() > until:
+                self.world.object(f"{REST_S:.0f} s after the cluster is whole: {'; '.join(late)}")
+            await sleep(LOOK_S)
+
+    def _late(self, confirmed: dict[Consumer, int]) -> list[str]:
+        """What keeps the group from rest; `confirmed` notes how much each member had committed when first seen."""
+        live = [each for each in self.consumers if not each.is_over]
+        late = self.shares.late(GROUP, [each.member_id for each in live])
+        owned = sorted(place for each in live for place in each.owned)
+        if owned != [(TOPIC, index) for index in range(PARTITIONS)]:
+            late.append(f"{owned} are owned")
+        for each in live:
+            if not each.is_at_rest:
+                late.append(f"{each.member_id} is at epoch {each.epoch} with {sorted(each.owned)}")
+            if each.confirmed == confirmed.setdefault(each, each.confirmed) and each.owned:
+                late.append(f"{each.member_id} commits nothing")
+        return late
+
+    async def _end(self) -> None:
+        for each in self.consumers:
+            self.shares.ended(GROUP, each.member_id)
+        await super()._end()
+        self.shares.look_at_rest()
+
+
+def run_consumers_seed(seed: int, say: Callable[[str], None] | None = None) -> Result:
+    """One run of the consumers of a group."""
+    return ConsumersRun(seed, say).run()

@@ -1,0 +1,161 @@
+"""Members of a consumer group that speak the protocol of KIP-848: they join, send heartbeats, give up what they have to
+before they say so, and leave; static ones leave for a while and come back as another process.
+
+What they do between two heartbeats takes time: a member that gives something up goes on owning it meanwhile. Some take
+longer than their rebalance timeout. What a process was before it was fenced goes on for a request or two as if nothing
+had happened, and is refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headrace.sim.workloads.consuming import COORDINATOR_MOVED, REVOKES_S, REVOKES_SLOWLY_S, SLOW, Consumer, Group
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k68_consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+
+if TYPE_CHECKING:
+    from headrace.sim.checkers.commits import Place
+    from headrace.sim.cluster_client import ClusterClient
+
+VERSION: Final = 1
+"""Of the heartbeat: members make their own ids."""
+REBALANCE_MS: Final = 4_000
+JOINS: Final = 0
+FENCED: Final = frozenset((ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID))
+"""It has to give all up and to rejoin."""
+
+
+class ModernConsumer(Consumer):
+    """See the module."""
+
+    def __init__(
+        self, client: ClusterClient, group: Group, topic_id: bytes, member_id: str, instance: str | None = None
+    ) -> None:
+        super().__init__(client, group, instance)
+        self.member_id = member_id
+        self._topic_id = topic_id
+        self._target: set[Place] = set()
+        self._gives_up: set[Place] = set()
+        self._given_up_at = 0.0
+        self._is_full = True
+        """Whether its next heartbeat says everything."""
+        self._has_news = False
+        """Whether it owns something else than its last heartbeat said."""
+
+    @property
+    def is_at_rest(self) -> bool:
+        """See Consumer."""
+        return self.epoch > 0 and self.owned == self._target and not self._has_news
+
+    # --- what it does
+
+    async def _live(self) -> None:
+        await self._beat()
+        self._reconcile()
+        if self.epoch > 0:
+            await self._commit_some()
+            await self._haunt()
+
+    async def _beat(self) -> None:
+        joins, is_full = self.epoch == JOINS, self._is_full or self.epoch == JOINS
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self.group.id, member_id=self.member_id, member_epoch=self.epoch, instance_id=self.instance
+        )
+        if is_full:
+            request.rebalance_timeout_ms = REBALANCE_MS
+            request.subscribed_topic_names = [self.group.topic]
+        if is_full or self._has_news:
+            request.topic_partitions = self._owned()
+        self._is_full = True  # unless an answer comes
+        answer = await self.client.ask(request, ConsumerGroupHeartbeatResponse, VERSION)
+        error = answer.error_code
+        if error == ErrorCode.NONE:
+            self._is_full = False
+            self._has_news = False
+            self._hear(answer, joins)
+        elif error in FENCED:
+            self._forget()
+        elif error == ErrorCode.FENCED_INSTANCE_ID:
+            self._end()
+        elif error in COORDINATOR_MOVED:
+            self.client.moved(None)
+        elif error != ErrorCode.UNRELEASED_INSTANCE_ID or not joins:
+            self._object_to(error)
+
+    def _owned(self) -> list[TopicPartitions]:
+        indexes = sorted(index for _, index in self.owned)
+        return [TopicPartitions(self._topic_id, indexes)] if indexes else []
+
+    def _hear(self, answer: ConsumerGroupHeartbeatResponse, joins: bool) -> None:
+        demand, world = self.client.world.demand, self.client.world
+        who = f"{self.client.host} ({self.member_id}) at epoch {self.epoch}"
+        demand(answer.member_id == self.member_id, f"{who} is called {answer.member_id}")
+        demand(joins or answer.member_epoch >= self.epoch, f"{who} goes back to {answer.member_epoch}")
+        demand(answer.member_epoch > 0, f"{who} is given epoch {answer.member_epoch}")
+        self.epoch = answer.member_epoch
+        if answer.assignment is None:
+            demand(not joins, f"{who} joins and is told of no assignment")
+            return
+        self._target = {
+            (self.group.topic, index) for each in answer.assignment.topic_partitions for index in each.partitions
+        }
+        goes = self.owned - self._target
+        if goes - self._gives_up:
+            rng = self.client.rng
+            takes_s = rng.uniform(*(REVOKES_SLOWLY_S if rng.random() < SLOW else REVOKES_S))
+            self._given_up_at = world.loop.time() + takes_s
+        self._gives_up = goes
+        self._gain_target()
+
+    def _gain_target(self) -> None:
+        news = self._target - self.owned
+        if news:
+            self._gain(news)
+            self._has_news = True
+
+    def _reconcile(self) -> None:
+        if self._gives_up and self.client.world.loop.time() >= self._given_up_at:
+            self._lose(set(self._gives_up))
+            self._gives_up.clear()
+            self._has_news = True
+            self._gain_target()
+
+    def _forget(self) -> None:
+        """It has nothing any longer."""
+        self._remember()
+        self._lose_all()
+        self.epoch = JOINS
+        self._target.clear()
+        self._gives_up.clear()
+        self._is_full, self._has_news = True, False
+
+    def _end(self) -> None:
+        self._forget()
+        self.is_over = True
+
+    # --- its end
+
+    async def _say_goodbye(self, epoch: int) -> None:
+        was = self.epoch
+        self._forget()
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self.group.id, member_id=self.member_id, member_epoch=epoch, instance_id=self.instance
+        )
+        answer = await self.client.ask(request, ConsumerGroupHeartbeatResponse, VERSION)
+        if answer.error_code == ErrorCode.NONE and was > 0:
+            await self._haunt()
+            await self._beat_as(was)
+
+    async def _beat_as(self, epoch: int) -> None:
+        """What it was goes on after it has left."""
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self.group.id, member_id=self.member_id, member_epoch=epoch, instance_id=self.instance
+        )
+        error = (await self.client.ask(request, ConsumerGroupHeartbeatResponse, VERSION)).error_code
+        text = f"{self.member_id} has left, and may stay in group {self.group.id} at epoch {epoch}"
+        self.client.world.demand(error != ErrorCode.NONE, text)
