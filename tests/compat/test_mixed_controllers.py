@@ -12,11 +12,14 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
 from broker.test_controller_node import CLUSTER, NODES, PATIENCE_S, Quorum
 from peers.kafka import java, kafka_tool
 
 from headrace.broker.storage.storage_format import snapshot_name
 from headrace.wire.batch import read_header
+
+pytestmark = pytest.mark.jvm
 
 OURS = 1
 ROUNDS_MIN, ROUNDS_MAX = 4, 16

@@ -38,6 +38,7 @@ PORTS = 10_000, 32_768
 PORTS_GIVEN_MAX = 10_000
 _chance = random.SystemRandom()
 _given: set[int] = set()
+_may_start = True
 CLUSTER_ID = "aGVhZHJhY2UtdGVzdHMtMQ"
 
 LOG4J = (
@@ -95,8 +96,15 @@ def quick(heap: str = TOOL_HEAP) -> tuple[str, ...]:
     return (heap, *class_archive.options(class_archive.of_kafka()))
 
 
+def allow(allowed: bool) -> None:
+    """Says whether Java may be started from now on: by tests that are marked `jvm` alone, as `make check` has none."""
+    global _may_start
+    _may_start = allowed
+
+
 def java(*arguments: str, flags: tuple[str, ...] | None = None, of: jars.JarSet = jars.KAFKA) -> list[str]:
     """The command line that runs a class of Kafka's, its warnings on standard error; by default `quick`."""
+    assert _may_start, "a test that starts Java is marked jvm"
     path = class_path(of)
     logging = jars.PEERS / of.name / "log4j2.xml"
     if not logging.exists():

@@ -96,6 +96,11 @@ def test_a_jdk_is_installed(machine: Path, runtime: str | None, compiler: str | 
     assert session.java_is_missing() == (runtime != "17.0.15")
 
 
+def test_java_starts_in_tests_that_are_marked_alone() -> None:
+    with pytest.raises(AssertionError, match="marked jvm"):
+        kafka.java("kafka.Kafka")
+
+
 def test_java_home_comes_first(machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     java(machine, "java", "11.0.2")
     newer = tmp_path / "newer" / "bin"
