@@ -29,6 +29,7 @@ from headrace.sim.consumers_run import run_consumers_seed
 from headrace.sim.deleting_run import run_deleting_seed
 from headrace.sim.load_run import run_load_seed
 from headrace.sim.quorum_run import run_quorum_seed
+from headrace.sim.replica_run import run_replica_seed
 from headrace.sim.run import Result, run_moving_seed, run_seed
 from headrace.sim.sabotage import (
     PLANTED,
@@ -41,6 +42,7 @@ from headrace.sim.sabotage import (
     PLANTED_IN_MOVES,
     PLANTED_IN_QUORUMS,
     PLANTED_IN_RAISES,
+    PLANTED_IN_REPLICAS,
     PLANTED_IN_RIGHTS,
     PLANTED_IN_TRANSACTIONS,
     planted,
@@ -53,6 +55,7 @@ EVERY_PLANT: Final = (
     *PLANTED_IN_MOVES,
     *PLANTED_IN_QUORUMS,
     *PLANTED_IN_CLUSTERS,
+    *PLANTED_IN_REPLICAS,
     *PLANTED_IN_RAISES,
     *PLANTED_IN_TRANSACTIONS,
     *PLANTED_IN_GROUPS,
@@ -73,6 +76,7 @@ def _run_of(given: argparse.Namespace) -> Run:
         (given.quorum, PLANTED_IN_QUORUMS, run_quorum_seed),
         (given.loads, PLANTED_IN_LOADS, run_load_seed),
         (given.log, PLANTED_IN_LOGS, run_log_seed),
+        (given.replicas, PLANTED_IN_REPLICAS, run_replica_seed),
         (given.apart, (), run_apart_seed),
         (given.dynamic, (), run_dynamic_seed),
         (given.raised, PLANTED_IN_RAISES, run_raised_seed),
@@ -108,6 +112,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--moving", action="store_true", help="one broker whose replicas move between its disks, under its workers"
     )
     kind.add_argument("--cluster", action="store_true", help="three brokers, each of them a controller too")
+    kind.add_argument(
+        "--replicas", action="store_true", help="a cluster whose leaders and in-sync sets change all the time"
+    )
     kind.add_argument("--apart", action="store_true", help="brokers of a cluster beside three controllers")
     kind.add_argument("--dynamic", action="store_true", help="a cluster whose voters come and go")
     kind.add_argument(

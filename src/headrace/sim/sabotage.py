@@ -37,6 +37,7 @@ from headrace.sim.deleting_sabotage import deleting_plants
 from headrace.sim.load_sabotage import load_plants
 from headrace.sim.log_sabotage import log_plants
 from headrace.sim.raise_sabotage import raise_plants
+from headrace.sim.replica_sabotage import replica_plants
 from headrace.sim.transaction_sabotage import group_plants, transaction_plants
 from headrace.wire.batch import BatchHeader
 from headrace.wire.errors import ErrorCode
@@ -303,6 +304,8 @@ PLANTED_IN_QUORUMS: Final = tuple(_quorum_replacements())
 """The names of the faults of several controllers."""
 PLANTED_IN_CLUSTERS: Final = tuple(cluster_plants())
 """The names of the faults of whole clusters."""
+PLANTED_IN_REPLICAS: Final = tuple(replica_plants())
+"""The names of the faults of clusters whose leaders and in-sync sets change all the time."""
 PLANTED_IN_RAISES: Final = tuple(raise_plants())
 """The names of the faults of clusters that raise kraft.version."""
 PLANTED_IN_GROUPS: Final = tuple(group_plants())
@@ -327,7 +330,7 @@ PLANTED_IN_TRANSACTIONS: Final = tuple(transaction_plants())
 def planted(name: str) -> Iterator[None]:
     """The fault is there inside the block."""
     alone = _replacements() | _quorum_replacements() | _rights_replacements()
-    of_clusters = cluster_plants() | raise_plants() | transaction_plants() | group_plants()
+    of_clusters = cluster_plants() | replica_plants() | raise_plants() | transaction_plants() | group_plants()
     of_clusters |= _moving_plants() | load_plants() | log_plants() | deleting_plants() | consumer_plants()
     plants = [alone[name]] if name in alone else of_clusters[name]
     real = [(owner, attribute, vars(owner)[attribute]) for owner, attribute, _ in plants]

@@ -1,0 +1,71 @@
+"""Clusters whose leaders and in-sync sets change all the time: runs of `cluster_run` that are steered to histories
+which the others hardly ever have. Each seed has one kind of them, and no other fault.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from headrace.sim.cluster_options import Options
+from headrace.sim.cluster_run import CONTROLLERS, ClusterRun, host_of
+from headrace.sim.lost_answers import LostAnswers
+from headrace.sim.replica_faults import APART, IN_TURN, UNHEARD, ReplicaFaults
+from headrace.sim.shrinks_unheard import ShrinksUnheard
+from headrace.sim.stale_alterations import StaleAlterations
+
+if TYPE_CHECKING:
+    from headrace.sim.run import Result
+
+
+def _options(rng: random.Random) -> Options:
+    """Producers, and leaders whose patience with their followers is short."""
+    return replace(
+        Options.draw(rng),
+        nodes=3,
+        kinds=(),
+        cluster_kinds=(),
+        mean_s=0.5,
+        faults_s=rng.uniform(7.0, 10.0),
+        plain=2,
+        idempotent=2,
+        members=0,
+        topics_come_and_go=False,
+        is_reborn=False,
+        is_administered=False,
+        calm_trouble="",
+        answers_are_lost=True,
+        transactors=0,
+        copiers=0,
+        coordinators_fail=False,
+        verdicts_are_late=False,
+    )
+
+
+class ReplicaRun(ClusterRun):
+    """See the module."""
+
+    def __init__(self, seed: int, say: Callable[[str], None] | None = None) -> None:
+        super().__init__(seed, say, _options(random.Random(f"{seed}/replicas")), apart=True)
+        stale = StaleAlterations(self.world, self.machines)
+        unheard = ShrinksUnheard(self.world, self.everybody)
+        lost = LostAnswers(self.world, self.everybody)
+        kind = self.world.rng("steered").choice(("in turn", "leaders", "stale", "shrinks", "lost"))
+        self._moments = [(stale, kind == "stale"), (unheard, kind == "shrinks"), (lost, kind == "lost")]
+        self.cluster_faults = ReplicaFaults(
+            self.world,
+            self.machines,
+            {"in turn": [IN_TURN], "leaders": [UNHEARD]}.get(kind, [APART]),
+            self.options.mean_s,
+            controllers=[host_of(node) for node in CONTROLLERS],
+            places=self._places,
+            client=self._client,
+            lasts=lambda: stale.lasts or unheard.lasts,
+        )
+
+
+def run_replica_seed(seed: int, say: Callable[[str], None] | None = None) -> Result:
+    """One run of a cluster whose leaders and in-sync sets change all the time."""
+    return ReplicaRun(seed, say).run()
