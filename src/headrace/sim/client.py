@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound=Response)
 
+OF_GROUPS: Final = 0
+OF_TRANSACTIONS: Final = 1
+"""Key types of FindCoordinator."""
 ANSWER_S: Final = 30.0
 """How long a client waits for an answer; long polls of these runs are far shorter."""
 CONNECT_S: Final = 5.0
@@ -73,6 +76,10 @@ class SimClient:
     async def epoch_of(self, _place: Place) -> int:
         """The epoch of the leader that it would ask for a partition, as far as it knows one; else -1."""
         return -1
+
+    def coordinator(self, _key_type: int) -> str | None:
+        """Where the coordinator is that it would ask, as far as it knows one."""
+        return self._broker
 
     def moved(self, _place: Place | None) -> None:
         """A request was refused: another broker may have to be asked, where there are several."""

@@ -10,7 +10,7 @@ from headrace.client.async_connection import AsyncConnection
 from headrace.client.channel import Request, Response
 from headrace.client.errors import ClientError, UnreachableError
 from headrace.client.security import PLAIN_WAY, Way
-from headrace.sim.client import CONNECT_S, SimClient
+from headrace.sim.client import CONNECT_S, OF_GROUPS, OF_TRANSACTIONS, SimClient
 from headrace.sim.machine import PORT
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k00_produce import ProduceRequest
@@ -39,10 +39,6 @@ if TYPE_CHECKING:
     from headrace.sim.world import World
 
 R = TypeVar("R", bound=Response)
-
-OF_GROUPS: Final = 0
-OF_TRANSACTIONS: Final = 1
-"""Key types of FindCoordinator."""
 
 _OF_COORDINATORS: Final[dict[type, int]] = {
     OffsetCommitRequest: OF_GROUPS,
@@ -126,7 +122,7 @@ class ClusterClient(SimClient):
         return key_type in self._coordinators
 
     def coordinator(self, key_type: int) -> str | None:
-        """Where the coordinator is that it would ask, as far as it knows one."""
+        """See SimClient."""
         return self._coordinators.get(key_type)
 
     async def connection(self, place: Place | None = None) -> AsyncConnection:

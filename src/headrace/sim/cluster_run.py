@@ -36,6 +36,7 @@ from headrace.sim.checkers.commits import Commits
 from headrace.sim.checkers.history import History, Place
 from headrace.sim.checkers.levels import Levels
 from headrace.sim.checkers.logs import Logs
+from headrace.sim.checkers.owners import Owners
 from headrace.sim.checkers.quorum import Quorum
 from headrace.sim.checkers.replication import Replication
 from headrace.sim.checkers.rights import Rights
@@ -170,7 +171,7 @@ class ClusterRun:
         self.machines = {node: self._machine(node) for node in self.nodes}
         self.everybody: dict[int, AnyMachine] = {**self.machines, **self.controllers}
         self.history = History(self.world)
-        self.commits = Commits(self.world)
+        self.commits, self.owners = Commits(self.world), Owners(self.world, lambda: self.quorum.newest)
         self.bounds = Bounds(self.world)
         self._clients: dict[str, ClusterClient] = {}
         self._members: list[Member] = []
@@ -391,7 +392,7 @@ class ClusterRun:
         # what one replica alone has acknowledged, a fault may take
         self.crowd.start(plain=options.plain, idempotent=options.idempotent, acks=(-1,), timeouts_ms=TIMEOUTS_MS)
         for _ in range(options.members):
-            member = Member(self._client("member"), self.commits, "group", self._places)
+            member = Member(self._client("member"), self.commits, self.owners, "group", self._places)
             self._members.append(member)
             member.client.owner.spawn(member.run())
         if options.topics_come_and_go:
@@ -416,7 +417,6 @@ class ClusterRun:
             self.transactions.start(options.transactors, options.copiers)
             partitions = int(CLUSTER_SETTINGS["transaction.state.log.num.partitions"])
             self.transactions.start_groups(self._groups, partitions)
-
         if self.rights is not None:
             way = Way(credentials=Credentials("PLAIN", STRANGER, STRANGER))
             stranger = ClusterClient(self.world, STRANGER, self.hosts, STRANGERS_PORT, way)

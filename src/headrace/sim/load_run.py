@@ -21,7 +21,8 @@ from headrace.broker.broker import Broker
 from headrace.broker.coordinators import coordinator
 from headrace.broker.partitions.replica_manager import ReplicaManager
 from headrace.client.errors import ClientError
-from headrace.sim.cluster_client import OF_GROUPS, OF_TRANSACTIONS, ClusterClient
+from headrace.sim.client import OF_GROUPS, OF_TRANSACTIONS
+from headrace.sim.cluster_client import ClusterClient
 from headrace.sim.cluster_options import Options
 from headrace.sim.cluster_run import ClusterRun
 from headrace.sim.faults import PLENTY

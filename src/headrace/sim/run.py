@@ -18,6 +18,7 @@ from headrace.broker.broker import Broker
 from headrace.sim.checkers.bounds import Bounds
 from headrace.sim.checkers.commits import Commits
 from headrace.sim.checkers.history import History, Place
+from headrace.sim.checkers.owners import Owners
 from headrace.sim.client import SimClient
 from headrace.sim.faults import DAY_MS, KINDS, Faults
 from headrace.sim.loop import LivelockError, StandstillError
@@ -191,6 +192,7 @@ class Run:
         self.machine = Machine(self.world, HOST, DIRECTORIES, settings, Broker, interrupts=moving)
         self.history = History(self.world)
         self.commits = Commits(self.world)
+        self.owners = Owners(self.world, lambda: None if self.machine.broker is None else self.machine.broker.image)
         self.bounds = Bounds(self.world)
         self._clients: dict[str, SimClient] = {}
         self._members: list[Member] = []
@@ -300,7 +302,7 @@ class Run:
         haunted = self.world.rng(f"haunted {client.host}") if self._is_haunted else None
         is_static = haunted is not None and haunted.random() < STATIC
         instance = f"instance-{client.host}" if is_static else None
-        member = Member(client, self.commits, "group", self._group_places, instance, haunted)
+        member = Member(client, self.commits, self.owners, "group", self._group_places, instance, haunted)
         self._members.append(member)
         self._start(member.client, member.run())
 
@@ -310,7 +312,7 @@ class Run:
             await sleep(rng.uniform(3.0, 12.0))
             member = self._members.pop(rng.randrange(len(self._members)))
             self._clients.pop(member.client.host)
-            member.client.die()
+            member.die()
             self._join()
 
     async def _settle(self) -> None:

@@ -36,6 +36,7 @@ from headrace.sim.consumer_sabotage import consumer_plants
 from headrace.sim.deleting_sabotage import deleting_plants
 from headrace.sim.load_sabotage import load_plants
 from headrace.sim.log_sabotage import log_plants
+from headrace.sim.ownership_sabotage import ownership_plants
 from headrace.sim.raise_sabotage import raise_plants
 from headrace.sim.replica_sabotage import replica_plants
 from headrace.sim.transaction_sabotage import group_plants, transaction_plants
@@ -298,7 +299,7 @@ def _rights_replacements() -> dict[str, Plant]:
     }
 
 
-PLANTED: Final = tuple(_replacements())
+PLANTED: Final = (*_replacements(), *ownership_plants())
 """The names of the faults of one broker."""
 PLANTED_IN_QUORUMS: Final = tuple(_quorum_replacements())
 """The names of the faults of several controllers."""
@@ -332,6 +333,7 @@ def planted(name: str) -> Iterator[None]:
     alone = _replacements() | _quorum_replacements() | _rights_replacements()
     of_clusters = cluster_plants() | replica_plants() | raise_plants() | transaction_plants() | group_plants()
     of_clusters |= _moving_plants() | load_plants() | log_plants() | deleting_plants() | consumer_plants()
+    of_clusters |= ownership_plants()
     plants = [alone[name]] if name in alone else of_clusters[name]
     real = [(owner, attribute, vars(owner)[attribute]) for owner, attribute, _ in plants]
     for owner, attribute, replacement in plants:

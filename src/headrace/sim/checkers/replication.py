@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
+from headrace.broker.partitions.replica import Replica
 from headrace.broker.quorum.driver import QuorumDriver
 from headrace.broker.quorum.uncommitted import Uncommitted
 from headrace.replicas.partition import PartitionState, Role
@@ -14,7 +15,6 @@ from headrace.sim.moments import after_each, before_each
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
-    from headrace.broker.partitions.replica import Replica
     from headrace.broker.quorum.uncommitted import Change
     from headrace.metadata.image import ClusterImage, Partition, Topic
     from headrace.sim.world import World
@@ -34,8 +34,10 @@ class Replication:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Hears inside the block of everything that is committed, and of who may be elected."""
+        """Hears inside the block of everyone who begins to lead, of everything that is committed, and of who may be
+        elected."""
         with ExitStack() as taps:
+            taps.enter_context(after_each(Replica, "become_leader", self._leads))
             taps.enter_context(after_each(PartitionState, "_commit", self._committed))
             taps.enter_context(after_each(QuorumDriver, "_publish", self._applied))
             taps.enter_context(before_each(Uncommitted, "push", self._decided))
@@ -45,15 +47,18 @@ class Replication:
         """At any time."""
         for broker in self._brokers():
             for replica in list(broker.replicas.by_name.values()):
-                state = replica.state
-                if state.role is not Role.LEADER:
-                    continue
-                key = (replica.topic_id, replica.index, state.leader_epoch)
-                first = self._leaders.setdefault(key, broker.node_id)
-                text = f"epoch {state.leader_epoch} of {replica.topic}-{replica.index} has two leaders"
-                self._world.demand(first == broker.node_id, f"{text}: {first} and {broker.node_id}")
-                self._world.demand(set(state.isr) <= set(state.replicas), f"{replica.key}: {state.isr} is in sync")
+                if replica.state.role is Role.LEADER:
+                    self._leads(replica)
         self._look_at_all()
+
+    def _leads(self, replica: Replica, *_: object) -> None:
+        """An epoch of a partition has one leader, for however short a time."""
+        state = replica.state
+        key = (replica.topic_id, replica.index, state.leader_epoch)
+        first = self._leaders.setdefault(key, state.node_id)
+        text = f"epoch {state.leader_epoch} of {replica.topic}-{replica.index} has two leaders"
+        self._world.demand(first == state.node_id, f"{text}: {first} and {state.node_id}")
+        self._world.demand(set(state.isr) <= set(state.replicas), f"{replica.key}: {state.isr} is in sync")
 
     def _look_at_all(self) -> None:
         image = self._newest()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace.client.errors import ClientError
 from headrace.sim.checkers.isolation import Consumed, OffsetRead
-from headrace.sim.cluster_client import OF_GROUPS
+from headrace.sim.client import OF_GROUPS
 from headrace.sim.workloads.transacting import RETRIED, SEND_TRIES_MAX, Attempt, Protocol, Transactor, poll
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k09_offset_fetch import (

@@ -2,6 +2,10 @@
 
 Some are static: now and then another process takes an instance over. And what a member was before goes on for a while
 as if nothing had happened: nothing that it says of an earlier generation, or as who was replaced, may be taken.
+
+The members of some groups are eager ones: they give up what they own before they join again. Those of others cooperate
+(KIP-429): they go on with it, say so when they join, and give up what the next generation takes from them; then they
+join once more, and another member gets it.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from headrace.client.errors import ClientError
+from headrace.sim.client import OF_GROUPS
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k08_offset_commit import (
     OffsetCommitRequest,
@@ -34,11 +39,20 @@ if TYPE_CHECKING:
     import random
 
     from headrace.sim.checkers.commits import Commits, Place
+    from headrace.sim.checkers.owners import Owners
     from headrace.sim.client import SimClient
 
 SESSION_MS: Final = 6_000
 REBALANCE_MS: Final = 10_000
+LEASE_S: Final = min(SESSION_MS, REBALANCE_MS) / 1000
+"""How long an answer that lets a member stay holds: see `Owners`."""
 PROTOCOL: Final = "sim"
+COOPERATIVE: Final = 0.5
+"""The share of groups whose members cooperate."""
+COMES_AGAIN: Final = 0.02
+"""How often, of its beats, a member that cooperates wants the partitions shared out in another order."""
+OUT: Final = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID, ErrorCode.ILLEGAL_GENERATION)
+"""Who hears this owns nothing any more."""
 TAKEN_OVER: Final = 0.1
 """How often, of the beats of a static member, another process is there before the next."""
 
@@ -50,6 +64,8 @@ class Membership:
     member_id: str = ""
     generation: int = -1
     partitions: list[Place] = field(default_factory=list)
+    owned_since: int = -1
+    """The generation that gave it its partitions."""
     positions: dict[Place, int] = field(default_factory=dict)
 
 
@@ -60,12 +76,17 @@ class Member:
         self,
         client: SimClient,
         commits: Commits,
+        owners: Owners,
         group: str,
         places: Sequence[Place],
         instance: str | None = None,
         haunted: random.Random | None = None,
     ) -> None:
         """`instance` is its name where it is static; `haunted` is given where what it was goes on."""
+        self._owners = owners
+        self._wishes = 0
+        """How often it has come again."""
+        self._cooperates = client.world.rng(f"cooperative {group}").random() < COOPERATIVE
         self.instance = instance
         self._haunted = haunted
         self._former: tuple[str, int] | None = None
@@ -86,7 +107,22 @@ class Member:
                 await self._live()
             except ClientError:
                 await self.client.rest()
-            self.assigned = []
+            if not self._cooperates:
+                self._give_up()
+
+    @property
+    def _who(self) -> str:
+        return self.instance or self.state.member_id
+
+    def _give_up(self) -> None:
+        """It owns nothing any more."""
+        self.assigned, self.state.partitions, self.state.owned_since = [], [], -1
+        self._owners.gives_up(self.group, self._who)
+
+    def die(self) -> None:
+        """Its process ends without notice."""
+        self.client.die()
+        self._give_up()
 
     async def _live(self) -> None:
         """One generation: from joining it to its end."""
@@ -98,10 +134,9 @@ class Member:
         state = self.state
         assignments = []
         if joined.leader == joined.member_id:
-            ids = sorted(member.member_id for member in joined.members)
-            for i, member_id in enumerate(ids):
-                mine = ",".join(f"{topic}/{index}" for topic, index in self.places[i :: len(ids)])
-                assignments.append(SyncGroupRequestAssignment(member_id, mine.encode()))
+            for member_id, mine in self._assign(joined).items():
+                assignments.append(SyncGroupRequestAssignment(member_id, _text_of(mine).encode()))
+        asked_s, at = self.client.world.loop.time(), self.client.coordinator(OF_GROUPS)
         synced = await self.client.ask(
             SyncGroupRequest(
                 group_id=self.group,
@@ -117,22 +152,48 @@ class Member:
             self._note(synced.error_code)
             await self.client.rest()
             return
-        texts = bytes(synced.assignment).decode().split(",") if synced.assignment else []
-        state.partitions = [(topic, int(index)) for topic, _, index in (text.partition("/") for text in texts)]
+        had, state.partitions = state.partitions, _places_of(bytes(synced.assignment).decode())
+        state.owned_since = state.generation
+        self._owners.takes(self.group, self._who, state.generation, state.partitions, asked_s, LEASE_S, at)
         if not await self._find_positions():
             return
         self.assigned = state.partitions
         await self._haunt()
+        if self._cooperates and not set(had) <= set(state.partitions):
+            return  # what it has given up others get when it joins again
         while await self._beat():
             await self.client.rest()
             if self.instance is not None and self._haunted is not None and self._haunted.random() < TAKEN_OVER:
                 self._former = state.member_id, state.generation
+                self._give_up()
                 state.member_id = ""
                 return
             if self.client.rng.random() < 0.7 and not await self._commit():
                 return
+            if self._cooperates and self.client.rng.random() < COMES_AGAIN:
+                self._wishes += 1
+                return
+
+    def _assign(self, joined: JoinGroupResponse) -> dict[str, list[Place]]:
+        """By member, as the leader of a generation shares the partitions out: one that another member says it owns has
+        to be given up first. Who had it in a later generation owns it."""
+        ids = sorted(member.member_id for member in joined.members)
+        owner: dict[Place, tuple[int, str]] = {}
+        shift = 0
+        for member in joined.members if self._cooperates else ():
+            since, wishes, owned = bytes(member.metadata).decode().split(";")
+            shift += int(wishes)
+            for place in _places_of(owned):
+                owner[place] = max(owner.get(place, (-1, "")), (int(since), member.member_id))
+        assigned: dict[str, list[Place]] = {}
+        for i, member_id in enumerate(ids):
+            wanted = self.places[(i + shift) % len(ids) :: len(ids)]
+            assigned[member_id] = [each for each in wanted if owner.get(each, (0, member_id))[1] == member_id]
+        return assigned
 
     async def _join(self) -> JoinGroupResponse | None:
+        owned = f"{self.state.owned_since};{self._wishes};{_text_of(self.state.partitions)}"
+        at = self.client.coordinator(OF_GROUPS)
         request = JoinGroupRequest(
             group_id=self.group,
             session_timeout_ms=SESSION_MS,
@@ -140,7 +201,7 @@ class Member:
             member_id=self.state.member_id,
             group_instance_id=self.instance,
             protocol_type="consumer",
-            protocols=[JoinGroupRequestProtocol(PROTOCOL, b"")],
+            protocols=[JoinGroupRequestProtocol(PROTOCOL, owned.encode() if self._cooperates else b"")],
         )
         joined = await self.client.ask(request, JoinGroupResponse, 5)
         if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
@@ -149,6 +210,7 @@ class Member:
         if joined.error_code != ErrorCode.NONE:
             self._note(joined.error_code)
             return None
+        self._owners.claims(self.group, self._who, joined.generation_id, at)
         if self.state.member_id and -1 < self._generation < joined.generation_id:
             self._former = self.state.member_id, self._generation
         self.state.member_id = joined.member_id
@@ -176,6 +238,8 @@ class Member:
 
     def _note(self, error: int) -> None:
         """What an error says of the membership."""
+        if error in OUT:
+            self._give_up()
         if error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
             self.state.member_id = ""
         self.state.generation = -1
@@ -210,10 +274,13 @@ class Member:
             member_id=self.state.member_id,
             group_instance_id=self.instance,
         )
+        asked_s, at = self.client.world.loop.time(), self.client.coordinator(OF_GROUPS)
         error = (await self.client.ask(request, HeartbeatResponse, 3)).error_code
         if error != ErrorCode.NONE:
             self._note(error)
-        return bool(error == ErrorCode.NONE)
+            return False
+        self._owners.keeps(self.group, self._who, self.state.generation, asked_s, LEASE_S, at)
+        return True
 
     async def _commit(self) -> bool:
         if not self.state.partitions:
@@ -239,6 +306,15 @@ class Member:
             group_instance_id=self.instance,
             topics=[OffsetCommitRequestTopic(name=place[0], partitions=[partition])],
         )
+
+
+def _text_of(places: Sequence[Place]) -> str:
+    return ",".join(f"{topic}/{index}" for topic, index in places)
+
+
+def _places_of(text: str) -> list[Place]:
+    parts = [each.partition("/") for each in text.split(",") if each]
+    return [(topic, int(index)) for topic, _, index in parts]
 
 
 async def is_settled(client: SimClient, group: str, members: Sequence[Member]) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from headrace.client.errors import ClientError
 from headrace.client.reading import Fetched, visible_batches, whole_batches
 from headrace.sim.checkers.isolation import Append, Appends, Fate, Read, Transaction
-from headrace.sim.cluster_client import OF_TRANSACTIONS
+from headrace.sim.client import OF_TRANSACTIONS
 from headrace.sim.workloads.producing import TIMEOUTS_MS, answer_of, request_for
 from headrace.sim.workloads.reading import end_of, fetch_request
 from headrace.wire.errors import ErrorCode

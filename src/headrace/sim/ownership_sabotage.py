@@ -1,0 +1,34 @@
+"""Faults that are planted into groups, after which two members own one partition for a while: all is well at rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from headrace.groups import membership
+from headrace.groups.group import Group, Member
+
+PATIENCE_MS: Final = 500
+
+
+def _nothing(*_: object) -> None:
+    """Done, it says."""
+
+
+def _keep_metadata(real: Callable[..., None]) -> Callable[..., None]:
+    """What a member said of itself first, it says for ever."""
+
+    def update(self: Group, member: Member, protocols: dict[str, bytes], *given: Any) -> None:
+        same_names = list(protocols) == list(member.protocols)
+        real(self, member, member.protocols if same_names else protocols, *given)
+
+    return update
+
+
+def ownership_plants() -> dict[str, list[tuple[Any, str, Any]]]:
+    """By name: whose attributes, which, and what takes their place."""
+    return {
+        "lets-no-beat-prolong-a-session": [(membership, "touch", _nothing)],
+        "waits-for-nobody-in-a-rebalance": [(Group, "rebalance_timeout_ms", property(lambda _: PATIENCE_MS))],
+        "remembers-the-first-metadata": [(Group, "update", _keep_metadata(Group.update))],
+    }
