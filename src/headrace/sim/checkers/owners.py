@@ -1,8 +1,9 @@
 """A partition has one owner in a group at each step.
 
 No coordinator reaches into a member: one that is cut off goes on with what it was given, and hears that it is out when
-it asks again. The law is about what a coordinator gives, therefore, and when. Epochs are generations of a classic
-group, or the member epochs of a consumer group (KIP-848):
+it asks again. The law is about what a coordinator gives, therefore, and when. Epochs are the generations of a classic
+group, whose members alone know what they own (those of a KIP-848 group are judged by the coordinator's records, too:
+`Shares`).
 
 1. *By epoch.* In one epoch of a group a partition is given to one member, whichever broker coordinates.
 2. *By lease.* An answer that leaves a member its partitions holds for `lease_s` from the moment that the member asked:
