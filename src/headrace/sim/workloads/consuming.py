@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.client.errors import ClientError
 from headrace.sim.checkers.shares import tag_of
-from headrace.sim.cluster_client import OF_GROUPS
+from headrace.sim.client import OF_GROUPS
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k08_offset_commit import (
     OffsetCommitRequest,
