@@ -43,7 +43,6 @@ class _Group:
         now = self.world.loop.time()
         self.owners.takes("g", who, epoch, places, now, 6.0, at)
 
-    @property
     def objection(self) -> str:
         return str(self.world.objection or "")
 
@@ -54,9 +53,9 @@ def test_an_epoch_gives_a_partition_to_one_member() -> None:
     group.takes("b", 1, Q)
     group.owners.gives_up("g", "a")
     group.takes("a", 1, P)
-    assert not group.objection
+    assert not group.objection()
     group.takes("b", 1, Q, P)
-    assert group.objection == "group g: epoch 1 gives log-0 to b, and it gave it to a"
+    assert group.objection() == "group g: epoch 1 gives log-0 to b, and it gave it to a"
 
 
 def test_a_partition_is_not_given_on_while_its_lease_runs() -> None:
@@ -66,7 +65,7 @@ def test_a_partition_is_not_given_on_while_its_lease_runs() -> None:
     group.owners.keeps("g", "a", 1, 5.0, 6.0, AT)
     group.world.loop.pass_time(5.9)
     group.takes("b", 2, P)
-    assert "gives log-0 to b, and a has it since epoch 1: by a lease that ends at 11.000 s" in group.objection
+    assert "gives log-0 to b, and a has it since epoch 1: by a lease that ends at 11.000 s" in group.objection()
 
 
 def test_what_was_given_up_or_has_lapsed_is_given_on() -> None:
@@ -76,7 +75,7 @@ def test_what_was_given_up_or_has_lapsed_is_given_on() -> None:
     group.takes("b", 2, P)
     group.world.loop.pass_time(6.0)
     group.takes("b", 3, P, Q)
-    assert not group.objection
+    assert not group.objection()
 
 
 def test_what_a_coordinator_says_that_has_been_replaced_is_no_lease() -> None:
@@ -87,14 +86,14 @@ def test_what_a_coordinator_says_that_has_been_replaced_is_no_lease() -> None:
     group.owners.keeps("g", "a", 1, 5.0, 6.0, AT)
     group.world.loop.pass_time(1.5)
     group.takes("b", 2, P, at="node2")
-    assert not group.objection
+    assert not group.objection()
 
 
 def test_what_a_late_answer_gives_in_an_earlier_epoch_is_held_against_nobody() -> None:
     group = _Group()
     group.takes("b", 2, P)
     group.takes("a", 1, P)
-    assert not group.objection
+    assert not group.objection()
 
 
 def test_what_a_member_says_it_owns_is_not_given_on_in_that_generation() -> None:
@@ -103,7 +102,7 @@ def test_what_a_member_says_it_owns_is_not_given_on_in_that_generation() -> None
     group.world.loop.pass_time(60.0)
     group.owners.claims("g", "a", 2, AT)
     group.takes("b", 2, P)
-    assert group.objection.endswith("a has it since epoch 1: it said so when it joined this generation")
+    assert group.objection().endswith("a has it since epoch 1: it said so when it joined this generation")
 
 
 def test_a_claim_is_of_one_coordinator() -> None:
@@ -113,7 +112,7 @@ def test_a_claim_is_of_one_coordinator() -> None:
     group.owners.claims("g", "a", 2, AT)
     group.image = _image(leader=2, epoch=4)
     group.takes("b", 2, P, at="node2")
-    assert not group.objection
+    assert not group.objection()
 
 
 def test_two_leaders_of_an_epoch_are_found_when_the_second_begins() -> None:
