@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
@@ -41,9 +42,15 @@ class Running:
             self.said.append(line.rstrip())
 
     def ready(self, brokers: int) -> None:
-        """Reads the table."""
+        """Reads the table, or the JSON object that is in its place."""
         assert self.process.stdout is not None
         heading = self.process.stdout.readline()
+        if heading.startswith("{"):
+            for node in json.loads(heading)["nodes"]:
+                self.ports.append(int(node["clients"].rpartition(":")[2]))
+                self.metrics_ports.append(0 if node["metrics"] == "none" else int(node["metrics"].rpartition(":")[2]))
+                self.processes.append(node["process"])
+            return
         assert heading.split() == ["NODE", "CLIENTS", "CONTROLLERS", "METRICS", "PROCESS", "FOLDER"], self.said
         for node_id in range(1, brokers + 1):
             row = ROW.match(self.process.stdout.readline())

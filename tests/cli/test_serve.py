@@ -17,12 +17,13 @@ from click import BadParameter
 from click.testing import CliRunner
 from peers.kafka import free_port
 
+from headrace import __version__
 from headrace.cli import main
 from headrace.cli.serve import default_data_directory, properties_of
 from headrace.client import admin
 from headrace.client.cluster import Client
 
-LISTENS = re.compile(r"^headrace: (\S+) listens on (\[\S+\]|[^\s:]+):(\d+)$")
+LISTENS = re.compile(r'^(?:headrace: |{"event": ")(\S+) listens on (\[\S+\]|[^\s:]+):(\d+)(?:"})?$')
 
 
 @contextmanager
@@ -227,6 +228,17 @@ def test_options_become_properties() -> None:
             properties_of(None, [], bad, None, [])
 
 
+def test_a_start_says_what_it_is_where_its_data_is_and_where_it_listens(tmp_path: Path) -> None:
+    with serving("--data", str(tmp_path), "--listen", "127.0.0.1:0") as (process, _):
+        process.send_signal(signal.SIGTERM)
+        _, written = process.communicate(timeout=60)
+    introduced = [line for line in written.splitlines() if line.startswith("headrace: ")]
+    assert introduced == [
+        f"headrace: version {__version__}, node 1: broker and controller",
+        f"headrace: data in {tmp_path}",
+    ]
+
+
 def test_the_life_of_a_broker_is_told_as_json(tmp_path: Path) -> None:
     quiet = ("--set", "metrics.listener=-1", "--log-format", "json")
     with serving("--data", str(tmp_path), "--listen", "127.0.0.1:0", *quiet) as (process, port):
@@ -238,7 +250,7 @@ def test_the_life_of_a_broker_is_told_as_json(tmp_path: Path) -> None:
             assert stranger.recv(1) == b""
         process.send_signal(signal.SIGTERM)
         _, told = process.communicate(timeout=60)
-    lines = [json.loads(line) for line in told.splitlines() if line.startswith("{")]
+    lines = [json.loads(line) for line in told.splitlines()]
     events = {line["event"]: line for line in lines}
     assert list(events) == [
         "broker starts",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -112,6 +113,7 @@ def test_one_node(tmp_path: Path) -> None:
         assert len(running.admin().list_topics("t", timeout=60).topics["t"].partitions) == 7
         assert running.end() == 0
     assert any(line.startswith('{"from_node": 1, "time": ') for line in running.said)
+    assert all("event" in json.loads(line) for line in running.said), "all that is written is JSON"
 
 
 @pytest.mark.slow

@@ -245,13 +245,10 @@ class Broker:
                 self.node.owner("directory assignment"),
             )
             self.logs.load()
-            self._log.info(
-                "metadata read",
-                cluster=self.cluster_id,
-                topics=sum(1 for _ in self.image.topics),
-                offset=self.image.offset,
-                shutdown=self._last_shutdown(),
-            )
+            found = {"topics": sum(1 for _ in self.image.topics), "offset": self.image.offset}
+            # What is committed of a log that others vote on too is known once the quorum has a leader.
+            known = found if self.image.offset >= 0 else {}
+            self._log.info("metadata read", cluster=self.cluster_id, **known, shutdown=self._last_shutdown())
             await self._enter()
             if acls is not None:
                 acls.is_current()

@@ -169,7 +169,6 @@ def _print_health(found: Health) -> None:
             for b in found.brokers
         ],
     )
-    click.echo(f"skew of leaders: {found.skew:.0%} above the mean")
     if found.quorum is not None:
         print_quorum(found.quorum)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from headrace import __version__
 from headrace.cli.failures import NOT_FOUND, Failure
 from headrace.cli.options import parse_pairs
 
@@ -73,7 +74,7 @@ def serve(
     if brokers is not None:
         options = ["--log-format", log_format, *(["--verbose"] if verbose else [])]
         given = _given_for_all(file, listen, advertise, [*settings, *(["self.topics=true"] if self_topics else [])])
-        _serve_several(brokers, data, controller_port, given, add_scram, options)
+        _serve_several(brokers, data, controller_port, given, add_scram, options, as_json=log_format == "json")
         return
     for value, option in ((controller_port, "--controller-port"), (add_scram or None, "--add-scram")):
         if value is not None:
@@ -81,7 +82,8 @@ def serve(
     properties = properties_of(file, [str(path) for path in data], listen, advertise, settings)
     if self_topics:
         properties["self.topics"] = "true"
-    click.echo(f"headrace: data in {properties.get('log.dirs') or properties.get('log.dir')}", err=True)
+    if log_format == "text":
+        _introduce(properties)
     raise SystemExit(_run(properties, as_json=log_format == "json", verbose=verbose, lifeline=lifeline))
 
 
@@ -99,14 +101,26 @@ def _serve_several(
     given: dict[str, str],
     add_scram: tuple[str, ...],
     options: list[str],
+    *,
+    as_json: bool,
 ) -> None:
     from headrace.cli.serve.several import serve_several
 
     if len(data) > 1:
         raise click.BadParameter("one folder, in which each node has its own", param_hint="--data")
     folder = data[0] if data else default_data_directory().with_name("headrace-cluster")
-    click.echo(f"headrace: data in {folder}", err=True)
-    serve_several(brokers, folder, controller_port, given, add_scram, options)
+    if not as_json:
+        click.echo(f"headrace: version {__version__}, a cluster of {brokers} brokers", err=True)
+        click.echo(f"headrace: data in {folder}", err=True)
+    serve_several(brokers, folder, controller_port, given, add_scram, options, as_json=as_json)
+
+
+def _introduce(properties: Mapping[str, str]) -> None:
+    """Prints what starts, and where its data is. Where it listens follows once it does."""
+    roles = " and ".join(each.strip() for each in properties.get("process.roles", "").split(",") if each.strip())
+    node_id = properties.get("node.id") or properties.get("broker.id")
+    click.echo(f"headrace: version {__version__}, node {node_id}: {roles}", err=True)
+    click.echo(f"headrace: data in {properties.get('log.dirs') or properties.get('log.dir')}", err=True)
 
 
 def read_properties(file: Path) -> dict[str, str]:
@@ -193,12 +207,20 @@ def _run(properties: dict[str, str], *, as_json: bool, verbose: bool, lifeline: 
     """Check the settings, start, serve. Raises `Failure` for what must not or cannot start, in one line."""
     import logging
 
-    from headrace.broker.serve import StartError, run
+    from headrace.broker.serve import StartError, run, say_line
     from headrace.broker.telemetry.log_format import log_to_standard_error
     from headrace.config import ConfigError
 
     log_to_standard_error(as_json=as_json, level=logging.DEBUG if verbose else logging.INFO)
+    say = _say_as_json if as_json else say_line
     try:
-        return run(properties, lifeline=lifeline)
+        return run(properties, say, lifeline=lifeline)
     except (ConfigError, StartError) as error:
         raise Failure(str(error)) from error
+
+
+def _say_as_json(line: str) -> None:
+    """Prints a line about a listener where all else is JSON too."""
+    import json
+
+    print(json.dumps({"event": line.removeprefix("headrace: ")}), flush=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,11 +41,13 @@ def serve_several(
     given: Mapping[str, str],
     add_scram: Sequence[str],
     options: Sequence[str],
+    *,
+    as_json: bool,
 ) -> None:
     """Returns after a clean stop. Raises Failure with one line for whatever else ends it.
 
     `given` are the settings of all nodes, with the listeners of the first one; `add_scram` the users that a fresh
-    cluster begins with, `options` those of `headrace serve`.
+    cluster begins with, `options` those of `headrace serve`; with `as_json` every line that is written is JSON.
     """
     from headrace.config import ConfigError
 
@@ -63,7 +66,9 @@ def serve_several(
             if is_fresh:
                 remove_folder(folder)  # a refused start leaves nothing behind in a folder that was not there
             raise
-        why = supervise(files, options, lambda processes: _tell(folder, plan, layout, processes))
+        why = supervise(
+            files, options, lambda processes: _tell(folder, plan, layout, processes, as_json), as_json=as_json
+        )
         if why is not None:
             raise Failure(why)
     finally:
@@ -104,8 +109,8 @@ def _prepare(
     return layout, files
 
 
-def _tell(folder: Path, plan: Plan, layout: Layout, processes: Sequence[int]) -> None:
-    """The table of the nodes, once they serve clients."""
+def _tell(folder: Path, plan: Plan, layout: Layout, processes: Sequence[int], as_json: bool) -> None:
+    """Prints the table of the nodes, once they serve clients."""
     rows = [
         (
             node_id,
@@ -113,10 +118,16 @@ def _tell(folder: Path, plan: Plan, layout: Layout, processes: Sequence[int]) ->
             plan.controllers.shown(controller_port),
             layout.metrics_address(node_id) if layout.metrics_ports else "none",
             process,
-            node_directory(folder, node_id),
+            str(node_directory(folder, node_id)),
         )
         for node_id, port, controller_port, process in zip(
             layout.node_ids, layout.ports, layout.controller_ports, processes, strict=True
         )
     ]
-    print_table(("node", "clients", "controllers", "metrics", "process", "folder"), rows)
+    columns = ("node", "clients", "controllers", "metrics", "process", "folder")
+    if as_json:
+        click.echo(
+            json.dumps({"event": "the cluster serves", "nodes": [dict(zip(columns, row, strict=True)) for row in rows]})
+        )
+    else:
+        print_table(columns, rows)

@@ -7,6 +7,7 @@ system closes that end, and each node that reads the end of the pipe stops as af
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -46,13 +47,22 @@ class Child:
 
 
 class Supervisor:
-    """See the module. `files` are the nodes' server.properties, of the nodes 1, 2, ...; `served` is called once, when
-    all of them serve clients for the first time; `options` are more of `headrace serve` for each node."""
+    """Runs one process a node. `files` are the server.properties of the nodes 1, 2, ...; `served` is called once, when
+    all of them serve clients for the first time; `options` are more options of `headrace serve` for each node. With
+    `as_json` each line that it writes is a JSON object, as the nodes' own lines are."""
 
-    def __init__(self, files: Sequence[Path], options: Sequence[str], served: Callable[[list[int]], None]) -> None:
+    def __init__(
+        self,
+        files: Sequence[Path],
+        options: Sequence[str],
+        served: Callable[[list[int]], None],
+        *,
+        as_json: bool = False,
+    ) -> None:
         self._children = [Child(node_id, file) for node_id, file in enumerate(files, 1)]
         self._options = options
         self._served = served
+        self._as_json = as_json
         self._has_told = False
         self._stop = asyncio.Event()
         self._signals = 0
@@ -101,7 +111,7 @@ class Supervisor:
             assert child.process is not None and child.process.returncode is not None
             status = child.process.returncode
             if status in STOPPED:
-                _say(f"node {child.node_id} was stopped, and starts again")
+                self._say(f"node {child.node_id} was stopped, and starts again")
                 continue
             if status > 0 and not child.has_served:
                 self._fail(f"node {child.node_id} cannot start: {child.last_line.removeprefix('headrace: ')}")
@@ -111,7 +121,7 @@ class Supervisor:
                 deaths = f"died {DEATHS_MAX} times within {WINDOW_S:g} s"
                 self._fail(f"node {child.node_id} {deaths}, the last time by {_end_text(status)}: {child.last_line}")
                 return
-            _say(f"node {child.node_id} died by {_end_text(status)}, and starts again in {pause_s:g} s")
+            self._say(f"node {child.node_id} died by {_end_text(status)}, and starts again in {pause_s:g} s")
             try:
                 await asyncio.wait_for(self._stop.wait(), pause_s)
             except TimeoutError:
@@ -136,9 +146,26 @@ class Supervisor:
         assert process.stdout is not None and process.stderr is not None
         await asyncio.gather(
             _each_line(process.stdout, lambda _: self._serves(child)),
-            _each_line(process.stderr, lambda line: _pass_on(child, line)),
+            _each_line(process.stderr, lambda line: self._pass_on(child, line)),
             process.wait(),
         )
+
+    # --- what is written
+
+    def _pass_on(self, child: Child, line: str) -> None:
+        """Writes a line of a node with the node's number: in front of text, inside an object in JSON."""
+        if line.strip():
+            child.last_line = line
+        if line.startswith('{"'):
+            click.echo(f'{{"from_node": {child.node_id}, {line[1:]}', err=True)
+        elif self._as_json:
+            click.echo(json.dumps({"from_node": child.node_id, "event": line}), err=True)
+        else:
+            click.echo(f"{child.node_id} | {line}", err=True)
+
+    def _say(self, line: str) -> None:
+        """Writes a line of the supervisor's own."""
+        click.echo(json.dumps({"event": line}) if self._as_json else f"headrace: {line}", err=True)
 
     def _serves(self, child: Child) -> None:
         """A node has printed where it listens."""
@@ -162,29 +189,17 @@ async def _each_line(stream: asyncio.StreamReader, take: Callable[[str], None]) 
         take(rest.decode(errors="replace"))
 
 
-def _pass_on(child: Child, line: str) -> None:
-    """A line of a node's log, with its number in front: inside, where the line is an object in JSON."""
-    if line.strip():
-        child.last_line = line
-    if line.startswith('{"'):
-        click.echo(f'{{"from_node": {child.node_id}, {line[1:]}', err=True)
-    else:
-        click.echo(f"{child.node_id} | {line}", err=True)
-
-
-def _say(line: str) -> None:
-    click.echo(f"headrace: {line}", err=True)
-
-
 def _end_text(status: int) -> str:
     """How a process ended: `signal SIGKILL`, `exit status 3`."""
     return f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
 
 
-def supervise(files: Sequence[Path], options: Sequence[str], served: Callable[[list[int]], None]) -> str | None:
-    """Runs the nodes; see `Supervisor`. None after a clean stop, else why it ended, in one line."""
+def supervise(
+    files: Sequence[Path], options: Sequence[str], served: Callable[[list[int]], None], *, as_json: bool
+) -> str | None:
+    """Runs the nodes; see `Supervisor`. Returns None after a clean stop, else why it ended, in one line."""
 
     async def run() -> str | None:
-        return await Supervisor(files, options, served).run()
+        return await Supervisor(files, options, served, as_json=as_json).run()
 
     return asyncio.run(run())
