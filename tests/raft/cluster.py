@@ -217,6 +217,11 @@ class Cluster:
         node.start, node.snapshots, node.contents = EMPTY, {}, {}
         node.is_incomplete = True
 
+    def forget(self, node_id: int) -> None:
+        """The same, and its votes are gone too: a new disk under the old name."""
+        self.empty(node_id)
+        self.nodes[node_id].saved = None
+
     def add_observer(self, node_id: int, bootstrap: tuple[int, ...] = ()) -> None:
         """A node that does not vote. `bootstrap`: it knows these nodes by their addresses alone, and no voter."""
         self.nodes[node_id] = Node(

@@ -8,7 +8,10 @@ Promises: an epoch has one leader at most; what was said to be committed is in t
 said of what a crash could take back (a vote before it is stored, an end of a log before it is synced).
 Who votes is what the newest voter set of its log says, committed or not. A voter whose log was emptied or cut is
 incomplete: others count on what it had, so it neither votes nor stands. It fetches, and counts for what it has again,
-until it has synced all that a leader has committed in its epoch. Source: KIP-595, KIP-853, KIP-996.
+until it has synced all that a leader has committed in its epoch. One whose votes are lost too does not know in which
+epochs it had a part, and what it syncs for a leader that was deposed in one of them must not count: it follows nobody
+before so many others have told their epochs that one of them was in each majority with it.
+Source: KIP-595, KIP-853, KIP-996.
 """
 
 from __future__ import annotations
@@ -50,6 +53,13 @@ from headrace.wire.errors import ErrorCode
 
 FIRST_BOOTSTRAP: Final = -2
 """The peer that the first of the bootstrap servers is; the others follow below it, as in Kafka."""
+_TELLS_EPOCH: Final = (
+    ErrorCode.NONE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+)
+"""Answers to a fetch that say in which epoch a voter is."""
 
 
 class Raft:
@@ -101,6 +111,9 @@ class Raft:
         self.is_incomplete = is_incomplete
         self._complete_at: int | None = None
         """All that a leader has committed in its epoch lies below, and in the log: it is to be synced."""
+        self._has_lost_votes = is_incomplete and saved is None and self.is_voter
+        self._told_epochs: set[int] = set()
+        """Who has told its epoch meanwhile."""
         self._hurries_until_ms = 0
         self.bereft_of: int | None = None
         """The leader of before, whose process was found gone."""
@@ -135,6 +148,11 @@ class Raft:
         """Whether this node may lead: it votes, or was removed by what is not known to be committed. That may be in its
         log alone, and then the others elect none among themselves, whose logs are shorter. (Kafka's does not stand.)"""
         return not self.is_incomplete and any(voters.names(self.key) for voters in self.sets.since(self.high_watermark))
+
+    @property
+    def to_be_heard(self) -> list[ReplicaKey]:
+        """The voters of whom this node asks their epochs before it follows anybody; none where it knows its votes."""
+        return [key for key in self.other_voters if key.id not in self._told_epochs] if self._has_lost_votes else []
 
     @property
     def known_leader(self) -> int | None:
@@ -242,7 +260,10 @@ class Raft:
         return self.out
 
     def _save(self) -> None:
-        """What must outlive a crash is stored before anything of this step leaves."""
+        """What must outlive a crash is stored before anything of this step leaves. A node that lost its votes stores
+        nothing before it has heard enough: it would take that for all that it ever knew."""
+        if self._has_lost_votes:
+            return
         voted = self.voted or ReplicaKey(NO_NODE)
         leader = NO_NODE if self.leader_id is None else self.leader_id
         if self._stored == (leader, self.epoch, voted.id):
@@ -372,7 +393,7 @@ class Raft:
 
     def _adopt(self, epoch: int, leader_id: int | None) -> None:
         """Somebody knows of an epoch, and perhaps of its leader."""
-        leader = None if leader_id is None else self._leader_key(leader_id)
+        leader = None if leader_id is None or self._has_lost_votes else self._leader_key(leader_id)
         if leader is not None and (epoch > self.epoch or (epoch == self.epoch and self.leader_id is None)):
             self.become_follower(epoch, leader.id)
         elif epoch > self.epoch:
@@ -468,6 +489,9 @@ class Raft:
             if isinstance(self.role, Leader):
                 self.role.changes.supported(self, self.role, event.number, message)
             return
+        if self._has_lost_votes and isinstance(message, FetchResponse) and message.error in _TELLS_EPOCH:
+            self._told_epochs.add(event.peer)
+            self._has_lost_votes = len(self.other_voters) - len(self.to_be_heard) <= len(self.voters) - self.majority
         self._adopt(message.epoch, message.leader_id)
         if message.epoch == self.epoch:
             self.role.answered(self, event.peer, message)

@@ -108,7 +108,7 @@ class Unattached(_Waiting):
             and raft.log.is_synced  # it may vote without knowing it yet: what it says of its log counts
             and (self.asked is None or raft.now >= raft.peers.ready_ms(self.asked.id))
         ):
-            known = [*raft.other_voters, *raft.bootstrap]
+            known = raft.to_be_heard or [*raft.other_voters, *raft.bootstrap]
             self.asked = known[raft.jitter(len(known))]
             raft.send_to([self.asked], raft.fetch_request())
 

@@ -1,10 +1,8 @@
 """A voter comes back with an emptied metadata log, or with a new disk: what was confirmed survives, because it does not
 vote before it has fetched all of it.
 
-The model keeps to the operator's manual: one controller at a time. A log may be emptied at any time if quorum-state,
-which holds the votes, stays. Without that, or with a new disk, a voter comes back only while the others run, one of
-them leads, and none of them lags. Most often the worst happens around the first of these: of the other two one lags,
-and the one that has everything is not reached afterwards.
+One controller at a time, and at any time: with quorum-state, which holds the votes, without it, or on a new disk. Most
+often the worst happens around it: of the other two one lags, and the one that has everything is not reached afterwards.
 """
 
 from __future__ import annotations
@@ -30,7 +28,6 @@ AWAY_S: Final = (2.0, 6.0)
 """Longer than an election."""
 LOOK_S: Final = 0.05
 LOG, LOG_AND_POINT, FOLDER, DISK = "log", "log and recovery point", "folder", "disk"
-KEEPS_VOTES: Final = (LOG, LOG_AND_POINT)
 EXTENTS: Final = (LOG, LOG_AND_POINT, FOLDER, DISK)
 
 
@@ -62,13 +59,11 @@ class EmptiedVoters:
             machine.bring_back()
 
     async def _empty(self, extent: str, emptied: int, lagging: int, leader: int) -> None:
-        is_worst = extent in KEEPS_VOTES and self._rng.random() < LEADER_GOES
+        is_worst = self._rng.random() < LEADER_GOES
         if is_worst:
             self._cut_off(lagging)
             await sleep(self._rng.uniform(*LAGS_S))
         machine = self._machines[emptied]
-        if extent not in KEEPS_VOTES and not self._are_level(emptied):
-            return
         machine.take_away()
         self._remove(extent, emptied)
         if is_worst:
@@ -113,13 +108,6 @@ class EmptiedVoters:
             if machine.broker is None or machine.disk.exists(f"{root}/{INCOMPLETE_FILE}"):
                 return False
         return not any(each.quorum.raft.is_incomplete for each in self._running().values())
-
-    def _are_level(self, emptied: int) -> bool:
-        """Whether the others run, one of them leads, and none of them lags."""
-        others = [each.quorum for node, each in self._running().items() if node != emptied]
-        if len(others) < len(self._machines) - 1 or not any(each.decides for each in others):
-            return False
-        return len({(each.epoch, each.raft.log.last, each.raft.log.synced_offset) for each in others}) == 1
 
 
 __all__ = ["EmptiedVoters"]
