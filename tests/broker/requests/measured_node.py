@@ -4,6 +4,7 @@ it while it runs: `python measured_node.py FILE serve server.properties`."""
 from __future__ import annotations
 
 import asyncio
+import gc
 import mmap
 import struct
 import sys
@@ -11,28 +12,101 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-_LONGEST: Final = struct.Struct("d")
+_NUMBERS: Final = struct.Struct("4dq")
+_TEXT_BYTES: Final = 400
+_CALLBACK_S: Final = 0.005
+"""What takes less is not named."""
 
 
 class LongestTurn:
     """What a node notes in a file, and a test sets back."""
 
     def __init__(self, file: Path) -> None:
+        size = _NUMBERS.size + _TEXT_BYTES
         if not file.exists():
-            file.write_bytes(bytes(_LONGEST.size))
+            file.write_bytes(bytes(size))
         with file.open("r+b") as opened:
-            self._map = mmap.mmap(opened.fileno(), _LONGEST.size)
+            self._map = mmap.mmap(opened.fileno(), size)
 
     @property
     def seconds(self) -> float:
-        return float(_LONGEST.unpack_from(self._map)[0])
+        """The longest turn, in time of the processor."""
+        return float(_NUMBERS.unpack_from(self._map)[0])
 
-    def note(self, took_s: float) -> None:
-        if took_s > self.seconds:
-            _LONGEST.pack_into(self._map, 0, took_s)
+    @property
+    def parts(self) -> str:
+        """What made it long: the time for garbage, and of the longest callback, and which that was."""
+        _, garbage_s, callback_s, _, size = _NUMBERS.unpack_from(self._map)
+        said = bytes(self._map[_NUMBERS.size : _NUMBERS.size + size]).decode(errors="replace")
+        return f"gc {garbage_s:.3f} callback {callback_s:.3f} {said}"
+
+    @property
+    def collecting_s(self) -> float:
+        """The time of the longest collection of garbage on the loop."""
+        return float(_NUMBERS.unpack_from(self._map)[3])
+
+    def note(self, took_s: float, garbage_s: float, callback_s: float, callback: str) -> None:
+        """Notes a turn if it is the longest so far."""
+        longest_s, _, _, collected_s, _ = _NUMBERS.unpack_from(self._map)
+        if took_s > longest_s:
+            text = callback.encode()[:_TEXT_BYTES]
+            self._map[_NUMBERS.size : _NUMBERS.size + len(text)] = text
+            _NUMBERS.pack_into(self._map, 0, took_s, garbage_s, callback_s, max(collected_s, garbage_s), len(text))
 
     def reset(self) -> None:
-        _LONGEST.pack_into(self._map, 0, 0.0)
+        """Forgets all turns so far."""
+        _NUMBERS.pack_into(self._map, 0, 0.0, 0.0, 0.0, 0.0, 0)
+
+
+class Turns:
+    """Measures the turns of asyncio's own loop."""
+
+    def __init__(self, longest: LongestTurn) -> None:
+        self._longest = longest
+        self._collecting = self._collected_s = self._callback_s = 0.0
+        self._callback = ""
+
+    def install(self) -> None:
+        """Measures from now on."""
+        loop_class: Any = asyncio.BaseEventLoop
+        handle_class: Any = asyncio.Handle
+        run_once, run_handle = loop_class._run_once, handle_class._run
+
+        def measured(loop: Any) -> None:
+            self._collected_s, self._callback_s, self._callback = 0.0, 0.0, ""
+            began = time.thread_time()
+            run_once(loop)
+            self._longest.note(time.thread_time() - began, self._collected_s, self._callback_s, self._callback)
+
+        def named(handle: Any) -> None:
+            began = time.thread_time()
+            run_handle(handle)
+            took_s = time.thread_time() - began
+            if took_s > max(self._callback_s, _CALLBACK_S):
+                self._callback_s, self._callback = took_s, _name_of(handle)
+
+        loop_class._run_once, handle_class._run = measured, named
+        gc.callbacks.append(self._collects)
+
+    def _collects(self, phase: str, _info: dict[str, int]) -> None:
+        if phase == "start":
+            self._collecting = time.thread_time()
+        else:
+            self._collected_s += time.thread_time() - self._collecting
+
+
+def _name_of(handle: Any) -> str:
+    """Where its work was done. Not as Python says it, which takes as long as what is said holds."""
+    callback = handle._callback
+    owner = getattr(callback, "__self__", None)
+    if not isinstance(owner, asyncio.Task):
+        return str(getattr(callback, "__qualname__", type(callback).__qualname__))
+    named: list[str] = []
+    at: Any = owner.get_coro()
+    while at is not None and hasattr(at, "__qualname__"):
+        named.append(at.__qualname__)
+        at = getattr(at, "cr_await", None)
+    return " > ".join(named)
 
 
 def main() -> None:
@@ -41,16 +115,7 @@ def main() -> None:
     from headrace.cli import main as headrace
 
     file, *arguments = sys.argv[1:]
-    longest = LongestTurn(Path(file))
-    loop_class: Any = asyncio.BaseEventLoop
-    run_once = loop_class._run_once
-
-    def measured(loop: Any) -> None:
-        began = time.thread_time()
-        run_once(loop)
-        longest.note(time.thread_time() - began)
-
-    loop_class._run_once = measured
+    Turns(LongestTurn(Path(file))).install()
     headrace(arguments, prog_name="headrace")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import broker.requests.large
 import pytest
@@ -37,13 +37,17 @@ from headrace.wire.messages import k18_api_versions as k18
 from headrace.wire.messages import k55_describe_quorum as k55
 from headrace.wire.messages import k63_broker_heartbeat as k63
 from headrace.wire.messages import request_class
-from headrace.wire.primitives import DecodeError
+from headrace.wire.primitives import REQUEST_ELEMENT_BYTES, DecodeError
 
 pytestmark = [pytest.mark.soak, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 MOST = 400_000
 """Elements to begin with; fewer where a request may not hold so many. One listener of each role gets so many: what
 comes behind a decoded request is the same on all."""
+PROBED = 2000
+"""Elements of a request from which the bytes of one are found out."""
+BESIDE_BYTES = 4096
+"""Of lists beside the large one."""
 MANY = 20_000
 """What the other listeners get: several times what is decoded on the loop, or taken in one turn."""
 WAITS_S = 0.3
@@ -114,23 +118,44 @@ def epoch_of(cluster: AttackedCluster, node: int) -> int:
 
 def largest(attack: Attack, speaker: Speaker, most: int, *, alike: bool) -> bytes:
     """The request with the most elements that is still read, up to so many."""
-    versions = range(APIS[attack.key].max_version, APIS[attack.key].min_version - 1, -1)
-    one = next(v for v in versions if fit(request(attack.key, attack.path, 1, alike=True), v, attack.path))
-    count = most
-    while True:
-        message = request(attack.key, attack.path, count, alike=alike)
-        speak_as_node(message, speaker, attack.path)
-        fit(message, one, attack.path)
-        try:
-            request_class(attack.key).decode(message.encode(one), one)
-        except DecodeError:
-            count = count * 3 // 4
-        else:
-            break
-    version = one
+    message, version = _made(attack, speaker, min(most, _readable(attack, speaker)), alike=alike)
     if attack.wrapped:
         message, version = in_envelope(message, version, "127.0.0.1"), 0
     return encode_request(RequestHeader(message.API_KEY, version, 1, "large"), message)
+
+
+def _made(attack: Attack, speaker: Speaker, count: int, *, alike: bool) -> tuple[Any, int]:
+    """A request with so many elements, and the newest version that can say it."""
+    versions = range(APIS[attack.key].max_version, APIS[attack.key].min_version - 1, -1)
+    for version in versions:
+        small = request(attack.key, attack.path, 1, alike=True)
+        speak_as_node(small, speaker, attack.path)
+        if fit(small, version, attack.path):
+            break
+    else:
+        raise AssertionError("no version says that")
+    message = request(attack.key, attack.path, count, alike=alike)
+    speak_as_node(message, speaker, attack.path)
+    for field in type(message).__slots__:
+        if field != attack.path[0]:  # as `fit` has found it
+            setattr(message, field, getattr(small, field))
+    return message, version
+
+
+def _readable(attack: Attack, speaker: Speaker) -> int:
+    """How many elements may a request have: what they take at least is bounded."""
+    message, version = _made(attack, speaker, PROBED, alike=True)
+    encoded, decode = message.encode(version), request_class(attack.key).decode
+    least, most = 0, REQUEST_ELEMENT_BYTES
+    while least < most:
+        middle = (least + most) // 2
+        try:
+            decode(encoded, version, 0, middle)
+        except DecodeError:
+            least = middle + 1
+        else:
+            most = middle
+    return (REQUEST_ELEMENT_BYTES - BESIDE_BYTES) * PROBED // least
 
 
 @pytest.mark.parametrize("attack", [pytest.param(each, id=each.label) for each in attacks()])

@@ -29,7 +29,7 @@ MANY = 5 * PIECE_STEPS
 
 
 class Node:
-    """Runs the work of workers at once."""
+    """Runs the work of workers at once, and tasks."""
 
     workers: Any
 
@@ -41,6 +41,9 @@ class Node:
 
     async def run(self, work: Callable[[], Any]) -> Any:
         return work()
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        return asyncio.get_running_loop().create_task(work)
 
 
 class Errors:
@@ -56,7 +59,7 @@ class Errors:
 def broker(responses: Budget | None = None) -> Any:
     node: Any = Node()
     errors: Any = Errors()
-    answers = LongAnswers(node, Budget(1 << 30), responses or Budget(1 << 30), errors)
+    answers = LongAnswers(node, node, Budget(1 << 30), responses or Budget(1 << 30), errors)
     return SimpleNamespace(long_answers=answers, errors=errors)
 
 

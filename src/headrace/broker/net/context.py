@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.security.authorizer import Authorizer, Operation, ResourceType
 from headrace.security.login import ANONYMOUS
@@ -27,6 +27,7 @@ class RequestContext:
         "listener",
         "meter",
         "principal",
+        "remains",
         "software_name",
         "software_version",
     )
@@ -59,6 +60,13 @@ class RequestContext:
         self.connection = connection
         self.meter: Meter | None = None
         """Of a client with quotas."""
+        self.remains: list[Any] | None = None
+        """Whatever holds many elements of the request, its answer or what is made in between: see `net.remains`."""
+
+    def keep(self, thing: object) -> None:
+        """Keeps what may hold many things until the request is answered: then they are freed a few at a time."""
+        if self.remains is not None:
+            self.remains.append(thing)
 
     @property
     def holder(self) -> str:
@@ -106,4 +114,5 @@ def context_of(
     context.correlation_id = correlation_id
     context.connection = connection
     context.meter = meter
+    context.remains = None
     return context

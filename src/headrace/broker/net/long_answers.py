@@ -3,25 +3,27 @@
 A frame of a megabyte may hold a million elements. What it takes to decode, to answer and to encode them is seconds, and
 the event loop serves others meanwhile: a worker decodes what is more than FEW_ELEMENT_BYTES, its handler answers in
 pieces (see `requests/pieces.py`), and a worker encodes the answer. One at a time, in order of arrival: many of them
-take the turns, and the memory, of one.
+take the turns, and the memory, of one. What they leave behind is freed on a worker too: see `remains`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from contextlib import contextmanager
 from functools import partial
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.net.answers import CloseConnectionError, Pending
+from headrace.broker.net.remains import take_apart
 from headrace.broker.telemetry.request_errors import codes_of
 from headrace.env.node import settle
 from headrace.wire.message import Message
 from headrace.wire.primitives import REQUEST_ELEMENT_BYTES, Part
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Coroutine
+    from collections.abc import Callable, Container, Coroutine, Iterator
 
     from headrace.broker.net.budget import Budget
     from headrace.broker.net.connection import Connection
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from headrace.broker.net.ports import Api
     from headrace.broker.net.reply import Reply
     from headrace.broker.telemetry.request_errors import RequestErrors
-    from headrace.env import Node
+    from headrace.env.node import Node, Owner
 
 FEW_ELEMENT_BYTES: Final = 32 * 1024
 """What the elements of a request may take at least, for the event loop to decode it: that takes it 8 ms at most."""
@@ -59,9 +61,10 @@ class EncodedAnswer:
 class LongAnswers:
     """Of one node."""
 
-    def __init__(self, node: Node, requests: Budget, responses: Budget, errors: RequestErrors) -> None:
+    def __init__(self, node: Node, owner: Owner, requests: Budget, responses: Budget, errors: RequestErrors) -> None:
         """The budgets are those of requests and of responses in memory."""
         self._node = node
+        self._owner = owner
         self._requests = requests
         self._responses = responses
         self._errors = errors
@@ -93,21 +96,52 @@ class LongAnswers:
         context: RequestContext,
         held: LargeFrame | None,
     ) -> Any:
+        size = DECODED_PER_BYTE * min(len(data), REQUEST_ELEMENT_BYTES)
         try:
-            await self._take(DECODED_PER_BYTE * min(len(data), REQUEST_ELEMENT_BYTES), connection, reply)
-            request = await self.decoded(partial(served.decode, data, reply.version, at))
-            still_open(connection)
-            served.count.value += 1
-            result = served.handle(request, context)
-            if type(result) is CoroutineType:
-                result = await result
-            if isinstance(result, Pending):
-                result = await self.value_of(result, reply)
-            return await self.encoded(reply.key, reply.version, result)
+            await self._take(size, connection, reply)
+            with self.freed_later(context, reply, size):
+                request = await self.decoded(partial(served.decode, data, reply.version, at))
+                context.keep(request)
+                still_open(connection)
+                served.count.value += 1
+                result = served.handle(request, context)
+                if type(result) is CoroutineType:
+                    result = await result
+                if isinstance(result, Pending):
+                    result = await self.value_of(result, reply)
+                return await self.encoded(context, result)
         finally:
             self._requests.settle(connection)
             if held is not None:
                 held.release()
+
+    @contextmanager
+    def freed_later(self, context: RequestContext, reply: Reply | None = None, size: int = 0) -> Iterator[None]:
+        """Has what the context keeps while the block runs freed afterwards, a few things at a time; of `size`, which
+        the reply holds, the bytes are held until then. Inside another such block nothing more happens."""
+        if context.remains is not None:
+            yield
+            return
+        context.remains = remains = []
+        try:
+            yield
+        finally:
+            context.remains = None
+            if reply is None or getattr(context.connection, "closed", False):
+                size = 0  # with the connection all that its replies held was given back
+            else:
+                reply.held -= size
+            if remains:
+                # A task begins a turn later: whoever has made them has left them then.
+                self._owner.spawn(self._free(remains, size))
+            else:
+                self._requests.give(size)
+
+    async def _free(self, remains: list[Any], size: int) -> None:
+        try:
+            await self._node.workers.run(partial(take_apart, remains))
+        finally:
+            self._requests.give(size)
 
     async def decoded(self, decode: Callable[[], Any]) -> Any:
         """What `decode` makes of a request of many elements. Raises DecodeError."""
@@ -136,15 +170,17 @@ class LongAnswers:
             reply.abandon = partial(_abandon, abandon, resolved)
         return await resolved
 
-    async def encoded(self, key: int, version: int, response: Any) -> Any:
+    async def encoded(self, context: RequestContext, response: Any) -> Any:
         """A response as its body; what is no response that is yet to be encoded is returned as it is."""
         if not isinstance(response, Message):
             return response
         async with self.turn:
-            return await self.encoded_in_turn(key, version, response)
+            return await self.encoded_in_turn(context, response)
 
-    async def encoded_in_turn(self, key: int, version: int, response: Any) -> EncodedAnswer:
+    async def encoded_in_turn(self, context: RequestContext, response: Any) -> EncodedAnswer:
         """The same for whoever has the turn: once what others have not taken yet leaves room for it."""
+        key, version = context.api_key, context.api_version
+        context.keep(response)
         await self.room()
         parts, codes = await self._node.workers.run(partial(_encode, version, response))
         if key > FETCH:  # Produce and Fetch have counted what they refused

@@ -147,7 +147,7 @@ class Server:
         limit = settings.queued_max_request_bytes
         self.requests_budget = Budget(limit if limit > 0 else UNLIMITED_REQUEST_BYTES)
         self.responses_budget = Budget(settings.queued_max_response_bytes)
-        self.long_answers = LongAnswers(node, self.requests_budget, self.responses_budget, request_errors)
+        self.long_answers = LongAnswers(node, self.owner, self.requests_budget, self.responses_budget, request_errors)
         self.frame_bytes_max = settings.socket_request_max_bytes
         self.unanswered_max = settings.connection_max_queued_requests
         self.quotas: ClientQuotas | None = None

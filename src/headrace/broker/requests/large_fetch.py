@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from headrace.broker.net.answers import CloseConnectionError, Pending
 from headrace.broker.requests.fetching import see_again
 from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, parts_of, rest_of
-from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k01_fetch import FetchResponse
 
@@ -113,7 +112,7 @@ class LargeFetch:
         self._unregister()
         self._fetch.count(found)
         response = await rest_of(self._context, self._respond(found))
-        return await self._broker.long_answers.encoded_in_turn(ApiKey.FETCH, self._context.api_version, response)
+        return await self._broker.long_answers.encoded_in_turn(self._context, response)
 
     # --- changes
 
@@ -180,7 +179,8 @@ class LargeFetch:
     async def _work_after_wait(self) -> None:
         meter = self._context.meter
         try:
-            answer = await (self._work() if meter is None else meter.timed(self._work()))
+            with self._broker.long_answers.freed_later(self._context):
+                answer = await (self._work() if meter is None else meter.timed(self._work()))
         except CloseConnectionError:
             return
         except Exception:

@@ -84,16 +84,17 @@ def listing(things: Iterable[T], make: Callable[[T], R]) -> Steps[list[R]]:
 
 async def _go_on(broker: NodeServices, context: RequestContext, steps: Steps[Any]) -> Any:
     answers = broker.long_answers
-    async with answers.turn:
-        result = await rest_of(context, steps)
-        if not isinstance(result, Pending | Coroutine):
-            return await answers.encoded_in_turn(context.api_key, context.api_version, result)
-    value = await (answers.value_of(result) if isinstance(result, Pending) else result)
-    return await answers.encoded(context.api_key, context.api_version, value)
+    with answers.freed_later(context):
+        async with answers.turn:
+            result = await rest_of(context, steps)
+            if not isinstance(result, Pending | Coroutine):
+                return await answers.encoded_in_turn(context, result)
+        value = await (answers.value_of(result) if isinstance(result, Pending) else result)
+        return await answers.encoded(context, value)
 
 
 async def rest_of(context: RequestContext, steps: Steps[R]) -> R:
-    """What `steps` returns, piece by piece: for whoever has the turn."""
+    """What `steps` returns, piece by piece: for whoever has the turn. The context keeps it too."""
     while True:
         await asyncio.sleep(0)
         still_open(context.connection)
@@ -103,6 +104,7 @@ async def rest_of(context: RequestContext, steps: Steps[R]) -> R:
                 left -= next(steps)
             except StopIteration as end:
                 result: R = end.value
+                context.keep(result)
                 return result
 
 
@@ -136,7 +138,7 @@ async def in_parts(
             whole = said
         else:
             join(whole, said)
-    return await answers.encoded(context.api_key, context.api_version, whole)
+    return await answers.encoded(context, whole)
 
 
 PART_THINGS: Final = 100

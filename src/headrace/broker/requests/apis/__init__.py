@@ -13,6 +13,8 @@ What one request may cost the others:
 3. A name that a request repeats is looked up, and answered, once.
 4. Requests of many elements are decoded, and long answers encoded, on a worker, one at a time, within the budgets for
    requests and responses in memory (`net/long_answers.py`).
+5. A list or table that grows with a request, and is no result of steps, is kept (`RequestContext.keep`): it is freed a
+   few things at a time.
 """
 
 from __future__ import annotations

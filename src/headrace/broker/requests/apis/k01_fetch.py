@@ -83,16 +83,21 @@ def handle(broker: Services, request: FetchRequest, context: RequestContext) -> 
 
 def _names_many(request: FetchRequest) -> bool:
     """Whether a request has more topics and partitions than are looked at in one turn."""
-    names = len(request.topics) + sum([len(topic.partitions) for topic in request.topics])
-    if request.forgotten_topics_data:
-        forgotten = request.forgotten_topics_data
-        names += len(forgotten) + sum([len(topic.partitions) for topic in forgotten])
+    topics, forgotten = request.topics, request.forgotten_topics_data
+    names = len(topics) + len(forgotten)
+    if names > NAMES_AT_ONCE:
+        return True
+    names += sum([len(topic.partitions) for topic in topics])
+    if forgotten:
+        names += sum([len(topic.partitions) for topic in forgotten])
     return names > NAMES_AT_ONCE
 
 
 async def _in_pieces(broker: Services, request: FetchRequest, context: RequestContext) -> Any:
     async with broker.long_answers.turn:
         opened = await rest_of(context, _session(broker, request, context))
+    if not isinstance(opened, ErrorCode):
+        context.keep(list(opened[0]))
     result = _opened(broker, request, context, opened)
     return await result if isinstance(result, Coroutine) else result
 
@@ -191,6 +196,7 @@ def _run(
 def _told(request: FetchRequest, context: RequestContext, opened: _Opened, found: list[Answer]) -> Steps[FetchResponse]:
     """The response that says what was found."""
     _, answer, session = opened
+    context.keep(found)
     meter = context.meter if _follower(request, context.api_version)[0] < 0 else None
     throttle_ms, is_empty = 0, False
     if meter is not None:

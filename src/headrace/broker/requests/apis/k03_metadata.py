@@ -9,7 +9,7 @@ Not done: nothing that a broker of one cluster would have to say.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.net.context import RequestContext
@@ -46,6 +46,8 @@ CREATED_MAX: Final = 1000
 """Topics that are created because of one request."""
 PIECE_TOPICS: Final = 1000
 """Of so many topics the leaders are looked at without a pause."""
+NAMED_AT_ONCE: Final = 2000
+"""Topics of which one turn finds out whether the request has named them before."""
 
 
 @handles(ApiKey.METADATA)
@@ -112,6 +114,8 @@ def _is_long(image: ClusterImage, request: MetadataRequest, context: RequestCont
 async def _answer_in_pieces(broker: Services, request: MetadataRequest, context: RequestContext) -> PiecewiseMetadata:
     """The answer from one image, which does not change meanwhile. One such answer is made at a time: a piece of each of
     many in one turn of the loop would be as long as the whole of one."""
+    if request.topics is not None:
+        request.topics = await _named_once(request.topics, context)
     lost_leaders = broker.replicas.lost_leaders
     if lost_leaders:
         lost: frozenset[int] = frozenset()
@@ -130,6 +134,19 @@ async def _answer_in_pieces(broker: Services, request: MetadataRequest, context:
             broker.request_errors.look_at(ApiKey.METADATA, MetadataResponse(topics=piece))
             await asyncio.sleep(0)
         return answer
+
+
+async def _named_once(topics: Sequence[MetadataRequestTopic], context: RequestContext) -> list[MetadataRequestTopic]:
+    """The first of each topic that a request names, in its order."""
+    first: dict[str | bytes, MetadataRequestTopic] = {}
+    context.keep(topics)
+    context.keep(first)
+    for some in parts_of(topics, NAMED_AT_ONCE):
+        for asked in some:
+            first.setdefault(asked.topic_id if asked.name is None else asked.name, asked)
+        await asyncio.sleep(0)
+        still_open(context.connection)
+    return list(first.values())
 
 
 def _in_pieces(image: ClusterImage, request: MetadataRequest, context: RequestContext) -> Iterator[MetadataRequest]:
@@ -189,6 +206,7 @@ def _wanted_topics(
 ) -> Iterator[MetadataResponseTopic]:
     missing: list[str] = []
     seen: set[str | bytes] = set()
+    context.keep(seen)
     for asked in request.topics or ():
         key = asked.topic_id if asked.name is None else asked.name
         if key in seen:

@@ -68,11 +68,13 @@ def handle(broker: Services, request: WriteTxnMarkersRequest, context: RequestCo
         Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
     )
     if not may:
-        return in_pieces(broker, context, _Writing(broker).refuse(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+        return in_pieces(
+            broker, context, _Writing(broker, context).refuse(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        )
     context.exempt()
 
     def write() -> Any:
-        steps = _Writing(broker).of_another_broker(request)
+        steps = _Writing(broker, context).of_another_broker(request)
         return at_once(steps) if are_few(request.markers, "partition_indexes") else in_pieces(broker, context, steps)
 
     return once_ready(broker, keys, write, for_appends=True)
@@ -116,8 +118,9 @@ class _Ended:
 class _Writing:
     """One request: it is answered when the last of its partitions is, or as far as they are when its time is up."""
 
-    def __init__(self, broker: Services) -> None:
+    def __init__(self, broker: Services, context: RequestContext) -> None:
         self._broker = broker
+        self._context = context
         self._response = WriteTxnMarkersResponse()
         self._results: dict[int, WritableTxnMarkerResult] = {}
         self._pending: Pending[WriteTxnMarkersResponse] = Pending()
@@ -138,6 +141,7 @@ class _Writing:
         """Writes what a request asks for, for a coordinator whose other markers wait for the answer: it leaves once all
         is committed, or after a while."""
         markers: list[MarkerHere] = []
+        self._context.keep(markers)
         for marker in request.markers:
             yield 1
             end = EndMarker(

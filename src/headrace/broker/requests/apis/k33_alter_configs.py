@@ -15,6 +15,7 @@ from headrace.broker.requests.alter_access import alter, alterations_of, told
 from headrace.broker.requests.pieces import in_turn
 from headrace.broker.requests.registry import handles
 from headrace.controller.configs import Alteration, AlterOperation
+from headrace.controller.context import MAX_RECORDS_PER_REQUEST
 from headrace.wire.apis import ApiKey
 from headrace.wire.messages.k33_alter_configs import (
     AlterConfigsRequest,
@@ -41,5 +42,6 @@ async def handle(broker: Services, request: AlterConfigsRequest, context: Reques
 
 
 def _alteration(resource: AlterConfigsResource) -> Alteration:
-    changes = [(config.name, AlterOperation.SET, config.value) for config in resource.configs]
+    few = resource.configs[: MAX_RECORDS_PER_REQUEST + 1]  # one more, and it is refused
+    changes = [(config.name, AlterOperation.SET, config.value) for config in few]
     return Alteration(resource.resource_type, resource.resource_name, changes, replaces=True)

@@ -40,13 +40,15 @@ async def handle(broker: NodeServices, request: EnvelopeRequest, context: Reques
     if isinstance(opened, ErrorCode):
         return EnvelopeResponse(error_code=opened)
     header, body, inner = opened
+    inner.remains = context.remains
+    inner.keep(body)
     answer: Any = handler_of(header.api_key)(broker, body, inner)
     if isinstance(answer, Coroutine):
         answer = await answer
     # What this node has answered stands, also where it leads no more: to remove the leader from the voters ends like
     # this. Only what it could not decide is asked of the next leader.
     if len(request.request_data) > FEW_ELEMENT_BYTES:
-        answer = await broker.long_answers.encoded(header.api_key, header.api_version, answer)
+        answer = await broker.long_answers.encoded(inner, answer)
     if ErrorCode.NOT_CONTROLLER in (answer.codes if isinstance(answer, EncodedAnswer) else codes_of(answer)):
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
     return EnvelopeResponse(response_data=_framed(header, answer)[SIZE_BYTES:])
