@@ -122,7 +122,8 @@ class LongAnswers:
         if context.remains is not None:
             yield
             return
-        context.remains = remains = []
+        remains: list[Any] = []
+        context.remains = remains
         try:
             yield
         finally:

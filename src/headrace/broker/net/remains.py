@@ -42,12 +42,12 @@ def _take_out(thing: Any, remains: list[Any]) -> None:
 
 
 @cache
-def _may_hold_many(kind: type) -> bool:
+def _may_hold_many(kind: Any) -> bool:
     return kind in _CONTAINERS or issubclass(kind, dict) or (issubclass(kind, Message) and bool(_lists_of(kind)))
 
 
 @cache
-def _lists_of(kind: type[Message]) -> tuple[str, ...]:
+def _lists_of(kind: Any) -> tuple[str, ...]:
     """The fields of a message that may be lists, or structs with lists in them."""
     hints = kind.__init__.__annotations__
     return tuple(name for name in kind.__slots__ if not _is_plain(hints.get(name, "")))
