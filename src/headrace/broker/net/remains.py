@@ -30,7 +30,8 @@ def take_apart(remains: list[Any]) -> None:
 def _take_out(thing: Any, remains: list[Any]) -> None:
     """Adds what a thing holds."""
     if isinstance(thing, Message):
-        for name in _lists_of(type(thing)):
+        kind: Any = type(thing)
+        for name in _lists_of(kind):
             held = getattr(thing, name)
             if held:
                 remains += held if type(held) is list else (held,)
