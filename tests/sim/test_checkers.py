@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -16,6 +16,7 @@ from headrace.raft.log_view import LogView
 from headrace.raft.machine import Raft
 from headrace.raft.messages import Position, ReplicaKey
 from headrace.raft.voter_set import VoterHistory, VoterSet
+from headrace.sim.checkers.deliveries import Claim, Deliveries, Found
 from headrace.sim.checkers.history import History
 from headrace.sim.checkers.levels import Levels
 from headrace.sim.checkers.quorum import Quorum
@@ -163,3 +164,38 @@ def test_a_new_disk_is_empty() -> None:
     assert disk.is_dir("/data")
     assert disk.list("/data") == []
     world.end()
+
+
+def delivered(*found: tuple[int, int], ends: tuple[int, ...] = (2, 5), **known: Any) -> list[str]:
+    """What is wrong with records in one partition, each by its write and number."""
+    deliveries = Deliveries("q", lambda write, number: write == 0 or number % 3 == 0, 2)
+    deliveries.found["t", 0] = [Found(offset, *each) for offset, each in enumerate(found)]
+    deliveries.ends, deliveries.marked = ends, (len(ends) - 1, 2)
+    for name, value in known.items():
+        setattr(deliveries, name, value)
+    return list(deliveries.faults())
+
+
+WHOLE = ((0, 0), (0, 1), (1, 0), (0, 2), (0, 4), (0, 3), (1, 3))
+
+
+def test_deliveries_that_are_whole_and_in_order_have_no_fault() -> None:
+    assert delivered(*WHOLE) == []
+    claims = [Claim("run", 1, 0, 2, 5), Claim("late", 7, 0, 5, 9)]
+    assert delivered(*WHOLE, claims=claims, spans=[(("t", 0), 3, 4)]) == []
+
+
+@pytest.mark.parametrize(
+    ("found", "known", "fault"),
+    [
+        (WHOLE[1:], {}, "records [0] of write 0 of q are lost"),
+        ((*WHOLE, (1, 3)), {}, "records [3] of write 1 of q are there more than once"),
+        ((*WHOLE, (0, 5)), {}, "records [5] of write 0 of q are there, and of no batch that is done"),
+        ((WHOLE[3], *WHOLE[:3], *WHOLE[4:]), {}, "lie in ('t', 0) in the order [1, 0, 0, 1, 1]"),
+        (WHOLE, {"claims": [Claim("run", 1, 0, 2, 6)]}, "run was told that write 0 of batch 1 of q is in the topic"),
+        (WHOLE, {"marked": (1, 1)}, "the mark of q names batch (1, 1)"),
+        (WHOLE, {"spans": [(("t", 0), 3, 3)]}, "the last batch of q is said to be at"),
+    ],
+)
+def test_deliveries_that_break_a_promise(found: Any, known: Any, fault: str) -> None:
+    assert any(fault in each for each in delivered(*found, **known))

@@ -44,6 +44,7 @@ from headrace.sim.sabotage import (
     PLANTED_IN_RAISES,
     PLANTED_IN_REPLICAS,
     PLANTED_IN_RIGHTS,
+    PLANTED_IN_SINKS,
     PLANTED_IN_TRANSACTIONS,
     planted,
 )
@@ -64,16 +65,24 @@ EVERY_PLANT: Final = (
     *PLANTED_IN_LOADS,
     *PLANTED_IN_LOGS,
     *PLANTED_IN_DELETIONS,
+    *PLANTED_IN_SINKS,
 )
 CONTENT: Final = 0
 OBJECTION: Final = 1
 BROKEN: Final = 2
 
 
+def _run_sink_seed(seed: int, say: Callable[[str], None] | None) -> Result:
+    from headrace.sim.sink_run import run_sink_seed
+
+    return run_sink_seed(seed, say)
+
+
 def _run_of(given: argparse.Namespace) -> Run:
     """The kind of run that is asked for, or in which a planted fault is to be found."""
     kinds: tuple[tuple[bool, Sequence[str], Run], ...] = (
         (given.quorum, PLANTED_IN_QUORUMS, run_quorum_seed),
+        (given.sink, PLANTED_IN_SINKS, _run_sink_seed),
         (given.loads, PLANTED_IN_LOADS, run_load_seed),
         (given.log, PLANTED_IN_LOGS, run_log_seed),
         (given.replicas, PLANTED_IN_REPLICAS, run_replica_seed),
@@ -134,6 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kind.add_argument("--deleting", action="store_true", help="a cluster of which operators delete records")
     kind.add_argument("--quorum", action="store_true", help="three controllers of one metadata quorum, and no broker")
     kind.add_argument("--loads", action="store_true", help="coordinators whose logs are in a bad state for a while")
+    kind.add_argument("--sink", action="store_true", help="a cluster, and queries of Spark's that write exactly once")
     kind.add_argument("--log", action="store_true", help="one log of a follower that is cut, compacted and crashes")
     told = parser.add_mutually_exclusive_group()
     told.add_argument("--trace", action="store_true", help="print everything that crosses a seam")

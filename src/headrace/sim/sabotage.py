@@ -323,6 +323,15 @@ PLANTED_IN_LOGS: Final = tuple(log_plants())
 """The names of the faults of one log."""
 PLANTED_IN_DELETIONS: Final = tuple(deleting_plants())
 """The names of the faults of clusters of which records are deleted."""
+PLANTED_IN_SINKS: Final = (
+    "decides-without-the-ordinal",
+    "compares-no-digest",
+    "compares-no-options-of-writes",
+    "passes-over-what-is-older",
+    "marks-before-it-commits",
+    "compares-no-rows-of-tasks",
+)
+"""The names of the faults of the sink that writes exactly once from Spark, which is loaded where it is needed."""
 PLANTED_IN_TRANSACTIONS: Final = tuple(transaction_plants())
 """The names of the faults of clusters that only transactions meet."""
 
@@ -334,6 +343,10 @@ def planted(name: str) -> Iterator[None]:
     of_clusters = cluster_plants() | replica_plants() | raise_plants() | transaction_plants() | group_plants()
     of_clusters |= _moving_plants() | load_plants() | log_plants() | deleting_plants() | consumer_plants()
     of_clusters |= ownership_plants()
+    if name in PLANTED_IN_SINKS:
+        from headrace.sim.sink_sabotage import sink_plants
+
+        of_clusters |= sink_plants()
     plants = [alone[name]] if name in alone else of_clusters[name]
     real = [(owner, attribute, vars(owner)[attribute]) for owner, attribute, _ in plants]
     for owner, attribute, replacement in plants:

@@ -1,0 +1,76 @@
+"""Faults that are planted into the sink that writes exactly once from Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from headrace.client.groups import commit_offsets
+from headrace.spark import markers
+from headrace.spark.exactly_once import Batch
+from headrace.spark.markers import Mark, Step, Turn
+from headrace.spark.per_task import TaskRows, TaskWrite
+
+Real = Callable[..., Any]
+
+
+def _skip(_mark: Mark, _turn: Turn) -> Step:
+    """A batch that has a mark is there, whichever of its writes comes."""
+    return Step.SKIP
+
+
+def _without_digest(real: Real) -> Real:
+    def repeated(mark: Mark, turn: Turn) -> Any:
+        return real(replace(mark, offsets=""), turn)
+
+    return repeated
+
+
+def _without_writes(real: Real) -> Real:
+    def repeated(mark: Mark, turn: Turn) -> Any:
+        writes = tuple(replace(each, digest=turn.write.digest) for each in mark.writes)
+        return real(replace(mark, writes=writes), turn)
+
+    return repeated
+
+
+def _pass_over(real: Real) -> Real:
+    """What has a newer mark is there."""
+
+    def decide(mark: Mark | None, turn: Turn, *, trusted: bool) -> Any:
+        if mark is not None and mark.batch_id > turn.batch_id:
+            return Step.SKIP
+        return real(mark, turn, trusted=trusted)
+
+    return decide
+
+
+def _mark_first(real: Real) -> Real:
+    """The mark is committed by itself, and then the batch."""
+
+    def transact(self: Batch, producer: Any) -> None:
+        rows = sum(part.rows for part in self.parts)
+        mark = self.turn.marked(self.mark, tasks=len(self.parts), rows=rows, mode=self.how.mode)
+        commit_offsets(self.client, self.group, {(self.how.marker_topic, markers.PARTITION): mark.committed()})
+        real(self, producer)
+
+    return transact
+
+
+def _compare_nothing(_self: TaskWrite, _mark: Mark, rows: TaskRows) -> None:
+    """A task that has a mark has its rows in the topic."""
+    rows.read()
+
+
+def sink_plants() -> dict[str, list[tuple[Any, str, Any]]]:
+    """By name: whose attributes, which, and what takes their place."""
+    repeated = vars(markers)["_repeated"]
+    return {
+        "decides-without-the-ordinal": [(markers, "_repeated", _skip)],
+        "compares-no-digest": [(markers, "_repeated", _without_digest(repeated))],
+        "compares-no-options-of-writes": [(markers, "_repeated", _without_writes(repeated))],
+        "passes-over-what-is-older": [(markers, "decide", _pass_over(markers.decide))],
+        "marks-before-it-commits": [(Batch, "_transact", _mark_first(vars(Batch)["_transact"]))],
+        "compares-no-rows-of-tasks": [(TaskWrite, "_compare", _compare_nothing)],
+    }

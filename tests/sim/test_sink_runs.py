@@ -1,0 +1,107 @@
+"""Queries that write exactly once from Spark, under the simulator: seeds that must hold in every delivery, one trace a
+seed, and faults that are planted into the sink."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from headrace.client.transactions import TransactionalProducer
+from headrace.sim.sabotage import PLANTED_IN_SINKS, planted
+from headrace.sim.sink_run import SinkRun, run_sink_seed
+from headrace.sim.sink_sabotage import sink_plants
+from headrace.sim.workloads.spark_queries import Shape
+from headrace.spark.delivery import EXACTLY_ONCE, PER_TASK
+
+SEEDS = (1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 40)))
+SEEDS_OF_A_PLANT = 60
+ONE = Shape("query", EXACTLY_ONCE, grouped=False, topics=("one",), commit_topic="", rivals=True, changes=False)
+TWO = replace(ONE, topics=("one", "other"), commit_topic="commits", rivals=False)
+SHAPES = {
+    "the driver writes": TWO,
+    "the tasks write": replace(TWO, grouped=True),
+    "the tasks commit": replace(TWO, mode=PER_TASK),
+    "two drivers": replace(ONE, grouped=True),
+    "another program": replace(TWO, changes=True),
+}
+FOUND_WITH = {
+    "decides-without-the-ordinal": (TWO, 1),
+    "compares-no-digest": (ONE, 1),
+    "compares-no-options-of-writes": (replace(TWO, changes=True), 4),
+    "passes-over-what-is-older": (ONE, 3),
+    "marks-before-it-commits": (TWO, 3),
+    "compares-no-rows-of-tasks": (replace(ONE, mode=PER_TASK, rivals=False, changes=True), 8),
+}
+"""Of which shape a query is that finds a fault, and the seed with which the search begins: see `FOUND_AT`."""
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_batches_are_written_exactly_once(seed: int) -> None:
+    result = run_sink_seed(seed)
+    assert result.objection is None, f"python -m headrace.sim --sink --seed {seed}"
+    assert result.transactions > 0
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_every_delivery_keeps_its_promise(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And it is the one that is meant which does it."""
+    ended: Counter[tuple[str, str]] = Counter()
+    for each in ("_ask_for_one", "_ask_for_all"):
+        real = vars(TransactionalProducer)[each]
+
+        def noted(self: TransactionalProducer, *given: Any, each: str = each, real: Any = real) -> Any:
+            ended[each, "task" if "-task-" in self.transactional_id else "driver"] += 1
+            return real(self, *given)
+
+        monkeypatch.setattr(TransactionalProducer, each, noted)
+    shape = SHAPES[name]
+    run = SinkRun(5, shapes=[shape])
+    assert run.run().objection is None
+    assert run.queries[0].committed >= 2
+    assert bool(ended["_ask_for_all", "driver"]) is shape.grouped
+    assert bool(ended["_ask_for_one", "task"]) is (shape.mode == PER_TASK)
+    assert shape.grouped or ended["_ask_for_one", "driver"] > 0
+
+
+def test_a_run_that_an_objection_ends_leaves_no_thread() -> None:
+    before = threading.active_count()
+    run = SinkRun(1, shapes=[TWO])
+    run.world.loop.call_at(5.0, run.world.object, "enough")
+    assert str(run.run().objection) == "enough"
+    assert threading.active_count() == before
+
+
+def test_the_plants_have_their_names() -> None:
+    assert tuple(sink_plants()) == PLANTED_IN_SINKS == tuple(FOUND_WITH)
+
+
+@pytest.mark.parametrize("name", PLANTED_IN_SINKS)
+def test_a_fault_planted_into_the_sink_is_found(name: str) -> None:
+    shape, first = FOUND_WITH[name]
+    with planted(name):
+        seeds = range(first, first + SEEDS_OF_A_PLANT)
+        assert any(SinkRun(seed, shapes=[shape]).run().objection is not None for seed in seeds)
+
+
+@pytest.mark.slow
+def test_a_seed_has_one_trace_whatever_the_process() -> None:
+    def digest(hash_seed: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "headrace.sim", "--sink", "--seed", "2"],
+            env=os.environ | {"PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout.splitlines()[-1]
+
+    first = digest("0")
+    assert first.startswith("digest: ")
+    assert digest("1") == first
