@@ -137,9 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--consumers", action="store_true", help="a cluster, and a consumer group whose members come, go and die"
     )
     kind.add_argument("--guarded", action="store_true", help="a cluster with an authorizer, whose rights change")
-    kind.add_argument(
-        "--encrypted", action="store_true", help="a cluster whose nodes speak TLS; OpenSSL has its own chance"
-    )
+    kind.add_argument("--encrypted", action="store_true", help="nodes that speak TLS; OpenSSL has its own chance")
     kind.add_argument("--deleting", action="store_true", help="a cluster of which operators delete records")
     kind.add_argument("--quorum", action="store_true", help="three controllers of one metadata quorum, and no broker")
     kind.add_argument("--loads", action="store_true", help="coordinators whose logs are in a bad state for a while")
