@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 import pytest
+from peers.tried import tried
 
 from headrace.client import producer as producer_module
 from headrace.client.batch_limits import BatchLimits
@@ -31,7 +32,7 @@ TOPIC_ID: Final = b"headrace-topic-1"
 REMEMBERED: Final = 5
 """Batches of a producer that a broker knows again, by their first and last sequence."""
 
-SEEDS: Final = 80
+SEEDS: Final = tried(80)
 
 
 @dataclass

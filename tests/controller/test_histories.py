@@ -12,6 +12,7 @@ from controller.clustered import Everything
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from peers.tried import tried
 
 from headrace.broker.quorum.proposals import prepare
 from headrace.broker.settings.config_rules import SettingsRules
@@ -341,7 +342,7 @@ class Histories(RuleBasedStateMachine):
         assert not self.written or replay.finish() == self.image
 
 
-Histories.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+Histories.TestCase.settings = settings(max_examples=tried(100), stateful_step_count=40, deadline=None)
 TestHistories = Histories.TestCase
 
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from peers.certificates import EXPIRED, NOT_YET, Authority, Identity, der_of, named
 from peers.tls13 import DATA, RawTls
+from peers.tried import tried
 
 from headrace.env.network import WOULD_BLOCK
 from headrace.env.posix_tls import (
@@ -251,7 +252,7 @@ def contexts(auth: str = "none", client: Identity | None = None) -> tuple[ssl.SS
     return server_context(material(SERVER), rules, auth), client_context(material(client), rules, checks_name=True)
 
 
-@settings(max_examples=40)
+@settings(max_examples=tried(40))
 @given(
     st.integers(0, 300_000),
     st.integers(0, 300_000),

@@ -6,6 +6,7 @@ from groups.scripted import Coordinator
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from peers.tried import tried
 
 from headrace.broker.requests.pieces import at_once
 from headrace.groups.group import Group
@@ -195,7 +196,7 @@ def durable(group: Group) -> object:
 
 
 TestGroupsInAnyOrder = GroupsInAnyOrder.TestCase
-TestGroupsInAnyOrder.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestGroupsInAnyOrder.settings = settings(max_examples=tried(60), stateful_step_count=30, deadline=None)
 
 
 def test_a_failed_append_leaves_no_offset() -> None:

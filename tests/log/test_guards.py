@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from peers.tried import tried
 
 from headrace.config.topic import TopicConfig
 from headrace.env.posix import PosixFile
@@ -286,4 +287,4 @@ class Coordinated(RuleBasedStateMachine):
 
 
 TestCoordinated = Coordinated.TestCase
-TestCoordinated.settings = settings(max_examples=300, stateful_step_count=30, deadline=None)
+TestCoordinated.settings = settings(max_examples=tried(300), stateful_step_count=30, deadline=None)

@@ -8,6 +8,7 @@ from threading import RLock
 
 import pytest
 from log.managers import TOPIC_ID, by_hand, make
+from peers.tried import tried
 
 from headrace.config.topic import TopicConfig
 from headrace.log import retention
@@ -89,7 +90,7 @@ def test_the_last_time_of_a_closed_segment_survives_or_is_read_again(config: Top
 
 
 def test_after_any_power_loss_the_indexes_say_what_the_batches_say(config: TopicConfig) -> None:
-    for seed in range(400):
+    for seed in range(tried(400)):
         rng = random.Random(seed)
         disk = new_disk(rng)
         log, point, now_ms = opened(disk, config), 0, NOW_MS

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from peers.tried import tried
 
 from headrace.config import BrokerConfig, topic_config
 from headrace.env.posix import PosixDisk, PosixFile
@@ -220,7 +221,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=tried(150), deadline=None)
 @given(steps)
 def test_nothing_is_reordered_lost_or_doubled(script: list[Any]) -> None:
     """Whatever was refused and comes again, in whichever order: the log has each producer's batches in a row."""

@@ -6,6 +6,7 @@ from copy import deepcopy
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from peers.tried import tried
 
 from headrace.log.producers import UNDECIDED
 from headrace.metadata.image import Partition
@@ -102,7 +103,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=500)
+@settings(max_examples=tried(500))
 @given(STEPS, st.integers(1, 3), st.sampled_from([(1,), (1, 2), REPLICAS]))
 def test_what_is_committed_or_stable_stays_so_and_nobody_electable_lacks_it(
     steps: list[tuple[str, object]], min_insync: int, isr_at_first: tuple[int, ...]

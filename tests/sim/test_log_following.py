@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from peers.tried import tried
 
 from headrace.sim.sabotage import PLANTED_IN_LOGS, planted
 from headrace.sim.workloads.log_following import run_log_seed
 
 SEEDS_OF_A_PLANT = 60
 BLOCKS = [0, *(pytest.param(block, marks=pytest.mark.soak) for block in range(1, 40))]
-BLOCK_SEEDS = 40
+BLOCK_SEEDS = tried(40)
 
 
 @pytest.mark.parametrize("block", BLOCKS)

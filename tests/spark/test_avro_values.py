@@ -14,6 +14,7 @@ import pytest
 from fastavro import parse_schema, schemaless_writer
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from peers.tried import tried
 
 from headrace.spark.avro_values import AvroDecoder, avro_type
 from headrace.spark.schemas import ddl
@@ -101,7 +102,7 @@ def binary(values: list[bytes | None]) -> pa.Array:
     return pa.array([b"before", *values, b"after"], pa.binary()).slice(1, len(values))
 
 
-@settings(max_examples=40)
+@settings(max_examples=tried(40))
 @given(st.lists(st.none() | rows, max_size=4))
 def test_what_fastavro_writes_comes_back(items: list[Any]) -> None:
     decoded = decode_values(binary([None if item is None else written(item) for item in items]), AvroDecoder(SCHEMA))
@@ -110,7 +111,7 @@ def test_what_fastavro_writes_comes_back(items: list[Any]) -> None:
     assert decoded.column.to_pylist() == [None if item is None else expected(item) for item in items]
 
 
-@settings(max_examples=40)
+@settings(max_examples=tried(40))
 @given(
     st.lists(
         st.tuples(rows.map(written), st.integers(0, 2), st.binary(min_size=1, max_size=3), st.integers(0)), max_size=5

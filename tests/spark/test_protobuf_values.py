@@ -11,6 +11,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from peers.tried import tried
 
 from headrace.spark.protobuf_values import ProtobufDecoder, indexes_bytes, protobuf_type
 from headrace.spark.schemas import ddl
@@ -108,7 +109,7 @@ def binary(values: list[bytes | None]) -> pa.Array:
     return pa.array([b"before", *values, b"after"], pa.binary()).slice(1, len(values))
 
 
-@settings(max_examples=40)
+@settings(max_examples=tried(40))
 @given(st.lists(st.none() | all_rows, max_size=4))
 def test_what_the_library_writes_comes_back(items: list[Any]) -> None:
     values = [None if item is None else Row(**item).SerializeToString() for item in items]
@@ -120,7 +121,7 @@ def test_what_the_library_writes_comes_back(items: list[Any]) -> None:
     ]
 
 
-@settings(max_examples=40)
+@settings(max_examples=tried(40))
 @given(
     st.lists(
         st.tuples(all_rows.map(lambda row: Row(**row).SerializeToString()), st.integers(0), st.binary(max_size=3)),

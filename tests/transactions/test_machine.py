@@ -6,6 +6,7 @@ import itertools
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from peers.tried import tried
 from transactions.scripted import Transactions
 
 from headrace.transactions.records import decode
@@ -78,7 +79,7 @@ class Checked(Transactions):
         return found
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=tried(400), deadline=None)
 @given(st.lists(COMMANDS, max_size=60))
 def test_any_history(commands: list[str]) -> None:
     machine = Checked()

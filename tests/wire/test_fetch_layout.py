@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from peers.tried import tried
 
 from headrace.wire.fetch_layout import FetchLayout
 from headrace.wire.frame import RequestHeader, encode_request, encode_response_parts
@@ -24,7 +25,7 @@ NAMES = st.one_of(st.just("t"), st.text("abc-ü", min_size=1, max_size=249))
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@settings(max_examples=25)
+@settings(max_examples=tried(25))
 @given(data=st.data())
 def test_a_request_is_read_as_it_was_written(version: int, data: st.DataObject) -> None:
     layout = FetchLayout(version)
@@ -81,7 +82,7 @@ def test_a_request_is_read_as_it_was_written(version: int, data: st.DataObject) 
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@settings(max_examples=25)
+@settings(max_examples=tried(25))
 @given(data=st.data())
 def test_an_answer_is_what_the_codec_writes(version: int, data: st.DataObject) -> None:
     layout = FetchLayout(version)

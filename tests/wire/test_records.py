@@ -20,6 +20,7 @@ from kafka.record.default_records import DefaultRecordBatch as KafkaBatch
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaBuilder
 from kio.records.readers import read_batch
 from kio.records.writers import write_batch
+from peers.tried import tried
 
 from headrace.wire.batch import check_crc, read_header
 from headrace.wire.records import (
@@ -55,7 +56,7 @@ def test_round_trip(records: list[Record], codec: Compression, base_offset: int)
 
 @pytest.mark.parametrize("reader", [AioBatch, KafkaBatch])
 @pytest.mark.parametrize("codec", Compression)
-@settings(max_examples=25)
+@settings(max_examples=tried(25))
 @given(records=RECORDS)
 def test_others_read_ours(reader: Any, codec: Compression, records: list[Record]) -> None:
     if reader is KafkaBatch and codec not in (Compression.NONE, Compression.GZIP):
@@ -68,7 +69,7 @@ def test_others_read_ours(reader: Any, codec: Compression, records: list[Record]
 
 @pytest.mark.parametrize("builder", [AioBuilder, KafkaBuilder])
 @pytest.mark.parametrize("codec", Compression)
-@settings(max_examples=25)
+@settings(max_examples=tried(25))
 @given(records=RECORDS)
 def test_ours_reads_others(builder: Any, codec: Compression, records: list[Record]) -> None:
     if builder is KafkaBuilder and codec not in (Compression.NONE, Compression.GZIP):

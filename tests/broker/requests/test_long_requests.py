@@ -30,6 +30,9 @@ MANY = 6000
 FEW_BYTES = 1024
 CALLS_MAX = 24_000
 """In one turn of the loop; what takes all elements at once makes several for each."""
+SLOW_WAYS = [("super user", True), ("few rights", True), ("nobody", False)]
+WAYS = [("super user", False), *(pytest.param(*way, marks=pytest.mark.slow) for way in SLOW_WAYS)]
+"""Who asks, and whether all elements are alike. `make check` has the one in which each element is taken up."""
 
 
 def cases() -> Iterator[tuple[int, Path]]:
@@ -54,19 +57,19 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TestBrok
         node.stop()
 
 
+@pytest.mark.parametrize(("who", "alike"), WAYS)
 @pytest.mark.parametrize(
     ("key", "path"), [pytest.param(*case, id=f"{APIS[case[0]].name}-{'.'.join(case[1])}") for case in cases()]
 )
-def test_turns_are_small(running: tuple[TestBroker, Turns], key: int, path: Path) -> None:
+def test_turns_are_small(running: tuple[TestBroker, Turns], key: int, path: Path, who: str, alike: bool) -> None:
     node, turns = running
     versions = range(APIS[key].max_version, APIS[key].min_version - 1, -1)
     version = next((each for each in versions if fit(request(key, path, 1, alike=True), each, path)), None)
     assert version is not None, "no version says that"
-    ways = [("nobody", False), ("few rights", True), ("super user", False), ("super user", True)]
-    for count, who, alike in [(1, "nobody", False), *((MANY, *way) for way in ways)]:  # the first one imports modules
+    node.call(lambda inside: setattr(inside, "authorizer", WHO[who]))
+    for count in (1, MANY):  # the first one imports modules
         message = request(key, path, count, alike=alike)
         fit(message, version, path)
-        node.call(lambda inside, who=who: setattr(inside, "authorizer", WHO[who]))  # type: ignore[misc]
         with Raw(node.port, timeout_s=60) as raw:
             turns.reset()
             try:

@@ -8,6 +8,7 @@ from groups.consumer.scripted import ConsumerGroups
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from peers.tried import tried
 
 from headrace.broker.requests.pieces import at_once
 from headrace.groups.consumer.group import ConsumerGroup, PartitionId
@@ -231,7 +232,7 @@ def check(group: ConsumerGroup) -> None:
 
 
 TestConsumersInAnyOrder = ConsumersInAnyOrder.TestCase
-TestConsumersInAnyOrder.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestConsumersInAnyOrder.settings = settings(max_examples=tried(60), stateful_step_count=30, deadline=None)
 
 
 # --- what moves ------------------------------------------------------------------------------------------------------
@@ -256,7 +257,7 @@ def rest(machine: ConsumerGroups, members: list[str]) -> None:
     assert described(machine.shard).group_state == "Stable"
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=tried(40), deadline=None)
 @given(st.integers(1, 20), st.integers(2, 6), st.data())
 def test_when_one_leaves_the_others_keep_what_they_have(partitions: int, count: int, data: st.DataObject) -> None:
     members = [f"m{each}" for each in range(count)]
@@ -271,7 +272,7 @@ def test_when_one_leaves_the_others_keep_what_they_have(partitions: int, count: 
         assert before[member] <= flat(machine.has[member])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=tried(40), deadline=None)
 @given(st.integers(1, 20), st.integers(1, 5))
 def test_when_one_joins_the_others_get_nothing_new(partitions: int, count: int) -> None:
     members = [f"m{each}" for each in range(count)]

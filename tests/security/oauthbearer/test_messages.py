@@ -7,6 +7,7 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from peers.tried import tried
 
 from headrace.security.oauthbearer.messages import EXTENSIONS_MAX, FirstMessage, MessageError, challenge, first_message
 
@@ -79,7 +80,7 @@ def test_what_a_client_hears() -> None:
     assert json.loads(challenge("insufficient_scope", odd)) == {"status": "insufficient_scope", "scope": odd}
 
 
-@settings(max_examples=500)
+@settings(max_examples=tried(500))
 @given(st.binary(max_size=60) | st.text(alphabet="n,a=\x01uthBer x.2CD", max_size=60).map(str.encode))
 def test_anything_is_read_or_refused(data: bytes) -> None:
     try:

@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, utils
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from peers.tried import tried
 
 from headrace.security.oauthbearer.signed import SignedTokens
 from headrace.security.oauthbearer.tokens import EXPIRES_MS_MAX, TOKEN_CHARACTERS_MAX, Accepted, Refused
@@ -246,7 +247,7 @@ def test_the_scope() -> None:
         assert "the claim scp" in why(issued(claims(scp=wrong)), tokens)
 
 
-@settings(max_examples=300)
+@settings(max_examples=tried(300))
 @given(data=st.data())
 def test_a_changed_token_is_refused(data: st.DataObject) -> None:
     token = issued()
@@ -259,7 +260,7 @@ def test_a_changed_token_is_refused(data: st.DataObject) -> None:
         assert isinstance(found, Refused) or at == len(token) - 1
 
 
-@settings(max_examples=300)
+@settings(max_examples=tried(300))
 @given(
     st.dictionaries(
         st.sampled_from(["sub", "iat", "exp", "nbf", "aud", "iss", "scope", "jti"]),

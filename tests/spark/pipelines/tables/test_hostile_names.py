@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from peers.tried import tried
 
 from headrace.spark.pipelines.tables import read_table
 from headrace.spark.pipelines.tables.layout import Layout
@@ -33,7 +34,7 @@ ODD = (
 NAMES = list(dict.fromkeys((*ALIASES, *OURS, *KEYWORDS, *ODD)))
 
 some_names = st.lists(st.sampled_from(ALIASES) | st.sampled_from(NAMES), min_size=3, max_size=9, unique=True)
-relaxed = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+relaxed = settings(max_examples=tried(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def made(shop: Database, table: str, names: list[str], keys: int) -> Layout:
