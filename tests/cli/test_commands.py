@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from headrace.cli.consume import _places
 from headrace.cli.output import Progress
+from headrace.cli.places import places
 from headrace.client import reading
 from headrace.client.cluster import Client
 from headrace.client.errors import BrokerError
@@ -222,7 +222,7 @@ def test_where_to_begin_and_end(run: Any, bootstrap: str, topic: str) -> None:
     assert values("--from", "0001-01-02") == "0123456789"
     assert values("--from", "9" * 30) == ""
     with Client(bootstrap) as client:
-        assert _places(client, [(topic, 0)], "9" * 30, "read_uncommitted") == {(topic, 0): 10}, "not back to the start"
+        assert places(client, [(topic, 0)], "9" * 30, "read_uncommitted") == {(topic, 0): 10}, "not back to the start"
 
 
 def test_a_read_knows_how_much_there_is_to_read(run: Any, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,3 +357,22 @@ def test_mistyped_names_get_a_suggestion(run: Any, topic: str) -> None:
     run("consume", name, "--group", name)
     for arguments in (("consume", mistyped), ("topic", "describe", mistyped), ("group", "describe", mistyped)):
         assert run(*arguments, code=4).stderr.endswith(f"; did you mean {name}?\n")
+
+
+def test_offsets_at_a_time(run: Any, run_json: Any, topic: str) -> None:
+    run("topic", "create", topic, "-p", "2")
+    for partition, timestamp in ((0, 1_000), (0, 2_000), (1, 500)):
+        record = json.dumps({"value": "v", "timestamp": timestamp, "partition": partition})
+        run("produce", topic, "--format", "json", stdin=record + "\n")
+
+    def offsets(*arguments: str) -> list[int | None]:
+        return [each["offset"] for each in run_json("topic", "offsets", topic, *arguments)["partitions"]]
+
+    assert offsets() == [2, 1]
+    assert offsets("--at", "earliest") == [0, 0]
+    assert offsets("--at", "newest") == [1, 0]
+    assert offsets("--at", "1970-01-01T00:00:01.500+00:00") == [1, None]
+    assert offsets("--at", "-1h") == [None, None]
+    assert "is not a time" in run("topic", "offsets", topic, "--at", "soon", code=2).stderr
+    heading, first, _ = run("topic", "offsets", topic).stdout.splitlines()
+    assert (heading.split(), first.split()[:2]) == (["PARTITION", "OFFSET", "TIMESTAMP"], ["0", "2"])

@@ -37,6 +37,11 @@ def test_help_imports_next_to_nothing() -> None:
     assert not {name for name in loaded if name.startswith(HEAVY)}
 
 
+def test_help_shows_whole_sentences() -> None:
+    for name in COMMANDS:
+        assert "..." not in CliRunner().invoke(main, [name, "--help"]).stdout.partition("Commands:")[2]
+
+
 def test_every_command_has_help() -> None:
     for name in COMMANDS:
         done = CliRunner().invoke(main, [name, "--help"])

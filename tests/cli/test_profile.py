@@ -180,15 +180,18 @@ def test_a_cluster_by_variables_alone(secured: Secured, said: Said) -> None:
     assert "HEADRACE_SASL_JAS_CONFIG: there is no property" in line and "hunter2" not in line
 
 
-def test_help_names_the_variables() -> None:
+def test_help_names_the_variables_and_the_options_of_a_connection() -> None:
     whole, part = command("--help").stdout, command("topic", "list", "--help").stdout
+    assert "`headrace --help`" in part
+    for option in ("--bootstrap", "--profile", "--command-config", "--timeout"):
+        assert option in whole and part.count(option) == (option == "--bootstrap")
     for name in (
         "HEADRACE_BOOTSTRAP_SERVERS",
         "HEADRACE_COMMAND_CONFIG",
         "HEADRACE_PROFILE",
         "HEADRACE_SECURITY_PROTOCOL",
     ):
-        assert name in whole and name in part
+        assert name in whole
 
 
 def test_pipelines_take_profiles(said: Said, tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "partition": ("headrace.cli.partition:partition", "Move partitions, elect leaders, throttle replication."),
     "broker": ("headrace.cli.broker:broker", "Take brokers out of the cluster."),
     "pipeline": ("headrace.cli.pipeline:pipeline", "Run Spark pipelines, from topics to topics or tables."),
+    "completion": ("headrace.cli.completion:completion", "Print what makes TAB work in a shell."),
     "log": ("headrace.cli.log:log", "Look into a broker's files: dump, verify."),
 }
 
@@ -124,11 +125,15 @@ def _drop_output() -> None:
 def main() -> None:
     """An event log that speaks the Kafka protocol.
 
-    Commands that talk to a cluster take --bootstrap HOST:PORT; without it, 127.0.0.1:9092. TLS and logins are
-    in a file of Kafka's client properties, --command-config FILE. A profile keeps both: --profile NAME.
+    \b
+    Commands that talk to a cluster take these options:
+      -b, --bootstrap HOST:PORT[,...]  brokers to ask first; without it, 127.0.0.1:9092
+      --profile NAME                   the brokers and properties that `headrace profile` keeps
+      --command-config FILE            Kafka's client properties: TLS, and who logs in
+      --timeout SECONDS                how long one operation may take, retries included; 30
 
     \b
-    Environment variables; options go before them, and they before the profile in use:
+    Environment variables. Options override them; they override the profile in use:
       HEADRACE_BOOTSTRAP_SERVERS  brokers to ask first
       HEADRACE_COMMAND_CONFIG     a file of client properties
       HEADRACE_PROFILE            the name of a profile

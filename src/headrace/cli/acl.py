@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from headrace.cli.failures import NOT_FOUND, Failure
+from headrace.cli.help_text import CommandGroup
 from headrace.cli.options import cluster_options, confirm, json_option, yes_option
 from headrace.cli.output import Done, counted, print_json, print_table
 
@@ -147,7 +148,7 @@ def _with(*options: Callable[[F], F]) -> Callable[[F], F]:
     return apply
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def acl() -> None:
     """Say who may do what to topics, groups, transactional ids and the cluster.
 

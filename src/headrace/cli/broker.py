@@ -8,6 +8,7 @@ import click
 
 from headrace.cli import moving
 from headrace.cli.failures import NOT_FOUND, Failure
+from headrace.cli.help_text import CommandGroup
 from headrace.cli.moving import cancel_option, execute_option, throttle_option
 from headrace.cli.options import INT32_MAX, cluster_options, confirm, json_option, yes_option
 from headrace.cli.output import counted, print_json
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 broker_argument = click.argument("id_", metavar="ID", type=click.IntRange(0, INT32_MAX))
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def broker() -> None:
     """Take brokers out of the cluster."""
 

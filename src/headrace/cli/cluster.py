@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.cli.failures import FAILED
+from headrace.cli.help_text import CommandGroup
 from headrace.cli.options import cluster_options, json_option
 from headrace.cli.output import counted, print_json, print_table, size_text
 from headrace.cli.quorum import print_quorum, quorum_json
@@ -20,7 +21,7 @@ NAMED_MAX = 5
 """How many partitions a line of `health` names."""
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def cluster() -> None:
     """Describe the cluster: brokers, quorum, log directories; say whether it is healthy."""
 

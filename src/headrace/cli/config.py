@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from headrace.cli.help_text import CommandGroup
 from headrace.cli.options import cluster_options, json_option, parse_pairs
 from headrace.cli.output import print_json, print_table
 
@@ -19,7 +20,7 @@ kind_argument = click.argument("kind", type=click.Choice(KINDS))
 name_argument = click.argument("name")
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def config() -> None:
     """Show and change configurations of topics, brokers and groups.
 

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from headrace.cli.completion import group_names, topic_names
 from headrace.cli.failures import NOT_FOUND, Failure
-from headrace.cli.options import DURATION_UNITS_MS, cluster_options, parse_separator, parse_time_ms
+from headrace.cli.options import cluster_options, parse_separator
 from headrace.cli.output import Progress
+from headrace.cli.places import places
 from headrace.cli.record_filters import Filter, record_filter
 from headrace.cli.record_formats import (
     LETTERS,
@@ -39,7 +41,7 @@ WRITE_RECORDS = 1000
 
 
 @click.command()
-@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...", shell_complete=topic_names)
 @click.option(
     "--from",
     "start",
@@ -52,7 +54,8 @@ WRITE_RECORDS = 1000
 @click.option("--until", metavar="WHERE", help="latest (the end as it is now), an offset, a time, or -1h; exclusive.")
 @click.option("--regex", is_flag=True, help="TOPICs are regular expressions, each for whole names of topics.")
 @click.option("--follow", "-f", is_flag=True, help="Wait for new records; without it, stop at the end.")
-@click.option("--group", "-g", metavar="GROUP", help="Share the partitions with the group's members; commit offsets.")
+@click.option("--group", "-g", metavar="GROUP", shell_complete=group_names,
+              help="Share the partitions with the group's members; commit offsets.")  # fmt: skip
 @click.option("--partition", "-p", "only", multiple=True, type=click.IntRange(min=0), help="Only these partitions.")
 @click.option("--max", "-n", "limit", type=click.IntRange(min=1), metavar="N", help="Stop after N records.")
 @click.option("--key", metavar="TEXT", help="Only records with this key.")
@@ -202,7 +205,7 @@ class _Session:
 
     def read(self, partitions: list[TopicPartition]) -> None:
         """Without a group: from --from to the end."""
-        positions = _places(self.client, partitions, self.start, self.isolation)
+        positions = places(self.client, partitions, self.start, self.isolation)
         fetcher = self.fetcher(partitions, positions)
         for (topic, index), end in () if self.until in (None, "latest") else (fetcher.ends or {}).items():
             if (begin := positions[topic, index]) > end:
@@ -224,8 +227,8 @@ class _Session:
 
         ends = None
         if self.until is not None:
-            ends = _places(self.client, partitions, self.until, self.isolation, "--until")
-            latest = _places(self.client, partitions, "latest", self.isolation)
+            ends = places(self.client, partitions, self.until, self.isolation, "--until")
+            latest = places(self.client, partitions, "latest", self.isolation)
             ends = {at: min(end, latest[at]) for at, end in ends.items()}
         reset: Reset = "latest" if self.start == "latest" else "earliest"
         return Fetcher(self.client, positions, ends=ends, isolation=self.isolation, reset=reset)
@@ -274,7 +277,7 @@ class _Session:
         committed = groups.fetch_offsets(self.client, commits.group, partitions)
         positions = {at: found.offset for at, found in committed.items()}
         fresh = [at for at in partitions if at not in positions]
-        positions.update(_places(self.client, fresh, self.start, self.isolation))
+        positions.update(places(self.client, fresh, self.start, self.isolation))
         return self.fetcher(partitions, positions)
 
 
@@ -313,38 +316,6 @@ class _Commits:
         except BrokerError as error:
             if not self.member.lost_membership(error):
                 raise
-
-
-def _places(
-    client: Client, partitions: list[TopicPartition], where: str, isolation: Isolation, option: str = "--from"
-) -> dict[TopicPartition, int]:
-    """`earliest`, `latest`, an offset, `-N`, a time or how long ago as offsets; after the last record it is the end."""
-    from headrace.client import reading
-
-    def look(special: int) -> dict[TopicPartition, int]:
-        found = reading.list_offsets(client, dict.fromkeys(partitions, special), isolation=isolation)
-        return {at: offset.offset for at, offset in found.items()}
-
-    if not partitions:
-        return {}
-    if where == "earliest":
-        return look(reading.EARLIEST)
-    if where == "latest":
-        return look(reading.LATEST)
-    if where.isdecimal():
-        # beyond the end there is nothing to wait at; unfinished transactions are no reason to begin before it
-        written = reading.list_offsets(client, dict.fromkeys(partitions, reading.LATEST))
-        return {at: min(int(where), end.offset) for at, end in written.items()}
-    if where.startswith("-") and where[1:].isdecimal():
-        earliest, latest = look(reading.EARLIEST), look(reading.LATEST)
-        return {at: max(earliest[at], latest[at] - int(where[1:])) for at in partitions}
-    ago = re.fullmatch(r"-([0-9]{1,9})(ms|s|m|h|d)", where)
-    if ago is None:
-        time_ms = parse_time_ms(where, option)
-    else:
-        time_ms = max(0, int(time.time() * 1000) - int(ago[1]) * DURATION_UNITS_MS[ago[2]])
-    timed, latest = look(time_ms), look(reading.LATEST)
-    return {at: timed[at] if timed[at] >= 0 else latest[at] for at in partitions}
 
 
 def _matching(client: Client, patterns: Iterable[str]) -> list[str]:

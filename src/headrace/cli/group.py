@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headrace.cli.completion import group_names
 from headrace.cli.failures import NOT_FOUND, Failure
+from headrace.cli.help_text import CommandGroup
 from headrace.cli.naming import chosen_partitions
 from headrace.cli.options import cluster_options, confirm, json_option, parse_time_ms, yes_option
 from headrace.cli.output import Done, counted, print_json, print_table
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from headrace.client.groups import GroupDescription
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def group() -> None:
     """List, describe, reset and delete consumer groups."""
 
@@ -58,7 +60,7 @@ def list_groups(client: Client, states: tuple[str, ...], types: tuple[str, ...],
 
 
 @group.command()
-@click.argument("names", nargs=-1, required=True, metavar="GROUP...")
+@click.argument("names", nargs=-1, required=True, metavar="GROUP...", shell_complete=group_names)
 @click.option("--members", "shows_members", is_flag=True,
               help="Show the members, what they have and shall have, instead of the partitions.")  # fmt: skip
 @json_option
@@ -182,7 +184,7 @@ def _latest(client: Client, partitions: Iterable[TopicPartition]) -> dict[TopicP
 
 
 @group.command()
-@click.argument("name", metavar="GROUP")
+@click.argument("name", metavar="GROUP", shell_complete=group_names)
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC[:P,P]",
               help="Reset only these; default: all with offsets.")  # fmt: skip
 @click.option("--to-earliest", is_flag=True, help="Reset to the first records.")
@@ -288,7 +290,7 @@ def _new_offsets(
 
 
 @group.command()
-@click.argument("names", nargs=-1, required=True, metavar="GROUP...")
+@click.argument("names", nargs=-1, required=True, metavar="GROUP...", shell_complete=group_names)
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC[:P,P]", help="Delete only the offsets in these.")
 @yes_option
 @json_option

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from headrace.cli.access import DEFAULT_BOOTSTRAP, access
+from headrace.cli.access import access
 from headrace.cli.failures import NOT_FOUND, Failure
+from headrace.cli.help_text import ConnectionOption
 from headrace.cli.suggestions import existing_name
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ INT16_MAX = (1 << 15) - 1
 INT32_MAX = (1 << 31) - 1
 INT64_MAX = (1 << 63) - 1
 
+TIMEOUT_S = 30.0
 TIMEOUT_MAX_S = 86_400.0
 
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
@@ -35,28 +37,16 @@ def bootstrap_options(command: F) -> F:
         "--bootstrap",
         "-b",
         metavar="HOST:PORT[,...]",
-        help="Brokers to ask first.  [env var: HEADRACE_BOOTSTRAP_SERVERS, HEADRACE_BOOTSTRAP; default: "
-        f"{DEFAULT_BOOTSTRAP}]",
+        help="Brokers to ask first; `headrace --help` has this and the other options of a connection.",
     )
-    @click.option(
-        "--command-config",
-        metavar="FILE",
-        help="Kafka's client properties: TLS, and who logs in.  [env var: HEADRACE_COMMAND_CONFIG, and a variable a "
-        "property, as HEADRACE_SECURITY_PROTOCOL]",
-    )
-    @click.option(
-        "--profile",
-        metavar="NAME",
-        help="A profile's brokers and properties: `headrace profile`.  [env var: HEADRACE_PROFILE; default: the one "
-        "in use]",
-    )
+    @click.option("--command-config", cls=ConnectionOption, metavar="FILE")
+    @click.option("--profile", cls=ConnectionOption, metavar="NAME")
     @click.option(
         "--timeout",
+        cls=ConnectionOption,
         type=click.FloatRange(0.1, TIMEOUT_MAX_S),
-        default=30.0,
-        show_default=True,
+        default=TIMEOUT_S,
         metavar="SECONDS",
-        help="How long one operation may take, retries included.",
     )
     @wraps(command)
     def with_access(

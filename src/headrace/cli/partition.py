@@ -11,6 +11,7 @@ import click
 
 from headrace.cli import moving
 from headrace.cli.failures import NOT_FOUND, Failure
+from headrace.cli.help_text import CommandGroup
 from headrace.cli.moving import cancel_option, execute_option, parse_rate, throttle_option
 from headrace.cli.naming import brokers_up, chosen_partitions, named_brokers, parse_brokers
 from headrace.cli.options import INT16_MAX, cluster_options, json_option
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 partitions_argument = click.argument("topics", nargs=-1, metavar="[TOPIC[:P,P]]...")
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def partition() -> None:
     """Move partitions between brokers, elect their leaders, throttle their replication."""
 

@@ -20,6 +20,7 @@ from headrace.cli.driving import (
     run_options,
     told_delivery,
 )
+from headrace.cli.help_text import CommandGroup
 from headrace.cli.mirror import mirror
 from headrace.cli.options import INT32_MAX, duration_option, json_option, parse_pairs
 from headrace.cli.output import print_json, print_table
@@ -28,12 +29,12 @@ from headrace.cli.table_sync import table_sync
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def pipeline() -> None:
     """Run Spark pipelines, from topics to topics or tables. Needs `pip install headrace[spark]`, Java 17 or later."""
 
 
-@pipeline.group()
+@pipeline.group(cls=CommandGroup)
 def run() -> None:
     """Run the pipeline NAME: headrace pipeline run NAME --checkpoint DIR, with its source and its target.
 

@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, Self
 
 import click
 
+from headrace.cli.completion import topic_names
 from headrace.cli.failures import NOT_FOUND, Failure
 from headrace.cli.options import INT32_MAX, INT64_MAX, cluster_options, json_option, parse_pairs, parse_separator
 from headrace.cli.output import Progress, counted, print_json
@@ -51,7 +52,7 @@ class Parsed:
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path), metavar="[FILE]...")
 @click.option("--key-separator", "-k", metavar="TEXT", help="Lines are KEY TEXT VALUE; \\t means a tab.")
 @click.option("--headers", "parse_headers", is_flag=True, help="Lines begin with NAME=VALUE,NAME=VALUE and a tab.")

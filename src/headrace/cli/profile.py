@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.cli.failures import FAILED, NOT_FOUND, USAGE, Failure
+from headrace.cli.help_text import CommandGroup
 from headrace.cli.options import confirm, json_option, parse_pairs, yes_option
 from headrace.cli.output import print_json, print_table
 
@@ -22,7 +23,7 @@ STDIN_BYTES_MAX = 1 << 20
 LOCATIONS = ("ssl.keystore.location", "ssl.truststore.location")
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def profile() -> None:
     """Keep where clusters are, and who you are there.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.cli.failures import Failure
+from headrace.cli.help_text import CommandGroup
 from headrace.cli.options import INT32_MAX, cluster_options, confirm, json_option, yes_option
 from headrace.cli.output import print_json, print_table, time_text
 from headrace.cli.storage import file_option, joining_voter
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from headrace.client.describe import QuorumDescription
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def quorum() -> None:
     """Describe the metadata quorum, and change who votes."""
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from headrace.cli.failures import NOT_FOUND, Failure
+from headrace.cli.help_text import CommandGroup
 from headrace.cli.options import cluster_options, json_option, parse_pairs
 from headrace.cli.output import print_json, print_table
 
@@ -48,7 +49,7 @@ def entity_options(command: F) -> F:
     return with_entity  # type: ignore[return-value]
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def quota() -> None:
     """Bound what users, client ids and addresses ask of each broker.
 

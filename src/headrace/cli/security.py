@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.cli.failures import FAILED, USAGE, Failure
+from headrace.cli.help_text import CommandGroup
 from headrace.cli.options import json_option
 from headrace.cli.output import print_json
 from headrace.security.login import ANONYMOUS
@@ -20,7 +21,7 @@ PRINCIPALS_SHOWN = 5
 """So many of a keytab are named."""
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def security() -> None:
     """Say what a configuration leaves open, and to whom."""
 

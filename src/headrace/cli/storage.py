@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from headrace.cli.failures import Failure
+from headrace.cli.help_text import CommandGroup
 from headrace.cli.options import json_option
 from headrace.cli.output import print_json, print_table
 from headrace.metadata.levels import KRAFT_VERSION
@@ -34,7 +35,7 @@ file_option = click.option(
 )
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def storage() -> None:
     """Format the directories of a node, and show which cluster they belong to."""
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.cli.failures import NOT_FOUND, Failure
+from headrace.cli.help_text import CommandGroup
 from headrace.cli.options import cluster_options, confirm, duration_option, json_option, yes_option
 from headrace.cli.output import Done, counted, print_json, print_table, time_text
 
@@ -36,7 +37,7 @@ def _renewers(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> 
     return tuple(dict.fromkeys(_principal(text, "--renewer") for text in texts))
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def token() -> None:
     """Make tokens with which programs log in as a user, list, renew and end them.
 

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headrace.cli.completion import topic_names
 from headrace.cli.failures import Failure
+from headrace.cli.help_text import CommandGroup
 from headrace.cli.options import (
     INT16_MAX,
     INT32_MAX,
@@ -17,7 +19,8 @@ from headrace.cli.options import (
     parse_pairs,
     yes_option,
 )
-from headrace.cli.output import Done, counted, print_json, print_table, size_text
+from headrace.cli.output import Done, counted, print_json, print_table, size_text, time_text
+from headrace.cli.places import moment_ms
 
 if TYPE_CHECKING:
     from headrace.client.cluster import Client, TopicInfo
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
 partition_count = click.IntRange(1, INT32_MAX)
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def topic() -> None:
     """Create, list, describe, alter and delete topics."""
 
@@ -105,7 +108,7 @@ def _summary(info: TopicInfo) -> dict[str, Any]:
 
 
 @topic.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=topic_names)
 @json_option
 @cluster_options
 def describe(client: Client, names: tuple[str, ...], as_json: bool) -> None:
@@ -198,7 +201,7 @@ def _describe(client: Client, info: TopicInfo) -> dict[str, Any]:
 
 
 @topic.command()
-@click.argument("name")
+@click.argument("name", shell_complete=topic_names)
 @click.option("--partitions", "-p", type=partition_count, help="Grow to this many partitions.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set a configuration; may be repeated.")
 @click.option("--unset", multiple=True, metavar="KEY", help="Set it back to its default; may be repeated.")
@@ -242,7 +245,7 @@ def alter(
 
 
 @topic.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=topic_names)
 @yes_option
 @json_option
 @cluster_options
@@ -260,7 +263,7 @@ def delete(client: Client, names: tuple[str, ...], yes: bool, as_json: bool) -> 
 
 
 @topic.command()
-@click.argument("name")
+@click.argument("name", shell_complete=topic_names)
 @click.option("--partition", "-p", type=click.IntRange(min=0), help="Trim only this partition.")
 @click.option("--before", required=True, metavar="OFFSET|latest", help="Delete the records below this offset.")
 @yes_option
@@ -279,3 +282,39 @@ def trim(client: Client, name: str, partition: int | None, before: str, yes: boo
         for (_, index), start in sorted(admin.delete_records(client, dict.fromkeys(parts, offset)).items()):
             shown = {"topic": name, "partition": index, "earliest": start}
             done.add(shown, f"topic {name} partition {index} begins at offset {start}")
+
+
+@topic.command()
+@click.argument("name", shell_complete=topic_names)
+@click.option("--at", "where", default="latest", show_default=True, metavar="WHERE",
+              help="earliest, latest, newest (by timestamp), a time, or how long ago: -1h.")  # fmt: skip
+@click.option("--committed", is_flag=True, help="latest: the end of what readers of committed records see.")
+@json_option
+@cluster_options
+def offsets(client: Client, name: str, where: str, committed: bool, as_json: bool) -> None:
+    """Show the offset of the first record at or after a time, in each partition of the topic NAME.
+
+    A partition whose records are all older has none.
+    """
+    from headrace.client import reading
+
+    special = {"earliest": reading.EARLIEST, "latest": reading.LATEST, "newest": reading.MAX_TIMESTAMP}
+    time_ms = special[where] if where in special else moment_ms(where, "--at")
+    isolation: reading.Isolation = "read_committed" if committed else "read_uncommitted"
+    found = reading.list_offsets(client, dict.fromkeys(client.partitions(name), time_ms), isolation=isolation)
+    shown = [
+        {
+            "partition": index,
+            "offset": None if at.offset < 0 else at.offset,
+            "timestamp": None if at.timestamp < 0 else at.timestamp,
+        }
+        for (_, index), at in sorted(found.items())
+    ]
+    if as_json:
+        print_json({"topic": name, "partitions": shown})
+        return
+    rows = [
+        (each["partition"], each["offset"], None if each["timestamp"] is None else time_text(each["timestamp"]))
+        for each in shown
+    ]
+    print_table(["partition", "offset", "timestamp"], rows)

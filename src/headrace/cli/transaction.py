@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from headrace.cli.failures import NOT_FOUND, Failure
+from headrace.cli.help_text import CommandGroup
 from headrace.cli.naming import chosen_partitions
 from headrace.cli.options import INT64_MAX, cluster_options, confirm, duration_option, json_option, yes_option
 from headrace.cli.output import print_json, print_table, time_text
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 _STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def transaction() -> None:
     """List and describe transactions; find and abort those that hang."""
 

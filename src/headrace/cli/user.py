@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from headrace.cli.failures import NOT_FOUND, Failure
+from headrace.cli.help_text import CommandGroup
 from headrace.cli.options import cluster_options, confirm, json_option, yes_option
 from headrace.cli.output import Done, print_json, print_table
 
@@ -24,7 +25,7 @@ PASSWORD_BYTES_MAX = 4096
 mechanism_choice = click.Choice(MECHANISMS, case_sensitive=False)
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def user() -> None:
     """Make users that log in by SCRAM, list and delete them.
 

@@ -11,11 +11,12 @@ from typing import Any
 import click
 
 from headrace.cli.failures import NOT_FOUND, Failure
+from headrace.cli.help_text import CommandGroup
 from headrace.cli.options import json_option, yes_option
 from headrace.cli.output import Progress, counted, print_json, size_text
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def log() -> None:
     """Look into a broker's files: dump, verify.
 
