@@ -41,6 +41,8 @@ CLIENT_ITERATIONS_MAX: Final = 131_072
 """What a client computes at most for a server: a stranger shall not keep it busy for minutes."""
 MESSAGE_BYTES_MAX: Final = 4096
 """A longer message of a client is refused unread: a server keeps the first one until the last has come, for anybody."""
+NONCE_TWICE: Final = "the client says its nonce twice, as librdkafka before 2.6.1 does: it needs a newer version"
+"""Apache Kafka refuses that since 3.7.2 (CVE-2024-56128)."""
 
 _B64 = r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{4}|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{2}==)"
 _NAME = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
@@ -119,6 +121,7 @@ class ScramServer:
         self._random = random
         self._user: ScramUser | None = None
         self._credential: ScramCredential | None = None
+        self._client_nonce = ""
         self._nonce = ""
         self._said = ""
         self.claimed = ""
@@ -146,6 +149,7 @@ class ScramServer:
         self._user = found if is_good else None
         credential = found.credential if found is not None and is_good else fake
         self._credential = credential
+        self._client_nonce = nonce
         self._nonce = nonce + random_text(self._random)
         salt = base64.b64encode(credential.salt).decode()
         first = f"r={self._nonce},s={salt},i={credential.iterations}"
@@ -167,6 +171,8 @@ class ScramServer:
         verifier = keyed_hash(mechanism, credential.server_key, said)
         is_proved = hmac.compare_digest(stored, credential.stored_key)
         is_fresh = hmac.compare_digest(nonce.encode(), self._nonce.encode())
+        if nonce == self._client_nonce + self._nonce:
+            raise LoginFailedError(NONCE_TWICE)
         if self._user is None or not is_proved or not is_fresh:
             raise LoginFailedError("an unknown user, a wrong password, or a message of another login")
         return Proved(b"v=" + base64.b64encode(verifier), self._user.identity)
