@@ -40,6 +40,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "partition": ("headrace.cli.partition:partition", "Move partitions, elect leaders, throttle replication."),
     "broker": ("headrace.cli.broker:broker", "Take brokers out of the cluster."),
     "pipeline": ("headrace.cli.pipeline:pipeline", "Run Spark pipelines, from topics to topics or tables."),
+    "debug": ("headrace.cli.debug:debug", "Collect what is needed to find a fault."),
     "completion": ("headrace.cli.completion:completion", "Print what makes TAB work in a shell."),
     "log": ("headrace.cli.log:log", "Look into a broker's files: dump, verify."),
 }

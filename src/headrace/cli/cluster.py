@@ -33,7 +33,7 @@ def describe(client: Client, as_json: bool) -> None:
     """Brokers, metadata quorum, feature levels and log directories."""
     from headrace.wire.address import address_text
 
-    found_quorum, described = _describe(client)
+    found_quorum, described = describe_all(client)
     if as_json:
         print_json(described)
         return
@@ -65,7 +65,7 @@ def describe(client: Client, as_json: bool) -> None:
     click.echo("features: " + ("  ".join(features) or "-"))
 
 
-def _describe(client: Client) -> tuple[QuorumDescription | None, dict[str, Any]]:
+def describe_all(client: Client) -> tuple[QuorumDescription | None, dict[str, Any]]:
     from headrace.client import describe
     from headrace.client.errors import BrokerError, ProtocolMismatchError, code_name
 
@@ -123,7 +123,7 @@ def health(ctx: click.Context, client: Client, as_json: bool) -> None:
 
     found = examine(client)
     if as_json:
-        print_json(_health_json(found))
+        print_json(health_json(found))
     else:
         _print_health(found)
     if not found.healthy:
@@ -174,7 +174,7 @@ def _print_health(found: Health) -> None:
         print_quorum(found.quorum)
 
 
-def _health_json(found: Health) -> dict[str, Any]:
+def health_json(found: Health) -> dict[str, Any]:
     def texts(partitions: tuple[TopicPartition, ...]) -> list[dict[str, Any]]:
         return [{"topic": topic, "partition": index} for topic, index in partitions]
 
