@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import pytest
 from groups.consumer.scripted import ConsumerGroups
-from groups.scripted import Coordinator
+from groups.scripted import Coordinator, Waiter
 
 from headrace.groups import outcome
+from headrace.groups.consumer.heartbeat import what_is_wrong
+from headrace.groups.join import PROTOCOLS_MAX, Asker, join
+from headrace.groups.subscription import MEMBER_NAMES_MAX
 from headrace.groups.tally import RECOUNT_INTERVAL_MS, Tally
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k11_join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from headrace.wire.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 LARGE = "m" * 600
 
@@ -90,3 +96,23 @@ def test_all_principals_together() -> None:
     assert tally.has_room("User:u", 100, 1_000, 2_000, 0), "it was counted again"
     assert not tally.has_room("User:w", 300, 1_000, 2_000, 0)
     assert tally.has_room("User:w", 200, 1_000, 2_000, 0)
+
+
+def test_many_protocols_are_refused() -> None:
+    classic = Coordinator()
+    protocols = [JoinGroupRequestProtocol(f"p{number}", b"") for number in range(PROTOCOLS_MAX + 1)]
+    request = JoinGroupRequest("g", 10_000, 60_000, "", None, "consumer", protocols)
+    out = join(classic.shard.state, request, Asker("a", "/h", 3), Waiter(classic.client("a"), "join"), 0)
+    ((_, reply),) = out.released
+    assert reply.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert not classic.shard.state.groups
+
+
+def test_a_member_names_no_more_topics_than_one_turn_looks_at() -> None:
+    for count in (MEMBER_NAMES_MAX, MEMBER_NAMES_MAX + 1):
+        names = [f"t{number}" for number in range(count)]
+        request = ConsumerGroupHeartbeatRequest(
+            group_id="g", member_id="m", member_epoch=0, rebalance_timeout_ms=1, subscribed_topic_names=names,
+            topic_partitions=[],
+        )  # fmt: skip
+        assert bool(what_is_wrong(request, 1)) == (count > MEMBER_NAMES_MAX)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.groups.subscription import subscribed_topics
+from headrace.groups.subscription import MEMBER_NAMES_MAX, NAMES_MAX, read_subscription, subscribed_topics
 from headrace.wire.messages.consumer_protocol import ConsumerProtocolSubscription
+from headrace.wire.primitives import DecodeError
 
 TOPICS = st.lists(st.text(st.characters(codec="utf-8"), max_size=20), max_size=5)
 
@@ -34,3 +36,22 @@ def test_one_member_that_cannot_be_read_hides_them_all() -> None:
     fine = b"\x00\x00" + ConsumerProtocolSubscription(topics=["t"]).encode(0)
     assert subscribed_topics([fine, fine]) == frozenset({"t"})
     assert subscribed_topics([fine, b"connect"]) is None
+
+
+def test_more_names_than_a_turn_looks_through_are_not_known() -> None:
+    named = [f"t{number}" for number in range(NAMES_MAX // 2)]
+    many = b"\x00\x00" + ConsumerProtocolSubscription(topics=named).encode(0)
+    one = b"\x00\x00" + ConsumerProtocolSubscription(topics=["t"]).encode(0)
+    assert subscribed_topics([many, many]) == frozenset(named)
+    assert subscribed_topics([many, many, one]) is None
+
+
+def test_a_subscription_to_too_many_topics_is_not_read() -> None:
+    for count in (MEMBER_NAMES_MAX, MEMBER_NAMES_MAX + 1):
+        named = [f"t{number}" for number in range(count)]
+        said = b"\x00\x00" + ConsumerProtocolSubscription(topics=named).encode(0)
+        if count <= MEMBER_NAMES_MAX:
+            assert read_subscription(said).topics == named
+        else:
+            with pytest.raises(DecodeError, match="more than"):
+                read_subscription(said)

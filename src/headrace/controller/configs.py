@@ -7,12 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from operator import attrgetter
-from typing import Any
+from typing import Any, Final
 
 from headrace.controller.context import (
-    MAX_RECORDS_PER_REQUEST,
     MIN_INSYNC_REPLICAS,
-    TOO_MANY_RECORDS,
     ApiError,
     ConfigRules,
     ControllerContext,
@@ -25,6 +23,12 @@ from headrace.metadata.image import ClusterImage, ResourceType
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.metadata_records import ClearElrRecord, ConfigRecord
 
+SETTINGS_MAX: Final = 1_000
+"""Settings of one resource, and of one alteration of it: all are checked together, some 10 us each. A broker may have
+settings that nobody knows."""
+_TOO_MANY_SETTINGS = ApiError(
+    ErrorCode.POLICY_VIOLATION, f"A resource may not have more than {SETTINGS_MAX} settings of its own."
+)
 _TWICE = ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
 
 
@@ -77,6 +81,8 @@ def _alter(image: ClusterImage, alteration: Alteration, context: ControllerConte
     if isinstance(changed, ApiError):
         return changed
     after = _after(current, changed)
+    if len(after) > max(SETTINGS_MAX, len(current)):
+        return _TOO_MANY_SETTINGS
     problem = _check_values(image, alteration, after, changed, context)
     if problem is not None:
         return problem
@@ -116,7 +122,10 @@ def check_at_broker(
     changed = _changes(alteration, current, rules)
     if isinstance(changed, ApiError):
         return changed
-    why = check_own(_after(current, changed), bool(alteration.name))
+    after = _after(current, changed)
+    if len(after) > max(SETTINGS_MAX, len(current)):
+        return _TOO_MANY_SETTINGS
+    why = check_own(after, bool(alteration.name))
     # Kafka answers INVALID_REQUEST here (KAFKA-13609), and tools have come to expect it.
     return None if why is None else ApiError(ErrorCode.INVALID_REQUEST, why)
 
@@ -127,8 +136,8 @@ def _after(current: Mapping[str, str], changed: Mapping[str, str | None]) -> dic
 
 def check_form(alteration: Alteration) -> ApiError | None:
     """Why an alteration makes no sense whatever it is about, or None."""
-    if len(alteration.changes) > MAX_RECORDS_PER_REQUEST:
-        return TOO_MANY_RECORDS
+    if len(alteration.changes) > SETTINGS_MAX:
+        return _TOO_MANY_SETTINGS
     names = [name for name, _, _ in alteration.changes]
     if len(set(names)) < len(names):
         return ApiError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")

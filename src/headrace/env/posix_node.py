@@ -39,16 +39,19 @@ class PosixTimer:
         self._owner = owner
         self._callback = callback
         self._args = args
-        self._handle = owner.loop.call_later(delay_s, self._call)
+        self._handle: asyncio.TimerHandle | None = owner.loop.call_later(delay_s, self._call)
         owner.timers[self] = None
 
     def _call(self) -> None:
+        self._handle = None  # it holds this method: else the two would be garbage that only a collection frees
         del self._owner.timers[self]
         self._callback(*self._args)
 
     def cancel(self) -> None:
         """See Timer.cancel."""
-        self._handle.cancel()
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
         self._owner.timers.pop(self, None)
 
 

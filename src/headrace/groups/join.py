@@ -33,6 +33,8 @@ from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k11_join_group import JoinGroupRequest
 from headrace.wire.messages.k14_sync_group import SyncGroupResponse
 
+PROTOCOLS_MAX: Final = 100
+"""Protocols of one member: they are looked through several times in one turn."""
 _MEMBER_ID_REQUIRED_FROM: Final = 4
 """The JoinGroup version from which a member must come back with the id that it was given (KIP-394)."""
 _SKIP_ASSIGNMENT_FROM: Final = 9
@@ -81,6 +83,8 @@ def _check(shard: ShardState, request: JoinGroupRequest) -> ErrorCode:
         return ErrorCode.INVALID_GROUP_ID
     if not settings.min_session_timeout_ms <= request.session_timeout_ms <= settings.max_session_timeout_ms:
         return ErrorCode.INVALID_SESSION_TIMEOUT
+    if len(request.protocols) > PROTOCOLS_MAX:
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     return ErrorCode.NONE
 
 

@@ -21,29 +21,37 @@ from headrace.wire.primitives import DecodeError
 
 _VERSION_MAX: Final = 3
 """The newest version that there is here; a newer one is read as this one: fields are only ever added (KIP-429)."""
+MEMBER_NAMES_MAX: Final = 10_000
+"""Topics that a member of a consumer group may subscribe to by name: each takes some 2 us of the turn in which it does.
+A regular expression may mean any number."""
+NAMES_MAX: Final = 30_000
+"""Topics that the members of a group name together, as often as each: more are not looked through."""
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
+_NAMES_AT: Final = 6
 
 
 def subscribed_topics(metadata: Iterable[bytes]) -> frozenset[str] | None:
-    """All topics that these subscriptions name; None when one of them cannot be read."""
+    """All topics that these subscriptions name; None when one of them cannot be read, or they name too many."""
     topics: set[str] = set()
+    left = NAMES_MAX
     for data in metadata:
-        named = _topics_of(data)
+        named = _topics_of(data, left)
         if named is None:
             return None
+        left -= len(named)
         topics.update(named)
     return frozenset(topics)
 
 
-def _topics_of(data: bytes) -> list[str] | None:
+def _topics_of(data: bytes, most: int) -> list[str] | None:
     try:
         if _INT16.unpack_from(data, 0)[0] < 0:
             return None
         (count,) = _INT32.unpack_from(data, 2)
-        at = 6
+        at = _NAMES_AT
         # A topic takes at least its two length bytes: a count that cannot fit is refused before the loop.
-        if not 0 <= count <= (len(data) - at) // 2:
+        if not 0 <= count <= min(most, (len(data) - at) // 2):
             return None
         topics = []
         for _ in range(count):
@@ -59,8 +67,11 @@ def _topics_of(data: bytes) -> list[str] | None:
 
 
 def read_subscription(metadata: bytes) -> ConsumerProtocolSubscription:
-    """All that a member's metadata says. Raises DecodeError."""
-    return ConsumerProtocolSubscription.decode(metadata, _version(metadata), 2)
+    """All that a member's metadata says. Raises DecodeError, also where it says too much."""
+    version = _version(metadata)
+    if len(metadata) >= _NAMES_AT and _INT32.unpack_from(metadata, 2)[0] > MEMBER_NAMES_MAX:
+        raise DecodeError(f"a subscription names more than {MEMBER_NAMES_MAX} topics")
+    return ConsumerProtocolSubscription.decode(metadata, version, 2)
 
 
 def read_assignment(assignment: bytes) -> ConsumerProtocolAssignment:

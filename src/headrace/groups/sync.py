@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from headrace.groups.group import Group
 from headrace.groups.outcome import ShardState
 from headrace.groups.rebalance import (
@@ -17,6 +19,9 @@ from headrace.groups.states import GroupState
 from headrace.machine.outcome import Outcome, Waiter
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k14_sync_group import SyncGroupRequest, SyncGroupResponse
+
+ASSIGNMENTS_MAX: Final = 10_000
+"""Members for whom a leader brings an assignment."""
 
 
 def sync(shard: ShardState, request: SyncGroupRequest, waiter: Waiter, now_ms: int) -> Outcome:
@@ -37,6 +42,8 @@ def _decide(shard: ShardState, request: SyncGroupRequest, waiter: Waiter, now_ms
         return _refuse(ErrorCode.REBALANCE_IN_PROGRESS)
     member = group.members[request.member_id]
     if group.leader == member.id and group.state is not GroupState.STABLE:
+        if len(request.assignments) > ASSIGNMENTS_MAX:
+            return _refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         size = sum(len(each.assignment) for each in request.assignments)
         if not shard.has_room_for(member.principal, size, now_ms):
             return _refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -18,8 +18,9 @@ from headrace.transactions.states import TransactionState
 from headrace.transactions.transaction import RAISES_EPOCH_FROM, Transaction
 from headrace.wire.errors import ErrorCode
 
-CHILDREN_MAX: Final = 10_000
-"""Children of one request; how many fit into one batch is mostly less, and the topic's `max.message.bytes` says it."""
+CHILDREN_MAX: Final = 5_000
+"""Children of one request, which are decided in one turn, some 2.5 us each; how many fit into one batch may be less:
+the topic's `max.message.bytes` says it."""
 
 Find = Callable[[str], Transaction | None]
 

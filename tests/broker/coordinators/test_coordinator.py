@@ -10,6 +10,7 @@ import pytest
 from broker.controllers import until
 from broker.coordinators.memory import TOPIC_ID, FakeBroker, commit_many, error_of, image, log_index
 
+from headrace.broker.coordinators.coordinator import DUE_AT_ONCE
 from headrace.broker.net.answers import Pending
 from headrace.broker.requests.apis import (
     k12_heartbeat,
@@ -58,6 +59,21 @@ async def test_an_append_that_is_lost_later_is_taken_back_without_a_look_at_the_
     assert broker.fetched() == [5]
     assert error_of(broker.commit(7)) == ErrorCode.NONE
     assert broker.fetched() == [7]
+
+
+async def test_what_is_due_together_is_done_a_little_at_a_time(broker: FakeBroker) -> None:
+    for _ in range(3 * DUE_AT_ONCE):
+        broker.join()  # each is given a member id, and does not come back
+    group = broker.groups.runtime.shards[log_index(broker)].shard.state.groups["g"]
+    left = [len(group.pending_joins)]
+    assert left == [3 * DUE_AT_ONCE]
+    broker.clock.pass_ms(10_000)
+    broker.groups._wake()
+    left.append(len(group.pending_joins))
+    while left[-1]:
+        await asyncio.sleep(0)  # one turn of the loop
+        left.append(len(group.pending_joins))
+    assert max(before - after for before, after in itertools.pairwise(left)) <= DUE_AT_ONCE
 
 
 async def test_a_commit_that_the_disk_holds_up_is_answered_in_time(broker: FakeBroker) -> None:

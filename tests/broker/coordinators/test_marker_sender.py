@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from client.fake_broker import HANG_UP, FakeBroker
 
 from headrace.broker.coordinators import marker_sender
 from headrace.broker.coordinators.door import MarkerHere
-from headrace.broker.coordinators.marker_sender import MarkerSender
+from headrace.broker.coordinators.marker_sender import HEARD_AT_ONCE, MarkerSender
 from headrace.broker.telemetry.metrics import Registry
 from headrace.config import BrokerConfig
 from headrace.env.posix_node import PosixNode
@@ -227,6 +228,19 @@ async def test_one_request_is_under_way_and_the_next_has_the_rest(world: World) 
     world.peers[2].goes_on.set()
     await until(lambda: len(world.done) == 11)
     assert [[each[0] for each in request] for request in world.peers[2].requests] == [[1], [*range(2, 12)]]
+
+
+async def test_an_answer_for_many_transactions_is_heard_a_little_at_a_time(world: World) -> None:
+    count = 5 * HEARD_AT_ONCE
+    world.lead("t", 2)
+    for number in range(count):
+        world.send(f"{number}", ("t", 0), producer_id=number)
+    seen = [0]
+    while seen[-1] < count:
+        await asyncio.sleep(0)  # one turn of the loop
+        seen.append(len(world.done))
+    assert max(after - before for before, after in pairwise(seen)) <= HEARD_AT_ONCE
+    assert len(world.peers[2].requests) == 1 and sorted(world.done, key=int) == [str(i) for i in range(count)]
 
 
 async def test_a_stuck_partition_holds_up_who_shares_its_request_alone(world: World) -> None:

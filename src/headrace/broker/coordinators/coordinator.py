@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 _CLOCK_STEP_MS: Final = 1_000
 """A wall clock that moves this much against the steady one was set: timers move with it, sessions do not end."""
 
+DUE_AT_ONCE: Final = 100
+"""Sessions and transactions that time out in one turn: each costs some 50 to 100 us."""
+
 _ALL: Final = -1
 """In the place of a partition: none of them can be loaded."""
 
@@ -321,8 +324,11 @@ class Coordinator(Generic[S]):
             self._tell(runtime, partial(self._tick, runtime))
 
     def _tick(self, runtime: ShardRuntime[S], now_ms: int) -> None:
-        while runtime.tick(now_ms):
+        for _ in range(DUE_AT_ONCE):
+            if not runtime.tick(now_ms):
+                return
             self._drive(runtime, now_ms)
+        # Whatever is due beyond has the next turn: the timer is set when this event has been told.
 
     # --- taking up and giving up partitions --------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ coordinates the transaction then sends the markers again.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -62,6 +63,8 @@ ANSWER_MARGIN_MS: Final = 1_000
 """A leader of Apache Kafka says at `request.timeout.ms` which partitions are not written: so much later it is here."""
 LANES_MAX: Final = 16
 """Sets of followers with connections of their own, by leader; those beyond that share them."""
+HEARD_AT_ONCE: Final = 100
+"""Transactions of an answer of which one turn hears: each is written down as completed, some 100 us."""
 REQUEST_MARKERS_MAX: Final = 1_000
 """Transactions of one request; the others wait for the next."""
 
@@ -345,7 +348,15 @@ class MarkerSender:
             for topic in marker.topics
             for each in topic.partitions
         }
-        for producer_id, (delivery, partitions) in batch.items():
+        self._hear(deque(batch.items()), said)
+
+    def _hear(
+        self,
+        batch: deque[tuple[int, tuple[_Delivery, set[TopicPartition]]]],
+        said: Mapping[tuple[int, str, int], int],
+    ) -> None:
+        for _ in range(min(len(batch), HEARD_AT_ONCE)):
+            producer_id, (delivery, partitions) = batch.popleft()
             again: set[TopicPartition] = set()
             for partition in sorted(partitions):
                 if delivery.is_over:
@@ -354,6 +365,8 @@ class MarkerSender:
                     again.add(partition)
             self._failed(delivery, again)
             self._look(delivery)
+        if batch:
+            self._owner.soon(self._hear, batch, said)
 
     def _told(self, delivery: _Delivery, partition: TopicPartition, code: int | None) -> bool:
         """What is said of a marker (None: nothing); whether that is an end of it."""

@@ -17,6 +17,7 @@ from headrace.groups.consumer.records import Current, Held, Member, MemberState
 from headrace.groups.consumer.step import Step
 from headrace.groups.records import GroupRecord
 from headrace.groups.states import GroupState
+from headrace.groups.subscription import MEMBER_NAMES_MAX
 from headrace.machine.outcome import Outcome
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k68_consumer_group_heartbeat import (
@@ -113,6 +114,8 @@ def what_is_wrong(request: ConsumerGroupHeartbeatRequest, api_version: int) -> s
         return f"MemberEpoch is {epoch}."
     if request.instance_id == "" or request.rack_id == "":
         return "InstanceId and RackId can't be empty: they may be null."
+    if len(request.subscribed_topic_names or ()) > MEMBER_NAMES_MAX:
+        return f"SubscribedTopicNames has more than {MEMBER_NAMES_MAX} names: subscribe by SubscribedTopicRegex."
     needs_id = api_version >= _CLIENTS_NAME_THEMSELVES_FROM or epoch != JOINS
     if not request.member_id and needs_id:
         return "MemberId can't be empty."

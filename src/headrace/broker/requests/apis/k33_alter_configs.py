@@ -14,8 +14,7 @@ from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.alter_access import alter, alterations_of, told
 from headrace.broker.requests.pieces import in_turn
 from headrace.broker.requests.registry import handles
-from headrace.controller.configs import Alteration, AlterOperation
-from headrace.controller.context import MAX_RECORDS_PER_REQUEST
+from headrace.controller.configs import SETTINGS_MAX, Alteration, AlterOperation
 from headrace.wire.apis import ApiKey
 from headrace.wire.messages.k33_alter_configs import (
     AlterConfigsRequest,
@@ -42,6 +41,6 @@ async def handle(broker: Services, request: AlterConfigsRequest, context: Reques
 
 
 def _alteration(resource: AlterConfigsResource) -> Alteration:
-    few = resource.configs[: MAX_RECORDS_PER_REQUEST + 1]  # one more, and it is refused
+    few = resource.configs[: SETTINGS_MAX + 1]  # one more, and it is refused
     changes = [(config.name, AlterOperation.SET, config.value) for config in few]
     return Alteration(resource.resource_type, resource.resource_name, changes, replaces=True)

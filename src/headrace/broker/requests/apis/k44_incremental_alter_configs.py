@@ -15,8 +15,8 @@ from headrace.broker.requests.alter_access import alter, alterations_of, config_
 from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_turn, parts_of
 from headrace.broker.requests.registry import handles
 from headrace.broker.telemetry import loggers
-from headrace.controller.configs import Alteration, check_broker_name, check_form
-from headrace.controller.context import MAX_RECORDS_PER_REQUEST, ApiError
+from headrace.controller.configs import SETTINGS_MAX, Alteration, check_broker_name, check_form
+from headrace.controller.context import ApiError
 from headrace.metadata.image import ResourceType
 from headrace.security.authorizer import Operation
 from headrace.wire.apis import ApiKey
@@ -65,7 +65,7 @@ def _names_loggers(alterations: Sequence[Alteration]) -> Steps[bool]:
 
 
 def _alteration(resource: AlterConfigsResource) -> Alteration:
-    few = resource.configs[: MAX_RECORDS_PER_REQUEST + 1]  # one more, and it is refused
+    few = resource.configs[: SETTINGS_MAX + 1]  # one more, and it is refused
     changes = [(config.name, config.config_operation, config.value) for config in few]
     return Alteration(resource.resource_type, resource.resource_name, changes)
 
