@@ -20,7 +20,7 @@ def test_more_settings_than_one_decision_writes_are_refused_as_they_are() -> Non
 
 def test_a_resource_has_no_more_settings_than_one_turn_checks() -> None:
     """A broker may have settings that nobody knows, of several requests together."""
-    context = ControllerContext(1, 1, 1, SettingsRules(BrokerConfig()), lambda: bytes(16))
+    context = ControllerContext(1, 1, 1, SettingsRules(BrokerConfig.load({})), lambda: bytes(16))
     few = {f"n{number}": "1" for number in range(SETTINGS_MAX - 1)}
     image = ClusterImage(configs=ConfigsImage({(ResourceType.BROKER, "1"): few}))
     alone = [Alteration(ResourceType.BROKER, "1", [(name, AlterOperation.SET, "1")]) for name in ("one", "two")]
