@@ -63,19 +63,22 @@ def test_the_whole_heap_is_not_looked_at_because_much_is_made(thresholds: None) 
 class Target:
     """Something that a timer holds."""
 
+    def __init__(self, was_called: asyncio.Event) -> None:
+        self._was_called = was_called
+
     def called(self) -> None:
-        pass
+        self._was_called.set()
 
 
 @pytest.mark.parametrize("ends", ["called", "cancelled"])
 def test_a_timer_that_is_over_is_freed_at_once(ends: str) -> None:
     async def run() -> None:
         node = PosixNode(worker_threads=1)
-        owner, target = node.owner("test"), Target()
+        owner, was_called = node.owner("test"), asyncio.Event()
+        target = Target(was_called)
         noted, timer = weakref.ref(target), owner.later(0 if ends == "called" else 3600, target.called)
         if ends == "called":
-            await asyncio.sleep(0.01)
-            assert not owner.timers
+            await was_called.wait()
         else:
             timer.cancel()
         del target, timer
