@@ -194,3 +194,15 @@ def test_threads_count_for_themselves(cold: PosixFile) -> None:
     with ThreadPoolExecutor(8) as pool:
         for pages, held in pool.map(lambda n: (n % 8 + 1, asked(cold.fileno(), 0, (n % 8 + 1) * PAGE)), range(5000)):
             assert held == wanted[pages]
+
+
+def test_what_is_forgotten_comes_from_the_disk_again(tmp_path: Path) -> None:
+    file = PosixDisk().open(str(tmp_path / "f"), create=True)
+    file.append([os.urandom(SIZE)])
+    file.sync()
+    if not in_memory(file.fileno(), 0, SIZE):
+        pytest.skip("this system does not tell what is in memory")
+    deadline = time.monotonic() + PATIENCE_S
+    while any(resident(file.fileno(), SIZE - PAGE, PAGE)):
+        assert time.monotonic() < deadline
+        file.forget(SIZE - 1)  # from the page on that holds it, however large that is

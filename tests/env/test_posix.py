@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from headrace.env.disk import is_passing
 from headrace.env.posix import PARTS_MAX, PosixDisk, PosixEntropy, PosixEnvironment
 from headrace.sim.disk import SimDisk
 
@@ -186,3 +187,54 @@ def test_what_is_written_atomically_goes_nowhere_else(tmp_path: Path, monkeypatc
     with pytest.raises(OSError, match="No space left"):
         disk.write_file_atomically(str(path), b"2")
     assert path.read_bytes() == b"1" and [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
+def test_what_is_forgotten_is_read_again_and_what_waits_stays(disk_and_root: tuple[Any, str]) -> None:
+    disk, root = disk_and_root
+    file = disk.open(f"{root}/f", create=True)
+    file.append([b"a" * 10_000])
+    file.forget(0)
+    assert file.read(0, 20_000) == b"a" * 10_000, "it was not written yet"
+    file.sync()
+    file.append([b"b" * 10_000])
+    for at in (0, 5000, 10_000, 20_000):
+        file.forget(at)
+        assert file.read(0, 30_000) == b"a" * 10_000 + b"b" * 10_000
+
+
+def test_what_a_sync_failed_to_write_is_forgotten_and_not_what_lies_before() -> None:
+    disk = SimDisk(random.Random(3))
+    disk.drops_unsynced = True
+    file = disk.open("/f", create=True)
+    file.append([b"a" * 128])
+    file.sync()
+    file.append([b"b" * 128])
+    disk.fail = lambda operation, path: OSError(errno.EIO, operation, path) if operation == "sync" else None
+    with pytest.raises(OSError, match="sync"):
+        file.sync()
+    disk.fail = None
+    disk.kill()
+    file = disk.open("/f")
+    assert file.read(0, 300) == b"a" * 128 + b"b" * 128 and disk.has_dropped
+    file.append([b"c" * 128])
+    file.forget(200)  # whole pages
+    assert file.read(0, 400) == b"a" * 128 + b"b" * 64 + bytes(64) + b"c" * 128 and disk.has_dropped
+    file.forget(128)
+    assert file.read(0, 400) == b"a" * 128 + bytes(128) + b"c" * 128 and not disk.has_dropped
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+def test_a_sync_that_finds_no_room_is_a_sync_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """What it did not write may be taken for written: that another one succeeds proves nothing."""
+
+    def fail(_: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    file = PosixDisk().open(str(tmp_path / "f"), create=True)
+    file.append([b"a"])
+    monkeypatch.setattr(os, "fdatasync", fail)
+    with pytest.raises(OSError, match=os.strerror(code)) as failed:
+        file.sync()
+    assert failed.value.errno == errno.EIO and not is_passing(failed.value)

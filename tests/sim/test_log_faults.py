@@ -77,6 +77,12 @@ def test_the_checker_notices_an_answer_that_the_disk_did_not_give(monkeypatch: p
     assert broken(range(60))
 
 
+def test_the_checker_notices_memory_that_is_trusted_after_a_sync_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In an earlier process, whose machine goes on: what it appended is there, and no sync will write it."""
+    monkeypatch.setattr(SimFile, "forget", lambda *_: None)
+    assert broken(range(60))
+
+
 def test_the_checker_notices_a_sync_that_is_retried_after_it_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel has taken the pages for written: that the second one succeeds proves nothing."""
     sync = Segment.sync

@@ -52,6 +52,12 @@ def test_a_hole_that_is_taken_for_damage_is_noticed(monkeypatch: pytest.MonkeyPa
     assert broken()
 
 
+def test_memory_that_is_trusted_after_a_sync_has_failed_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In an earlier life of the node, whose machine goes on."""
+    monkeypatch.setattr(SimFile, "forget", lambda *_: None)
+    assert broken()
+
+
 def test_a_later_batch_that_is_trusted_after_a_hole_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody computes checksums."""
     monkeypatch.setattr("headrace.log.scan.crc32c", lambda _: Anything())

@@ -68,6 +68,14 @@ class File(Protocol):
         """
         ...
 
+    def forget(self, at: int) -> None:
+        """The next read from `at` on sees what the disk has, but for what still waits to be written.
+
+        A sync that fails leaves in memory what it did not write, and no later sync writes that: an earlier process may
+        have had one. Nothing happens on systems that cannot do it.
+        """
+        ...
+
     def size(self) -> int:
         """Bytes in the file, as this handle knows it: one handle alone may change the size of a file."""
         ...
@@ -77,7 +85,8 @@ class File(Protocol):
         ...
 
     def sync(self) -> None:
-        """Returns when all that was written is on stable storage (fdatasync)."""
+        """Returns when all that was written is on stable storage (fdatasync). Its own errors never pass, a full disk
+        neither: what it failed to write may be taken for written, so that another one proves nothing."""
         ...
 
     def fileno(self) -> int:

@@ -21,7 +21,7 @@ from contextlib import suppress
 from typing import Final
 
 from headrace.env.clock import Clock
-from headrace.env.disk import Disk
+from headrace.env.disk import Disk, is_passing
 from headrace.env.entropy import Entropy
 from headrace.env.node import Lock
 from headrace.env.posix_page_cache import NOWAIT, PIECE_BYTES, in_memory
@@ -38,6 +38,8 @@ HOLE_PROBES = (1_071_104, 2_244_608, 4_419_584, 8_708_096)
 """How far beyond a range it is looked whether the log is in memory. A vain look has the kernel fetch that page: the
 next ranges must not look at the same ones."""
 
+LARGE_PAGE_BYTES = 32 * 1024 * 1024
+"""No page in which the system holds a part of a file is larger: 2 MB where small ones have 4 KB, 32 MB at 16 KB."""
 LARGE_BYTES = 1024 * 1024
 """From here on memory comes from the system in pages of its own."""
 _HUGE_PAGES: int | None = getattr(mmap, "MADV_HUGEPAGE", None)
@@ -215,6 +217,11 @@ class PosixFile:
             if awaited >= at:
                 os.pread(descriptor, 1, min(awaited + PIECE_BYTES, end) - 1)
 
+    def forget(self, at: int) -> None:
+        """See File.forget. Pages that wait to be written stay, and large ones of which only a part is named."""
+        if _advise is not None:
+            _advise(self._descriptor, at - at % LARGE_PAGE_BYTES, 0, os.POSIX_FADV_DONTNEED)
+
     def size(self) -> int:
         """See File.size."""
         return self._size
@@ -226,7 +233,12 @@ class PosixFile:
 
     def sync(self) -> None:
         """See File.sync."""
-        os.fdatasync(self._descriptor)
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            if not is_passing(error):
+                raise
+            raise OSError(errno.EIO, f"a sync failed: {error.strerror}", self.path) from error
 
     def fileno(self) -> int:
         """See File.fileno."""

@@ -140,7 +140,9 @@ class SegmentScan:
             recovery.load_producers([offset for offset in snapshots if offset <= start_offset], start_offset, now_ms)
         before = self._aborted_before(start, start_offset)
         aborted: list[AbortedTransaction] = []
-        scan = Scan(segment.file(), start, segment.size, crc_from=start if self.distrusted else safe_position)
+        crc_from = start if self.distrusted else safe_position
+        segment.file().forget(crc_from)
+        scan = Scan(segment.file(), start, segment.size, crc_from=crc_from)
         self.end_offset = segment.base_offset
         epochs, producers = recovery.epochs, recovery.producers
         for position, header, data in scan:

@@ -9,7 +9,7 @@ What each crash does is drawn from the given generator:
   file or of a folder with all that it holds, is one step, as a journal has it.
 A file that was synced and whose name was not is lost with its name. `fail` injects errors, `room_bytes` is a full
 disk. On a disk that `drops_unsynced`, what a sync failed to write is read as before, and no later sync writes it: the
-kernel takes the pages for written.
+kernel takes the pages for written. It stays so when the process alone dies, until `SimFile.forget`.
 """
 
 from __future__ import annotations
@@ -63,18 +63,27 @@ class _Node:
         self.unsynced.append((size, None))
 
     def sync(self) -> None:
-        if self.has_dropped:
-            written = _Node()
-            written.data = bytearray(self.durable)
-            for at, data in self.unsynced:
-                if data is None:
-                    written.truncate(at)
-                else:
-                    written.write(at, data)
-            self.durable = bytes(written.data)
-        else:
-            self.durable = bytes(self.data)
+        self.durable = self._written() if self.has_dropped else bytes(self.data)
         self.unsynced.clear()
+
+    def _written(self) -> bytes:
+        """What is on the disk, with what waits to be written."""
+        written = _Node()
+        written.data = bytearray(self.durable)
+        for at, data in self.unsynced:
+            if data is None:
+                written.truncate(at)
+            else:
+                written.write(at, data)
+        return bytes(written.data)
+
+    def forget(self, at: int) -> None:
+        """Pages that are taken for written are read from the disk; the size of a file is nothing that a sync drops."""
+        if self.has_dropped:
+            size = len(self.data)
+            written = self._written()[:size].ljust(size, b"\0")
+            self.data[at:] = written[at:]
+            self.has_dropped = self.data[:at] != written[:at]
 
     def drop(self) -> None:
         """A sync has failed, and the kernel takes its pages for written."""
@@ -210,6 +219,10 @@ class SimFile:
 
     def read_ahead(self, at: int, size: int) -> None:
         """Nothing is cold here."""
+
+    def forget(self, at: int) -> None:
+        """See File.forget."""
+        self._node.forget(at - at % min(PAGE_BYTES))
 
     def size(self) -> int:
         """See File.size."""

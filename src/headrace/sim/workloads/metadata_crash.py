@@ -1,4 +1,5 @@
 """The metadata log of a voter on a disk that forgets: appends, syncs, cuts and votes, cut short anywhere by a crash.
+After a sync that fails the node ends, and starts again, with or without the machine.
 
 After each restart the checker demands:
 - the log opens: what a crash may leave is no damage;
@@ -9,6 +10,7 @@ The same seed does the same, in every process.
 
 from __future__ import annotations
 
+import errno
 import random
 from typing import Any, Final
 
@@ -52,6 +54,7 @@ class MetadataCrashTest(CutShort):
         self.rng = random.Random(seed)
         self.disk = SimDisk(random.Random(seed + 1))
         self.disk.writes_pages = random.Random(f"{seed}/pages").random() < 0.8
+        self.disk.drops_unsynced = True
         self.disk.make_dirs(DIRECTORY)
         self.disk.sync_directory("/")
         self.config = BrokerConfig.load({"metadata.log.segment.bytes": "8388608"}, lambda _: None)
@@ -77,6 +80,8 @@ class MetadataCrashTest(CutShort):
             self._truncate()
         elif dice < 0.95:
             self._restart(power_lost=self.rng.random() < 0.7)
+        elif dice < 0.97:
+            self._fail_to_sync()
 
     def _append(self) -> None:
         offset = self.log.end_offset
@@ -92,6 +97,18 @@ class MetadataCrashTest(CutShort):
         self.votes.append(state)
         self.log.write_quorum_state(state, 1)
         self.votes = [state]
+
+    def _fail_to_sync(self) -> None:
+        """What is in memory is taken for written then."""
+        self.disk.fail = lambda operation, path: (
+            OSError(errno.EIO, "injected", path) if operation == "sync" and path.endswith(".log") else None
+        )
+        try:
+            self.log.sync()
+        except OSError:
+            self._restart(power_lost=self.rng.random() < 0.3)
+        finally:
+            self.disk.fail = None
 
     def _truncate(self) -> None:
         offset = self.rng.randint(max(self.log.end_offset - 3, 0), self.log.end_offset)
@@ -113,12 +130,13 @@ class MetadataCrashTest(CutShort):
     def _restart(self, *, power_lost: bool) -> None:
         self.crashes += 1
         self.disk.fail = None
+        is_kept = not power_lost and not self.disk.has_dropped
         if power_lost:
             self.disk.crash()
         else:
             self.disk.kill()
         self.log = self._open()
-        self._check(None if power_lost else len(self.appended))
+        self._check(len(self.appended) if is_kept else None)
 
     def _check(self, least: int | None) -> None:
         end = self.log.end_offset
