@@ -7,8 +7,10 @@ RUN := $(VENV)/bin/python
 EXTRAS ?= all
 LOCK := requirements$(if $(EXTRAS),,-broker).lock
 INSTALLED := $(VENV)/installed$(if $(EXTRAS),,-broker)
+# of pytest: three at least, as tests that wait for other processes left one of two cores idle
+WORKERS ?= $(shell n=$$(nproc); [ $$n -ge 3 ] || n=3; [ $$n -le 4 ] || n=4; echo $$n)
 # a file of tests is one process's, for its broker and its Spark; files that share a broker are one process's too
-PYTEST := $(RUN) -m pytest -n auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
+PYTEST := $(RUN) -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
 # Python keeps what it has compiled, also where containers ask it not to: else each process of the tests compiles what it
 # imports, and each process of pytest every file of tests

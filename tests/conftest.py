@@ -47,7 +47,7 @@ class Groups:
         self, config: pytest.Config, items: list[pytest.Item]
     ) -> Generator[None, None, None]:
         """Marks each test with its group, and names it after that where processes share the work."""
-        broker_of = {item.path: folder for item in items if (folder := self._shared(item))}
+        broker_of = {item.path: folder for item in items if (folder := _shared(item))}
         groups = {item: broker_of.get(item.path) or item.nodeid.partition("::")[0] for item in items}
         for item, group in groups.items():
             item.add_marker(pytest.mark.xdist_group(group))
@@ -56,11 +56,12 @@ class Groups:
             for item, group in groups.items():
                 _name_after(item, group)
 
-    def _shared(self, item: pytest.Item) -> str:
-        """Returns the folder whose broker a test shares, or nothing."""
-        found = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
-        of = (folder for name, folder in SHARED_BROKERS.items() if name in found and found[name][-1].baseid == folder)
-        return next(of, "")
+
+def _shared(item: pytest.Item) -> str:
+    """Returns the folder whose broker a test shares, or nothing."""
+    found = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
+    of = (folder for name, folder in SHARED_BROKERS.items() if name in found and found[name][-1].baseid == folder)
+    return next(of, "")
 
 
 def _name_after(item: pytest.Item, group: str) -> None:
@@ -88,7 +89,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Files with slow tests come first, so that no process has one left when the others are done.
+    """Files that share a broker come first, as one process has all of them, and then files with slow tests, so that no
+    process has one left when the others are done.
 
     Tests marked `soak` are left out unless they are asked for. Tests marked `jvm` are skipped by name where Java or the
     jars cannot be had. Else whatever Spark a test starts is to start quickly, in a process of its own too.
@@ -98,7 +100,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=soak)
         items[:] = [item for item in items if item not in soak]
     slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
+    shared_by = {item.path for item in items if _shared(item)}
+    items.sort(key=lambda item: (item.path not in shared_by, item.path not in slow))
     if not any(item.get_closest_marker("jvm") for item in items):
         return
     why = kafka.missing()

@@ -58,6 +58,7 @@ def bodies(module: Path, names: set[str]) -> set[int]:
     return lines
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LOOPS)
 def test_loops_make_no_python_object(name: str, tmp_path: Path) -> None:
     module = SOURCE / f"{name}.py"

@@ -4,11 +4,13 @@ their loads; and the faults that are planted into loads."""
 from __future__ import annotations
 
 import pytest
+from peers.tried import tried
 
 from headrace.sim.load_run import MOMENTS, STATES, HeldLogRun, LoadRun, Trouble, run_load_seed
 from headrace.sim.sabotage import PLANTED_IN_LOADS, planted
 
-EVERY: int = 16
+STEPS = 200
+EVERY: int = STEPS // tried(12)
 """Of so many steps one is tried each time; all of them by `pytest -m soak`."""
 LOADS = [(state, moment) for state in STATES for moment in MOMENTS if (state, moment) != ("unreadable", "made")]
 """Nothing is read while a log is made."""
@@ -28,14 +30,14 @@ def meet(state: str, moment: str, steps: range) -> int:
 
 @pytest.mark.parametrize(("state", "moment"), LOADS)
 def test_coordination_is_back_when_a_bad_state_has_passed(state: str, moment: str) -> None:
-    assert meet(state, moment, range(0, 200, 3 if state == "unreadable" else EVERY)) >= STEPS_LEAST[state]
+    assert meet(state, moment, range(0, STEPS, 3 if state == "unreadable" else EVERY)) >= STEPS_LEAST[state]
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("state", "moment"), LOADS)
 def test_coordination_is_back_whichever_step_meets_a_bad_state(state: str, moment: str) -> None:
-    assert meet(state, moment, range(200)) >= STEPS_LEAST[state]
+    assert meet(state, moment, range(STEPS)) >= STEPS_LEAST[state]
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 20))])

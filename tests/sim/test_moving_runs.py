@@ -37,5 +37,6 @@ def test_a_planted_fault_is_found(name: str) -> None:
         assert any(run_moving_seed(seed).objection is not None for seed in range(1, 1 + SEEDS_OF_A_PLANT))
 
 
+@pytest.mark.slow
 def test_a_seed_has_one_trace() -> None:
     assert run_moving_seed(2).digest == run_moving_seed(2).digest

@@ -51,6 +51,7 @@ def test_a_planted_fault_is_found(name: str) -> None:
         assert any(run_quorum_seed(seed).objection is not None for seed in range(first, first + SEEDS_OF_A_PLANT))
 
 
+@pytest.mark.slow
 def test_a_seed_has_one_trace(capsys: pytest.CaptureFixture[str]) -> None:
     """And settings are confirmed in it."""
     said = []

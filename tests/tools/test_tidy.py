@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tools import tidy
 
 
+@pytest.mark.slow  # make check runs it by itself
 def test_the_project_is_tidy() -> None:
     assert tidy.problems() == []
 

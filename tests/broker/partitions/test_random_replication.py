@@ -184,7 +184,7 @@ class Chaos:
         assert not [value[:20] for value in self.acknowledged if value not in set(values)]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 12))])
 def test_what_was_acknowledged_stays(seed: int) -> None:
     chaos = Chaos(seed)
     chaos.cluster.run(chaos.run)

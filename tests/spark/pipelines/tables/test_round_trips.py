@@ -18,6 +18,7 @@ import psycopg
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from peers.tried import tried
 
 from headrace.spark.pipelines.tables import read_table
 from headrace.spark.pipelines.tables.layout import Layout, layout_of
@@ -90,7 +91,7 @@ def connection(postgres: Any, database: str) -> Iterator[psycopg.Connection[Any]
 
 
 def relaxed(examples: int) -> settings:
-    return settings(max_examples=examples, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    return settings(max_examples=tried(examples), suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def fill(connection: psycopg.Connection[Any], found: list[tuple[Any, ...]]) -> None:
