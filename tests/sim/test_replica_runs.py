@@ -23,6 +23,7 @@ FOUND_AT = {
     "cuts-in-one-round": 3,
     "counts-without-those-it-wants-out": 1,
     "lets-replicas-join-below-its-epoch": 2,
+    "remembers-followers-of-earlier-terms": 10,
     "undoes-what-nobody-answers": 4,
 }
 """A seed that finds each fault: the search begins with it."""

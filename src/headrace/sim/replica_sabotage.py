@@ -67,6 +67,22 @@ def _unanswered_is_undone(real: Real) -> Real:
     return ask_for
 
 
+def _keep_followers(self: PartitionState) -> None:
+    """What a leader knew of its followers is known when it comes to lead again, whatever has been cut since..."""
+    self.is_alone = False
+    self.epoch_start = UNKNOWN
+
+
+def _known_followers(real: Real) -> Real:
+    """... and counts."""
+
+    def follower(self: PartitionState, node_id: int, _: bool, *given: Any) -> Follower:
+        found: Follower = real(self, node_id, False, *given)
+        return found
+
+    return follower
+
+
 def replica_plants() -> dict[str, list[tuple[Any, str, Any]]]:
     """By name: whose attributes, which, and what takes their place."""
     return {
@@ -74,5 +90,9 @@ def replica_plants() -> dict[str, list[tuple[Any, str, Any]]]:
         "cuts-in-one-round": [(Fetcher, "cut", _cut_once(Fetcher.cut))],
         "counts-without-those-it-wants-out": [(PartitionState, "maximal_isr", property(_in_sync_as_wished))],
         "lets-replicas-join-below-its-epoch": [(PartitionState, "_may_join", _has_the_high_watermark)],
+        "remembers-followers-of-earlier-terms": [
+            (PartitionState, "_lead_no_more", _keep_followers),
+            (PartitionState, "_follower", _known_followers(vars(PartitionState)["_follower"])),
+        ],
         "undoes-what-nobody-answers": [(IsrChanges, "_ask_for", _unanswered_is_undone(vars(IsrChanges)["_ask_for"]))],
     }
