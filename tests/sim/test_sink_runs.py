@@ -29,6 +29,7 @@ SHAPES = {
     "the tasks write": replace(TWO, grouped=True),
     "the tasks commit": replace(TWO, mode=PER_TASK),
     "two drivers": replace(ONE, grouped=True),
+    "a checkpoint out of reach": replace(ONE, plain=True),
     "another program": replace(TWO, changes=True),
 }
 FOUND_WITH = {
@@ -37,6 +38,7 @@ FOUND_WITH = {
     "compares-no-options-of-writes": (replace(TWO, changes=True), 4),
     "passes-over-what-is-older": (ONE, 3),
     "marks-before-it-commits": (TWO, 3),
+    "compares-no-rows-of-batches": (replace(ONE, plain=True), 1),
     "compares-no-rows-of-tasks": (replace(ONE, mode=PER_TASK, rivals=False, changes=True), 8),
 }
 """Of which shape a query is that finds a fault, and the seed with which the search begins: see `FOUND_AT`."""

@@ -10,7 +10,7 @@ import pytest
 from peers.transactions import visible
 from pyspark.errors import StreamingQueryException
 
-from headrace.client.admin import create_topic
+from headrace.client.admin import create_topic, delete_records
 from headrace.client.cluster import Client
 from headrace.client.producer import Producer
 
@@ -23,17 +23,29 @@ def produce(client: Client, topic: str, *numbers: int) -> None:
             producer.send(topic, b"%d" % number, partition=0)
 
 
+def remote(spark: Any, directory: Path) -> str:
+    """A directory by a file system that Spark's JVM alone knows."""
+    spark.conf.set(f"fs.viewfs.mounttable.mounts.link./{directory.name}", f"file:{directory}")
+    return f"viewfs://mounts/{directory.name}"
+
+
+@pytest.mark.parametrize("is_remote", [False, True], ids=["local", "remote"])
 @pytest.mark.parametrize("delivery", ["exactly-once", pytest.param("exactly-once-per-task", marks=pytest.mark.soak)])
-def test_a_checkpoint_that_was_restored(spark: Any, broker: Any, tmp_path: Path, delivery: str) -> None:
-    """Batch 1 is planned again, with what has come since: the mark of batch 1 must not hide that."""
+def test_a_checkpoint_that_was_restored(
+    spark: Any, broker: Any, tmp_path: Path, delivery: str, is_remote: bool
+) -> None:
+    """Batch 1 is planned again, with as many other records: the mark of batch 1 must not hide that."""
+    other = "rows" if is_remote else "records of its sources"
+    location = f"{remote(spark, tmp_path) if is_remote else tmp_path}/checkpoint"
     source, sink = f"in-{tmp_path.name}", f"out-{tmp_path.name}"
     brokers = {"kafka.bootstrap.servers": broker.bootstrap}
 
     def run() -> None:
         rows = spark.readStream.format("headrace").options(subscribe=source, startingOffsets="earliest", **brokers)
+        rows = rows.option("failOnDataLoss", "false")
         copy = rows.load().select("value").writeStream.trigger(availableNow=True)
         options = {"topic": sink, "delivery": delivery, **brokers}
-        copy = copy.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        copy = copy.option("checkpointLocation", location)
         copy.format("headrace").options(**options).start().awaitTermination()
 
     with Client(broker.bootstrap) as client:
@@ -44,18 +56,21 @@ def test_a_checkpoint_that_was_restored(spark: Any, broker: Any, tmp_path: Path,
         shutil.copytree(tmp_path / "checkpoint", tmp_path / "saved")
         produce(client, source, 2, 3)
         run()
+        forget(tmp_path / "checkpoint", 1, "commits")  # as if the driver had died before
+        run()
         assert visible(client, sink) == [b"0", b"1", b"2", b"3"]
         shutil.rmtree(tmp_path / "checkpoint")
         shutil.copytree(tmp_path / "saved", tmp_path / "checkpoint")
+        delete_records(client, {(source, 0): 4})
         produce(client, source, 4, 5)
-        with pytest.raises(StreamingQueryException, match="Batch 1 of query .* with other records of its sources"):
+        with pytest.raises(StreamingQueryException, match=f"Batch 1 of query .* with other {other}"):
             run()
         assert visible(client, sink) == [b"0", b"1", b"2", b"3"]
 
 
-@pytest.mark.parametrize("scheme", ["", pytest.param("viewfs", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("is_remote", [False, pytest.param(True, marks=pytest.mark.soak)], ids=["local", "remote"])
 def test_two_writes_a_batch_and_a_checkpoint_that_was_restored(
-    spark: Any, broker: Any, tmp_path: Path, scheme: str
+    spark: Any, broker: Any, tmp_path: Path, is_remote: bool
 ) -> None:
     """Where `foreachBatch` has two sinks and neither is told of the checkpoint, which is the query's alone; or both
     are told, and it is in a file system that the session alone knows."""
@@ -64,9 +79,8 @@ def test_two_writes_a_batch_and_a_checkpoint_that_was_restored(
     source, good, bad = (f"{name}-{tmp_path.name}" for name in ("in", "good", "bad"))
     brokers = {"kafka.bootstrap.servers": broker.bootstrap}
     location, told = str(tmp_path / "checkpoint"), {}
-    if scheme:
-        spark.conf.set(f"fs.viewfs.mounttable.mounts.link./{tmp_path.name}", f"file:{tmp_path}")
-        location = f"viewfs://mounts/{tmp_path.name}/checkpoint"
+    if is_remote:
+        location = f"{remote(spark, tmp_path)}/checkpoint"
         told = {"checkpointLocation": location}
     sinks = [write_updates({"topic": topic, "delivery": "exactly-once", **told, **brokers}) for topic in (good, bad)]
 

@@ -444,6 +444,26 @@ def test_a_batch_of_other_rows_is_not_passed_over_silently(query: Query) -> None
     query.check(0)
 
 
+def test_a_batch_of_other_rows_is_refused_by_their_hashes(query: Query, tmp_path: Path) -> None:
+    """As many rows, and others: the tasks have hashed them where nobody can read the checkpoint."""
+
+    def tasks(batch_id: int, run: str, *hashes: int | None) -> list[EncodedTask]:
+        return [replace(task, row_hash=each) for task, each in zip(query.tasks(batch_id, run=run), hashes)]
+
+    for batch_id in range(2):
+        commit_batch(query.options, tasks(batch_id, "run", batch_id, (1 << 64) - 1), batch_id)
+    exactly_once._kept.clear()
+    again = tasks(1, "later", 2, -2 & (1 << 64) - 1)  # the rows lie in other tasks, and the sum is the same
+    commit_batch(query.options, again, 1)
+    exactly_once._kept.clear()
+    with pytest.raises(HistoryError, match=r"^Batch 1 .* in the topic with other rows.*run run has.*run, later, has"):
+        commit_batch(query.options, tasks(1, "later", 2, 2), 1)
+    commit_batch(query.options, tasks(1, "later", 2, None), 1)  # not all are known
+    commit_batch(planned(query, tmp_path, 1, 20), tasks(1, "later", 2, 2), 1)  # the driver can read the checkpoint
+    commit(query, 2)
+    query.check(0, 1, 2)
+
+
 def test_a_copied_checkpoint(query: Query, tmp_path: Path) -> None:
     """Two queries have one id. The one that comes second with a number hears so, and the first goes on undisturbed."""
 

@@ -7,7 +7,18 @@ import json
 import pytest
 
 from headrace.client.groups import Committed
-from headrace.spark.markers import HistoryError, Mark, Step, Turn, decide, group_of, parsed, task_group_of
+from headrace.spark.markers import (
+    HistoryError,
+    Mark,
+    Step,
+    Turn,
+    Write,
+    compare_rows,
+    decide,
+    group_of,
+    parsed,
+    task_group_of,
+)
 
 
 def mark(batch_id: int | None) -> Mark | None:
@@ -62,6 +73,37 @@ def test_a_mark_without_offsets_and_a_checkpoint_that_is_out_of_reach() -> None:
     """The mark of an older version, and that of a driver that could not read the checkpoint, say the number alone."""
     assert decide(Mark(4, "run", 2, 17), Turn("q", "run", 4, "aa"), trusted=False) is Step.SKIP
     assert decide(Mark(4, "run", 2, 17, offsets="aa"), Turn("q", "run", 4), trusted=False) is Step.SKIP
+
+
+@pytest.mark.parametrize(("rows", "row_hash", "has"), [(17, 6, "has 17 others"), (18, 5, "has 18"), (0, 0, "has 0")])
+def test_other_rows_end_the_query_where_nobody_can_read_offsets(rows: int, row_hash: int, has: str) -> None:
+    there = Turn("q", "run 1", 4).marked(None, tasks=2, rows=17, mode="exactly-once", row_hash=5)
+    turn = Turn("q", "run 2", 4)
+    assert compare_rows(there, turn, 17, 5, trusted=False) == ""
+    wrong = f"^Batch 4 of query q is in the topic with other rows: run run 1 .* with 17 rows, and this run, run 2, {has}"
+    with pytest.raises(HistoryError, match=wrong + ".*restored.*a copy.*nothing was written.*not deterministic"):
+        compare_rows(there, turn, rows, row_hash, trusted=False)
+    said = compare_rows(there, turn, rows, row_hash, trusted=True)
+    assert said.startswith("Batch 4 of query q is not written: run run 1") and has in said
+
+
+def test_what_is_not_known_of_rows_ends_no_query() -> None:
+    turn, there = Turn("q", "run 2", 4), Mark(4, "run 1", 2, 17)
+    assert compare_rows(there, turn, 17, 6, trusted=False) == ""
+    assert "with 17 rows, and this run, run 2, has 18" in compare_rows(there, turn, 18, 6, trusted=False)
+    assert compare_rows(Mark(4, "run 1", 2, 17, row_hash=5), turn, 17, None, trusted=False) == ""
+    # offsets tell more
+    assert (
+        compare_rows(Mark(4, "run 1", 2, 17, row_hash=5, offsets="aa"), Turn("q", "r", 4, "aa"), 3, 3, trusted=False)
+        == ""
+    )
+
+
+def test_a_batch_of_several_writes_has_no_hash() -> None:
+    first = Turn("q", "run", 4).marked(None, tasks=1, rows=1, mode="exactly-once", row_hash=5)
+    second = Turn("q", "run", 4, write=Write(1)).marked(first, tasks=1, rows=1, mode="exactly-once", row_hash=6)
+    assert first.row_hash == 5 and second.row_hash is None
+    assert compare_rows(second, Turn("q", "run", 4), 1, 7, trusted=False) == ""
 
 
 def test_what_a_mark_is() -> None:

@@ -19,6 +19,7 @@ from peers.settling import client_of
 from peers.transactions import SMALL, settled_ends, visible
 from pyspark import TaskContext
 
+from headrace.arrow.encode import hash_rows
 from headrace.client.admin import create_topic
 from headrace.client.cluster import Client
 from headrace.client.groups import commit_offsets, fetch_offsets
@@ -31,6 +32,7 @@ from headrace.spark.group_commit import WrittenTask, write_task
 from headrace.spark.markers import HistoryError, Mark
 from headrace.spark.options import SinkOptions, sink_options
 from headrace.spark.per_task import PerTask, TaskWrite
+from headrace.spark.sink import way_of
 from headrace.spark.turns import last_mark
 from headrace.wire.apis import ApiKey as A
 from headrace.wire.records import Record, build_batch
@@ -362,3 +364,23 @@ def test_the_digest_of_a_write_is_of_what_is_written_where() -> None:
         digest(batchHeaders="true"),
     }
     assert len(others | same) == 4
+
+
+@pytest.mark.parametrize("mode", ["exactly-once", "exactly-once-per-task"])
+def test_tasks_hash_their_rows_where_nobody_can_read_offsets(query: Query, mode: str) -> None:
+    rows = pa.record_batch({"value": pa.array([b"a", b"b"])})
+
+    def made(checkpoint: str, offsets: str = "") -> Any:
+        options = query.options(query.topics[0], 0, 0, delivery=mode)
+        assert options.exactly_once is not None
+        of = OfBatch(0, 0, None, offsets)
+        options = replace(options, exactly_once=replace(options.exactly_once, checkpoint=checkpoint, of_batch=of))
+        with exactly_once.told((query.id, "run", 0)):
+            return way_of(options).write(iter([rows]), options, "")
+
+    assert made("s3a://bucket/query").row_hash == hash_rows(rows, query.topics[0])
+    if mode == "exactly-once":
+        assert made("/local").row_hash is None
+        assert made("s3a://bucket/query", "digest").row_hash is None
+    else:  # what is there is compared with what would be written again
+        assert made("/local").row_hash == hash_rows(rows, query.topics[0])

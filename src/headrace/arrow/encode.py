@@ -123,7 +123,7 @@ def hash_rows(rows: pa.RecordBatch, topic: str | None) -> int:
     """
     columns = {name: rows.column(index) for index, name in enumerate(rows.schema.names)}
     total = 0
-    for name in [topic] if topic is not None else sorted(columns["topic"].unique().to_pylist()):
+    for name in [topic] if topic is not None else sorted(columns["topic"].drop_null().unique().to_pylist()):
         part = columns
         if topic is None:
             chosen = rows.filter(pc.equal(columns["topic"], name))

@@ -329,6 +329,7 @@ PLANTED_IN_SINKS: Final = (
     "compares-no-options-of-writes",
     "passes-over-what-is-older",
     "marks-before-it-commits",
+    "compares-no-rows-of-batches",
     "compares-no-rows-of-tasks",
 )
 """The names of the faults of the sink that writes exactly once from Spark, which is loaded where it is needed."""

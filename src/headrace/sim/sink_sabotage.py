@@ -10,7 +10,8 @@ from headrace.client.groups import commit_offsets
 from headrace.spark import markers
 from headrace.spark.exactly_once import Batch
 from headrace.spark.markers import Mark, Step, Turn
-from headrace.spark.per_task import TaskRows, TaskWrite
+from headrace.spark.per_task import TaskWrite
+from headrace.spark.sink import TaskRows
 
 Real = Callable[..., Any]
 
@@ -63,6 +64,11 @@ def _compare_nothing(_self: TaskWrite, _mark: Mark, rows: TaskRows) -> None:
     rows.read()
 
 
+def _pass_rows_over(*_: object, **__: object) -> str:
+    """What has the number of the mark is the batch that is there."""
+    return ""
+
+
 def sink_plants() -> dict[str, list[tuple[Any, str, Any]]]:
     """By name: whose attributes, which, and what takes their place."""
     repeated = vars(markers)["_repeated"]
@@ -72,5 +78,6 @@ def sink_plants() -> dict[str, list[tuple[Any, str, Any]]]:
         "compares-no-options-of-writes": [(markers, "_repeated", _without_writes(repeated))],
         "passes-over-what-is-older": [(markers, "decide", _pass_over(markers.decide))],
         "marks-before-it-commits": [(Batch, "_transact", _mark_first(vars(Batch)["_transact"]))],
+        "compares-no-rows-of-batches": [(markers, "compare_rows", _pass_rows_over)],
         "compares-no-rows-of-tasks": [(TaskWrite, "_compare", _compare_nothing)],
     }

@@ -51,6 +51,7 @@ class Part(Protocol):
     batch_id: int
     batches: list[Encoded]
     sources: list[Sources]
+    row_hash: int | None
 
     @property
     def rows(self) -> int: ...
@@ -66,6 +67,8 @@ class EncodedTask(WriterCommitMessage):
     batches: list[Encoded] = field(default_factory=list)
     sources: list[Sources] = field(default_factory=list)
     """As many as there are batches, or none."""
+    row_hash: int | None = None
+    """The sum of the hashes of its rows, where the driver compares that: see `turns.compares_rows`."""
 
     @property
     def opened(self) -> OpenTransaction | None:
@@ -345,20 +348,22 @@ class Batch:
         self.mark = mark
 
     def _compare(self, mark: Mark) -> None:
-        """Warns where other rows than those in the topic are passed over, as far as their number tells it. Digests of
-        offsets tell it for sure, and it is refused; where there are none, a query that is not deterministic may be
-        right."""
-        rows = sum(part.rows for part in self.parts)
-        if (mark.offsets and self.turn.offsets) or len(mark.writes) > 1 or rows == mark.rows:
-            return
-        warnings.warn(
-            f"Batch {self.batch_id} of query {self.query_id} has {rows} rows and is not written: run {mark.run_id} has "
-            f"written it, with {mark.rows} rows. If its checkpoint was restored to a state before that batch, or is a "
-            "copy, rows are missing in the topic now. Only where the driver can read the checkpoint is this refused: "
-            "write with write_updates, which can wherever it is.",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+        """Raises `HistoryError` where other rows than those in the topic are passed over, or warns."""
+        warning = markers.compare_rows(mark, self.turn, self._rows, self._row_hash, trusted=self.how.trusted)
+        if warning:
+            warnings.warn(warning, RuntimeWarning, stacklevel=2)
+
+    @property
+    def _rows(self) -> int:
+        return sum(part.rows for part in self.parts)
+
+    @property
+    def _row_hash(self) -> int | None:
+        """The sum of the hashes of all rows; None where a task has not told its own, or offsets tell more."""
+        hashes = [part.row_hash for part in self.parts if part.row_hash is not None]
+        if self.turn.offsets or len(hashes) < len(self.parts):
+            return None
+        return sum(hashes) & markers.ROW_HASH_MASK
 
     def _repeated(self, mark: Mark) -> int | None:
         """What the mark is to say when this write is passed over."""
@@ -440,8 +445,8 @@ class Batch:
 
     def _transact(self, producer: TransactionalProducer) -> None:
         """The rows, the mark and the sources' offsets, all or none."""
-        rows = sum(part.rows for part in self.parts)
-        mark = self.turn.marked(self.mark, tasks=len(self.parts), rows=rows, mode=self.how.mode)
+        counts = {"tasks": len(self.parts), "rows": self._rows}
+        mark = self.turn.marked(self.mark, **counts, mode=self.how.mode, row_hash=self._row_hash)
         groups: dict[str, dict[tuple[str, int], int | Committed]] = {
             self.group: {(self.how.marker_topic, markers.PARTITION): mark.committed()}
         }

@@ -41,7 +41,8 @@ from headrace.spark.exactly_once import (
     write_group_of,
 )
 from headrace.spark.options import SinkOptions
-from headrace.spark.sink import Sources, encoded_rows, span_of
+from headrace.spark.sink import Sources, TaskRows, encoded_rows, span_of
+from headrace.spark.turns import compares_rows
 from headrace.wire.errors import ErrorCode
 
 TASK_TIMEOUT_MS: Final = 900_000
@@ -73,6 +74,16 @@ class WrittenTask(EncodedTask):
 
 
 def write_task(batches: Iterator[pa.RecordBatch], options: SinkOptions, write_id: str = "") -> EncodedTask:
+    """`written_task`, with the hash of the rows where the driver compares that."""
+    if write_id or not compares_rows(options):
+        return written_task(batches, options, write_id)
+    rows = TaskRows(batches, options.topic)
+    done = written_task(iter(rows), options, write_id)
+    done.row_hash = rows.row_hash
+    return done
+
+
+def written_task(batches: Iterator[pa.RecordBatch], options: SinkOptions, write_id: str) -> EncodedTask:
     """The rows of one task: written, or encoded where its coordinator cannot end what would be written, or where they
     are few in a batch write.
 

@@ -6,7 +6,8 @@ the offset is the number of the batch, the leader epoch is -1, and the metadata 
 
 `"offsets"` is a digest of where the batch ends in its sources, by the query's checkpoint. Spark plans a batch that it
 repeats from the checkpoint, so a repeated batch has the digest of the mark. A batch that has another one was planned a
-second time: the checkpoint was restored to a state before it, or it is a copy.
+second time: the checkpoint was restored to a state before it, or it is a copy. Where neither the driver nor
+`write_updates` can read the checkpoint, tasks hash their rows, and `"hash"` is the sum: a repeated batch has the same.
 
 A query may write several times in a batch, each time in a transaction of its own, and each adds itself to the mark:
 `"writes"` are its number in the batch, the beginning of its topic's name, and a digest of topic and options. A batch
@@ -40,6 +41,10 @@ TOPIC_SHOWN: Final = 40
 """Characters of a topic's name in a mark, for messages: a name may have 249, and a mark 4,096."""
 WRITES_MAX: Final = 48
 """Of one batch: so many fit into a mark."""
+
+
+ROW_HASH_MASK: Final = (1 << 64) - 1
+"""Hashes of rows are summed up to 64 bits."""
 
 
 class Step(Enum):
@@ -82,7 +87,7 @@ class Mark:
     """What is committed with a batch, or with a task's part of it.
 
     `tasks` and `rows` are how many it had, 0 tasks where that is not known; `row_hash` is the sum of the hashes of its
-    rows, where each task commits itself. `offsets` is the digest of where the batch ends in its sources; it is empty
+    rows, where tasks have told it. `offsets` is the digest of where the batch ends in its sources; it is empty
     where nobody could read that, and in marks of older versions, which have no `writes` either. `repeated` says how
     many of its writes a repetition of the batch has come to; it is None where that has come to all, or there was none.
     `topic` is the one in whose name the mark was found.
@@ -203,13 +208,13 @@ class Turn:
         is_next = mark.batch_id + 1 == self.batch_id and self.write.number == 0
         return is_next and self.before in (None, (mark.batch_id, mark.last + 1))
 
-    def marked(self, mark: Mark | None, *, tasks: int, rows: int, mode: str) -> Mark:
+    def marked(self, mark: Mark | None, *, tasks: int, rows: int, mode: str, row_hash: int | None = None) -> Mark:
         """The mark that this write leaves, where the one before is `mark`."""
         writes: tuple[Write, ...] = (self.write,)
         if mark is not None and mark.batch_id == self.batch_id:
-            tasks, rows = tasks + mark.tasks, rows + mark.rows
+            tasks, rows, row_hash = tasks + mark.tasks, rows + mark.rows, None
             writes = (*(mark.writes or (Write(),)), self.write)
-        return Mark(self.batch_id, self.run_id, tasks, rows, mode, None, self.offsets, writes)
+        return Mark(self.batch_id, self.run_id, tasks, rows, mode, row_hash, self.offsets, writes)
 
 
 def decide(mark: Mark | None, turn: Turn, *, trusted: bool) -> Step:
@@ -239,6 +244,37 @@ def decide(mark: Mark | None, turn: Turn, *, trusted: bool) -> Step:
         "(offsets.retention.minutes), or the query wrote batches at least once, or without any write. If all batches "
         "before are in the topic, set the option markerMissing to trust for one run."
     )
+
+
+def compare_rows(mark: Mark, turn: Turn, rows: int, row_hash: int | None, *, trusted: bool) -> str:
+    """Compares the rows of a write that is passed over with those in the topic, where no digests of offsets could be:
+    returns a warning, or "". `row_hash` is the sum of the rows' hashes, as far as that is known.
+
+    Raises `HistoryError` where they are others, unless it is `trusted` that the batch is repeated and only its rows are
+    made in a way that is not deterministic. Where hashes are not known, their number alone raises nothing.
+    """
+    if (mark.offsets and turn.offsets) or len(mark.writes) > 1:
+        return ""
+    is_known = mark.row_hash is not None and row_hash is not None
+    if rows == mark.rows and (not is_known or row_hash == mark.row_hash):
+        return ""
+    there = (
+        f"run {mark.run_id} has written it, with {mark.rows} rows, and this run, {turn.run_id}, has {rows}"
+        f"{' others' if rows == mark.rows else ''}"
+    )
+    restored = (
+        "its checkpoint was restored to a state before that batch, or it is a copy and two queries write with one id"
+    )
+    batch = f"atch {turn.batch_id} of query {turn.query_id}"
+    if is_known and not trusted:
+        raise HistoryError(
+            f"B{batch} is in the topic with other rows: {there}. If the query has the same rows whenever it repeats a "
+            f"batch, {restored}; nothing was written. Go on with the checkpoint of the run that wrote the batch, or "
+            "start a query with a new checkpointLocation at the offsets where the batch in the topic ends. If the "
+            "query is not deterministic, and its checkpoint is the one that it had, set the option markerMissing to "
+            "trust for one run."
+        )
+    return f"B{batch} is not written: {there}. If {restored}, rows are missing in the topic now."
 
 
 def _repeated(mark: Mark, turn: Turn) -> Step:

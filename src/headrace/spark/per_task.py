@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
-from headrace.arrow.encode import Encoded, hash_rows
+from headrace.arrow.encode import Encoded
 from headrace.client.cluster import Client
 from headrace.client.errors import FencedError, InDoubtError, ProtocolMismatchError
 from headrace.client.transactions import TransactionalProducer
@@ -36,8 +36,8 @@ from headrace.spark.exactly_once import (
 )
 from headrace.spark.markers import HistoryError, Mark, Step
 from headrace.spark.options import SinkOptions
-from headrace.spark.sink import Sources, encoded_rows
-from headrace.spark.turns import last_mark, make_topics, turn_of
+from headrace.spark.sink import Sources, TaskRows, encoded_rows
+from headrace.spark.turns import compares_rows, last_mark, make_topics, turn_of
 from headrace.wire.apis import ApiKey
 
 TIMEOUT_MS: Final = 900_000
@@ -52,30 +52,10 @@ class DoneTask(WriterCommitMessage):
     run_id: str
     batch_id: int
     rows: int = 0
+    row_hash: int | None = None
     batches: list[Encoded] = field(default_factory=list)
     """What is left to send: nothing."""
     sources: list[Sources] = field(default_factory=list)
-
-
-class TaskRows:
-    """The rows of a task on their way, counted and hashed."""
-
-    def __init__(self, batches: Iterator[pa.RecordBatch], topic: str | None) -> None:
-        self._batches = batches
-        self._topic = topic
-        self.count = 0
-        self.row_hash = 0
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        for rows in self._batches:
-            self.count += rows.num_rows
-            self.row_hash = self.row_hash + hash_rows(rows, self._topic) & (1 << 64) - 1
-            yield rows
-
-    def read(self) -> None:
-        """To the end, without another use of them."""
-        for _ in self:
-            pass
 
 
 class TaskWrite:
@@ -105,7 +85,7 @@ class TaskWrite:
         make_topics(self.client, self.how)
         rows = TaskRows(batches, self.options.topic)
         if self.of_query and self._batch_is_done(fence=True):
-            return self._done(0)
+            return self._repeated(rows)
         mark = self._mark(stable=False)
         producer = None
         if mark is None or mark.place < self.turn.place:
@@ -113,17 +93,24 @@ class TaskWrite:
             producer.initialize()
             # earlier attempts are fenced now, and what they had open is over
             if self.of_query and self._batch_is_done(fence=False):
-                return self._done(0)
+                return self._repeated(rows)
             mark = self._mark(stable=True)
         if mark is not None and mark.place >= self.turn.place:
             self._compare(mark, rows)
         else:
             assert producer is not None
             self._commit(producer, rows)
-        return self._done(rows.count)
+        return self._done(rows)
 
-    def _done(self, rows: int) -> DoneTask:
-        return DoneTask(self.query_id, self.run_id, self.batch_id, rows)
+    def _repeated(self, rows: TaskRows) -> DoneTask:
+        """The whole batch is there: the driver compares it with what the tasks would have written, if it has to."""
+        if compares_rows(self.options):
+            rows.read()
+            return self._done(rows)
+        return DoneTask(self.query_id, self.run_id, self.batch_id)
+
+    def _done(self, rows: TaskRows) -> DoneTask:
+        return DoneTask(self.query_id, self.run_id, self.batch_id, rows.count, rows.row_hash)
 
     def _mark(self, *, stable: bool) -> Mark | None:
         return markers.read_mark(self.client, self.group, self.how.marker_topic, stable=stable)

@@ -23,13 +23,14 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from headrace.arrow.encode import Encoded, Headers, check_schema, encode_batch
+from headrace.arrow.encode import Encoded, Headers, check_schema, encode_batch, hash_rows
 from headrace.client.cluster import Client
 from headrace.client.deliveries import Delivery
 from headrace.client.errors import UnknownTopicError
 from headrace.client.producer import Producer
 from headrace.spark.commit_records import Span
 from headrace.spark.delivery import PER_TASK
+from headrace.spark.markers import ROW_HASH_MASK
 from headrace.spark.option_table import SINK_KEYS
 from headrace.spark.options import SinkOptions, sink_options, warn_of_ignored
 
@@ -131,6 +132,27 @@ def encoded_rows(
                 sources = (offsets[0].as_py(), offsets[encoded[3] - 1].as_py())
                 offsets = offsets.slice(encoded[3])
             yield encoded, sources
+
+
+class TaskRows:
+    """The rows of a task on their way, counted and hashed."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch], topic: str | None) -> None:
+        self._batches = batches
+        self._topic = topic
+        self.count = 0
+        self.row_hash = 0
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for rows in self._batches:
+            self.count += rows.num_rows
+            self.row_hash = (self.row_hash + hash_rows(rows, self._topic)) & ROW_HASH_MASK
+            yield rows
+
+    def read(self) -> None:
+        """To the end, without another use of them."""
+        for _ in self:
+            pass
 
 
 def span_of(delivery: Delivery, sources: Sources) -> Span:

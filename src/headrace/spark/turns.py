@@ -33,6 +33,14 @@ def turn_of(options: SinkOptions, names: TaskNames, offsets: str | None = None) 
     return Turn(*names, offsets, write, how.marker_topic, None if of is None else of.before)
 
 
+def compares_rows(options: SinkOptions) -> bool:
+    """Whether tasks hash their rows, as the driver cannot read where a batch ends in its sources."""
+    how = options.exactly_once
+    assert how is not None
+    is_known = how.of_batch is not None and bool(how.of_batch.offsets)
+    return not is_known and checkpoint_offsets.local_directory(how.checkpoint) is None
+
+
 def make_topics(client: Client, how: ExactlyOnce) -> None:
     """Those of the marks, where they are missing; the marker topic only where brokers make topics by themselves."""
     if how.commit_topic:

@@ -116,7 +116,8 @@ class Program:
 @dataclass(frozen=True, slots=True)
 class Shape:
     """A query as it is drawn. `grouped`: its tasks write, and are committed as a group, where they do not commit
-    themselves. `topics` are those of its writes."""
+    themselves. `topics` are those of its writes. `plain`: it writes once, without `write_updates`, and its checkpoint
+    is where the sink cannot read it."""
 
     query_id: str
     mode: str
@@ -125,20 +126,23 @@ class Shape:
     commit_topic: str
     rivals: bool
     changes: bool
+    plain: bool = False
 
     @classmethod
     def draw(cls, query_id: str, rng: random.Random) -> Shape:
         """Any."""
         mode = rng.choice((EXACTLY_ONCE, EXACTLY_ONCE, PER_TASK))
+        plain = rng.random() < 0.25
         one, other = f"{query_id}-out", rng.choice((f"{query_id}-out", f"{query_id}-more"))
         return cls(
             query_id,
             mode,
             rng.random() < 0.5,
-            rng.choice(((one,), (one, other), (one, other))),
+            (one,) if plain else rng.choice(((one,), (one, other), (one, other))),
             f"{query_id}-commits" if rng.random() < 0.4 else "",
             rng.random() < 0.6,
             rng.random() < 0.5,
+            plain,
         )
 
     def wanted(self, write: int, number: int) -> bool:

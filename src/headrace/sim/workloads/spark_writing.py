@@ -33,7 +33,7 @@ from headrace.spark.delivery import PER_TASK, OfBatch
 from headrace.spark.exactly_once import told
 from headrace.spark.markers import HistoryError, Mark
 from headrace.spark.options import SinkOptions, sink_options
-from headrace.spark.sink import BatchWriter
+from headrace.spark.sink import BatchWriter, StreamWriter
 from headrace.spark.turns import last_mark
 from headrace.spark.updates import Count
 
@@ -276,14 +276,10 @@ class Run:
             raise FailedError("another driver has committed the batch")
 
     async def _write(self, batch_id: int, write: int, records: range) -> None:
-        """As `write_updates` does it."""
+        """As `write_updates` does it, or Spark."""
         shape = self.query.shape
-        options = self.query.options(shape.topics[write])
-        assert options.exactly_once is not None
         self.count.begin(batch_id, object())
-        digest = checkpoint_offsets.digest_by(self.checkpoint.read, batch_id)
-        of = OfBatch(batch_id, self.count.writes, self.count.before, digest)
-        writer = BatchWriter(replace(options, exactly_once=replace(options.exactly_once, of_batch=of)))
+        writer = self._writer(batch_id, write)
         numbers = [number for number in records if shape.wanted(write, number)]
         jobs = [
             self.query.operator.owner.spawn(
@@ -299,7 +295,7 @@ class Run:
             await self.driver.run(lambda: self._abort(writer, found))
             raise wrong
         try:
-            await self.driver.run(lambda: writer.finish(messages))
+            await self.driver.run(lambda: _commit(writer, messages, batch_id))
         except EndedError:
             raise
         except Exception:
@@ -308,16 +304,27 @@ class Run:
         self.count.end()
         self.query.deliveries.claims.append(Claim(self.run_id, batch_id, write, records.start, records.stop))
 
-    @staticmethod
-    def _abort(writer: BatchWriter, messages: list[Any]) -> None:
+    def _writer(self, batch_id: int, write: int) -> BatchWriter | StreamWriter:
+        options = self.query.options(self.query.shape.topics[write])
+        if self.query.shape.plain:
+            return StreamWriter(options)
+        assert options.exactly_once is not None
+        digest = checkpoint_offsets.digest_by(self.checkpoint.read, batch_id)
+        of = OfBatch(batch_id, self.count.writes, self.count.before, digest)
+        return BatchWriter(replace(options, exactly_once=replace(options.exactly_once, of_batch=of)))
+
+    def _abort(self, writer: BatchWriter | StreamWriter, messages: list[Any]) -> None:
         try:
-            writer.abort(messages)
+            if isinstance(writer, StreamWriter):
+                writer.abort(messages, self.checkpoint.commits)
+            else:
+                writer.abort(messages)
         except ClientError:
             pass  # Spark notes it, and the query has failed before
 
     # --- tasks
 
-    async def _task(self, writer: BatchWriter, batch_id: int, task: int, rows: pa.RecordBatch) -> Any:
+    async def _task(self, writer: BatchWriter | StreamWriter, batch_id: int, task: int, rows: pa.RecordBatch) -> Any:
         """The message of the first attempt that has one, or an error."""
         rng = self.query.rng
         running: list[Running[Any]] = []
@@ -336,7 +343,9 @@ class Run:
                 wrong = each.result()
         return wrong
 
-    async def _attempt(self, writer: BatchWriter, batch_id: int, number: tuple[int, int], rows: pa.RecordBatch) -> Any:
+    async def _attempt(
+        self, writer: BatchWriter | StreamWriter, batch_id: int, number: tuple[int, int], rows: pa.RecordBatch
+    ) -> Any:
         shape = self.query.shape
         acts_itself = shape.grouped or shape.mode == PER_TASK
         process = self.query.process("task", Context(*number) if acts_itself else None)
@@ -355,3 +364,10 @@ class Run:
             return FailedError(f"task {number} has died")
         finally:
             process.kill()
+
+
+def _commit(writer: BatchWriter | StreamWriter, messages: list[Any], batch_id: int) -> None:
+    if isinstance(writer, StreamWriter):
+        writer.commit(messages, batch_id)
+    else:
+        writer.finish(messages)
