@@ -80,7 +80,7 @@ def test_other_rows_end_the_query_where_nobody_can_read_offsets(rows: int, row_h
     there = Turn("q", "run 1", 4).marked(None, tasks=2, rows=17, mode="exactly-once", row_hash=5)
     turn = Turn("q", "run 2", 4)
     assert compare_rows(there, turn, 17, 5, trusted=False) == ""
-    wrong = f"^Batch 4 of query q is in the topic with other rows: run run 1 .* with 17 rows, and this run, run 2, {has}"
+    wrong = f"^Batch 4 of query q is in the topic with other rows: run run 1 .* 17 rows, and this run, run 2, {has}"
     with pytest.raises(HistoryError, match=wrong + ".*restored.*a copy.*nothing was written.*not deterministic"):
         compare_rows(there, turn, rows, row_hash, trusted=False)
     said = compare_rows(there, turn, rows, row_hash, trusted=True)
