@@ -34,3 +34,9 @@ def test_members_that_were_expired_go_on_as_owners_for_a_while() -> None:
     """Otherwise the checker would never have to tell them from those that have to be waited for."""
     runs = (ConsumersRun(seed) for seed in range(7, 7 + SEEDS_OF_A_PLANT))
     assert any(run.run().objection is None and run.shares.expired > 0 for run in runs)
+
+
+@pytest.mark.slow
+def test_groups_with_members_are_converted_both_ways() -> None:
+    runs = (ConsumersRun(seed) for seed in range(8, 8 + SEEDS_OF_A_PLANT))
+    assert any(run.run().objection is None and run.shares.upgrades > 0 < run.shares.downgrades for run in runs)

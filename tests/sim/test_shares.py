@@ -7,9 +7,11 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from headrace.groups.consumer.records import ConsumerRecord, Current, GroupEpoch, Held, Kind, Member, TargetEpoch
-from headrace.groups.records import Offset, OffsetRecord, Record
+from headrace.groups.records import GroupRecord, Offset, OffsetRecord, Record
+from headrace.groups.subscription import write_assignment
 from headrace.sim.checkers.shares import Shares, tag_of
 from headrace.sim.world import World
+from headrace.wire.messages.group_records import GroupMetadataValue, MemberMetadata
 
 GROUP = "g"
 TOPIC_ID = bytes(range(16))
@@ -155,3 +157,32 @@ def test_a_group_is_at_rest_once_its_members_are_those_that_live(run: Fixture) -
     assert run.shares.late(GROUP, []) == ["group g has members ['a'], not []"]
     run.log.write(run.has("a", 2, revoking=OWNED), run.of(Kind.EPOCH, "", GroupEpoch(3)))
     assert len(run.shares.late(GROUP, ["a"])) == 1
+
+
+def downgrade(run: Fixture, generation: int, assigned: list[tuple[str, list[int]]]) -> None:
+    """The group becomes a classic one in one decision."""
+    assignment = write_assignment(assigned, b"\x00\x03")
+    stored = GroupMetadataValue(generation=generation, members=[MemberMetadata(member_id="a", assignment=assignment)])
+    gone = [run.of(kind, "", None) for kind in (Kind.TARGET_EPOCH, Kind.EPOCH)]
+    run.log.write(*run.goes("a"), *gone, GroupRecord(GROUP, stored))
+
+
+def test_a_member_owns_what_it_had_before_a_conversion(run: Fixture) -> None:
+    downgrade(run, 2, [("topic", [0])])
+    run.log.write(run.commits("a", 2, 7))
+    run.shares.look()
+    assert not run.objection
+    assert (run.shares.upgrades, run.shares.downgrades) == (0, 1)
+
+
+def test_a_conversion_loses_what_a_member_had(run: Fixture) -> None:
+    downgrade(run, 2, [])
+    run.log.write(run.commits("a", 2, 7))
+    run.shares.look()
+    assert "is taken" in run.objection
+
+
+def test_a_conversion_takes_the_epoch_back(run: Fixture) -> None:
+    downgrade(run, 1, [("topic", [0])])
+    run.shares.look()
+    assert "goes back from epoch 2 to 1" in run.objection

@@ -133,9 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     kind.add_argument("--transactions", action="store_true", help="a cluster, and transactions of all kinds upon it")
     kind.add_argument("--grouped", action="store_true", help="the same, and some of them commit as groups")
-    kind.add_argument(
-        "--consumers", action="store_true", help="a cluster, and a consumer group whose members come, go and die"
-    )
+    kind.add_argument("--consumers", action="store_true", help="a cluster, and a group of consumers of both protocols")
     kind.add_argument("--guarded", action="store_true", help="a cluster with an authorizer, whose rights change")
     kind.add_argument("--encrypted", action="store_true", help="nodes that speak TLS; OpenSSL has its own chance")
     kind.add_argument("--deleting", action="store_true", help="a cluster of which operators delete records")

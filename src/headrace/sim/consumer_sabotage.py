@@ -1,4 +1,4 @@
-"""Faults that are planted into consumer groups: the protocol of KIP-848, and what loads make of it."""
+"""Faults that are planted into consumer groups: the protocol of KIP-848, conversions, and loads."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 from headrace.groups import offsets, shard
-from headrace.groups.consumer import reconcile
+from headrace.groups.consumer import classic_members, conversion, fencing, reconcile
 from headrace.groups.consumer.group import ConsumerGroup
+from headrace.groups.consumer.member_timers import AWAY
 from headrace.groups.consumer.reconcile import Owned
 from headrace.groups.consumer.records import ConsumerRecord, Current, Held
+from headrace.groups.consumer.step import Step
 from headrace.groups.records import Record, decode
 from headrace.groups.shard import GroupShard
+from headrace.groups.subscription import write_assignment
 from headrace.wire.errors import ErrorCode
 
 Real = Callable[..., Any]
@@ -67,6 +70,46 @@ def _nothing(*_: object) -> None:
     """No member of a group that is loaded has a session."""
 
 
+def _nobody_away(real: Real) -> Real:
+    """A static member that left for a while may come back whenever it likes."""
+
+    def expired(state: Any, group: ConsumerGroup, which: str, member_id: str, *given: Any) -> None:
+        if group.current(member_id).epoch != AWAY:
+            real(state, group, which, member_id, *given)
+
+    return expired
+
+
+def _write_no_tombstones(real: Real) -> Real:
+    """A static member that is replaced stays in the group."""
+
+    def take_the_place_of(self: Step, holder: str) -> None:
+        real(self, holder)
+        self.out.records = [each for each in self.out.records if getattr(each, "value", each) is not None]
+
+    return take_the_place_of
+
+
+def _nothing_at_all(*_: object) -> dict[bytes, frozenset[int]]:
+    """Whoever was in the classic group had nothing."""
+    return {}
+
+
+def _write_nothing(_: object, metadata: bytes) -> bytes:
+    """Whoever is in the classic group has nothing."""
+    return write_assignment([], metadata)
+
+
+def _ask_nobody(real: Real) -> Real:
+    """A classic member of a consumer group never hears that it has to join again."""
+
+    def heartbeat(*given: Any) -> ErrorCode:
+        error: ErrorCode = real(*given)
+        return ErrorCode.NONE if error is ErrorCode.REBALANCE_IN_PROGRESS else error
+
+    return heartbeat
+
+
 def consumer_plants() -> dict[str, list[tuple[Any, str, Any]]]:
     """By name: whose attributes, which, and what takes their place."""
     check = vars(offsets)["check_commit"]
@@ -79,4 +122,12 @@ def consumer_plants() -> dict[str, list[tuple[Any, str, Any]]]:
         "takes-commits-of-expired-members": [(offsets, "check_commit", _take_from_anybody(check))],
         "takes-commits-of-older-epochs": [(offsets, "check_commit", _take_older(check))],
         "loads-without-sessions": [(shard, "stand_up", _nothing)],
+        "never-expires-who-is-away": [(fencing, "expired", _nobody_away(fencing.expired))],
+        "lets-a-replaced-member-stay": [
+            (Step, "take_the_place_of", _write_no_tombstones(vars(Step)["take_the_place_of"]))
+        ],
+        "loses-shares-at-an-upgrade": [(conversion, "_share", _nothing_at_all)],
+        "starts-no-sessions-at-an-upgrade": [(conversion, "touch", _nothing)],
+        "loses-shares-at-a-downgrade": [(conversion, "write_assignment", _write_nothing)],
+        "asks-no-classic-member-to-rejoin": [(classic_members, "heartbeat", _ask_nobody(classic_members.heartbeat))],
     }

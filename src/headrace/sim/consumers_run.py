@@ -1,5 +1,8 @@
 """A cluster and the consumers of one group: members come, go, die and come back, while the coordinator moves.
 
+They speak the protocol of KIP-848 and, in most seeds, the classic one too: now more of the one kind come, now more of
+the other, so that the group is converted while it has members. Some members are static.
+
 Checked while it runs: see `checkers.shares`. At rest, every partition is owned by exactly one live member, nobody is on
 the way to something else, and every member commits.
 """
@@ -21,6 +24,7 @@ from headrace.sim.cluster_run import LOOK_S, ClusterRun
 from headrace.sim.coordinator_faults import CoordinatorFaults
 from headrace.sim.moments import after_each
 from headrace.sim.run import Result
+from headrace.sim.workloads.classic_consuming import ClassicConsumer
 from headrace.sim.workloads.consuming import LEAVES_FOR_A_WHILE, Consumer, Group
 from headrace.sim.workloads.modern_consuming import ModernConsumer
 from headrace.sim.workloads.topics import make_topic
@@ -31,12 +35,19 @@ TOPIC: Final = "shared"
 PARTITIONS: Final = 7
 MEMBERS_LEAST: Final = 2
 MEMBERS_MOST: Final = 5
-CHANGES_S: Final = (0.1, 2.0)
+CHANGES_S: Final = (0.1, 1.2)
 """Between two members that come or go."""
+GOES_ON_S: Final = 8.0
+"""How long members come and go after the last fault."""
+CONVERTS: Final = 0.8
+EVEN: Final = 0.5
+CLASSIC: Final = (0.0, EVEN, 1.0)
+TURNS: Final = 0.4
+"""How often, between two members that come or go, others come from then on."""
 STATIC: Final = 0.4
 """How many members are static."""
 GOES: Final = ("leaves", "dies")
-GOES_IF_STATIC: Final = ("leaves", "dies", "leaves for a while", "has a rival")
+GOES_IF_STATIC: Final = ("leaves", "dies", "leaves for a while", "stays away", "has a rival")
 REST_S: Final = 40.0
 """How long the group may take to come to rest: several times a session and a rebalance timeout."""
 SETTINGS: Final[Mapping[str, str]] = {
@@ -54,7 +65,7 @@ class GroupCoordinatorFaults(CoordinatorFaults):
 
     def taps(self) -> list[AbstractContextManager[None]]:
         """See MomentFaults."""
-        return [after_each(GroupShard, "consumer_heartbeat", self._met), after_each(GroupShard, "commit", self._met)]
+        return [after_each(GroupShard, each, self._met) for each in ("consumer_heartbeat", "join", "sync", "commit")]
 
 
 class ConsumersRun(ClusterRun):
@@ -84,6 +95,12 @@ class ConsumersRun(ClusterRun):
         """Those whose instance ids newer processes have too."""
         self._rng = self.world.rng("consumers")
         self._count = 0
+        self._is_directed = True
+        """Whether consumers come and go."""
+        self._converts = self._rng.random() < CONVERTS
+        """Whether members of the classic protocol take part."""
+        self._classic = self._rng.choice(CLASSIC) if self._converts else 0.0
+        """How many of those that join speak the classic protocol."""
         self._moments = [
             (each, is_wanted) for each, is_wanted in self._moments if each in (self.lost_answers, self.after_snapshots)
         ]
@@ -106,7 +123,7 @@ class ConsumersRun(ClusterRun):
         director.owner.spawn(self._direct(director))
 
     async def _direct(self, director: ClusterClient) -> None:
-        """Makes the topic; from then on, consumers come and go until all is calm."""
+        """Makes the topic; from then on, consumers come and go until all has been calm for a while."""
         await make_topic(director, TOPIC, PARTITIONS, {}, replicas=3)
         while (topic_id := self._topic_id()) is None:
             await director.rest()
@@ -115,12 +132,17 @@ class ConsumersRun(ClusterRun):
         while True:
             await sleep(self._rng.uniform(*CHANGES_S))
             self._end_rivals()
-            if self.world.calm_since is not None:
-                return
+            if self._converts and self._rng.random() < TURNS:
+                self._classic = self._rng.choice(CLASSIC)
+            calm_since = self.world.calm_since
+            if calm_since is not None and self.world.loop.time() > calm_since + GOES_ON_S:
+                break
             if self._rng.randint(MEMBERS_LEAST, MEMBERS_MOST) > len(self.consumers):
                 self._join_another(topic_id)
             else:
-                self._go(self.consumers.pop(self._rng.randrange(len(self.consumers))), topic_id)
+                self._go(self._pick(), topic_id)
+
+        self._is_directed = False
 
     def _topic_id(self) -> bytes | None:
         for broker in self._up():
@@ -134,7 +156,11 @@ class ConsumersRun(ClusterRun):
         self._count += 1
         name = f"consumer-{self._count}"
         client = self._clients[name] = ClusterClient(self.world, name, self.hosts)
-        consumer = ModernConsumer(client, self.group, topic_id, f"member-{self._count}", instance)
+        consumer: Consumer
+        if self._rng.random() < self._classic:
+            consumer = ClassicConsumer(client, self.group, instance)
+        else:
+            consumer = ModernConsumer(client, self.group, topic_id, f"member-{self._count}", instance)
         self.consumers.append(consumer)
         client.owner.spawn(consumer.run())
 
@@ -143,6 +169,13 @@ class ConsumersRun(ClusterRun):
         is_static = self._rng.random() < STATIC
         self._join(topic_id, f"instance-{self._count}" if is_static else None)
 
+    def _pick(self) -> Consumer:
+        """Who goes next: as often as not, one of the protocol that fewer of those have that come."""
+        waning = [each for each in self.consumers if isinstance(each, ClassicConsumer) == (self._classic < EVEN)]
+        picked = self._rng.choice(waning or self.consumers if self._rng.random() < EVEN else self.consumers)
+        self.consumers.remove(picked)
+        return picked
+
     def _go(self, consumer: Consumer, topic_id: bytes) -> None:
         """A member goes, and if it is static, another process may come with its instance id: after it, or before."""
         how = self._rng.choice(GOES if consumer.instance is None else GOES_IF_STATIC)
@@ -150,11 +183,11 @@ class ConsumersRun(ClusterRun):
             consumer.leave()
         elif how == "dies":
             consumer.die()
-        elif how == "leaves for a while":
+        elif how in ("leaves for a while", "stays away"):
             consumer.leave(LEAVES_FOR_A_WHILE)
         else:
             self._rivals.append(consumer)
-        if how != "leaves" and consumer.instance is not None:
+        if how not in ("leaves", "stays away") and consumer.instance is not None:
             self._join(topic_id, consumer.instance)
 
     def _end_rivals(self) -> None:
@@ -176,6 +209,8 @@ class ConsumersRun(ClusterRun):
 
     def _late(self, confirmed: dict[Consumer, int]) -> list[str]:
         """What keeps the group from rest; `confirmed` notes how much each member had committed when first seen."""
+        if self._is_directed:
+            return ["consumers come and go"]
         live = [each for each in self.consumers if not each.is_over]
         late = self.shares.late(GROUP, [each.member_id for each in live])
         owned = sorted(place for each in live for place in each.owned)

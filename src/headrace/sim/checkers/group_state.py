@@ -83,12 +83,12 @@ class GroupState:
         return self.epoch if self.classic is None else self.classic.generation
 
     def is_both(self) -> bool:
-        """Whether the records tell of a classic group and a consumer group at once."""
+        """Whether there are records of a classic group and a consumer group at once."""
         return self.classic is not None and (self.is_modern or bool(self.members or self.currents))
 
     def _assigned(self, assignment: bytes) -> frozenset[Place]:
-        told = read_assignment(assignment).assigned_partitions
-        return frozenset((each.topic, index) for each in told for index in each.partitions)
+        given = read_assignment(assignment).assigned_partitions
+        return frozenset((each.topic, index) for each in given for index in each.partitions)
 
     def _share(self, current: Current) -> Share:
         is_stable = current.state is MemberState.STABLE and current.epoch == self.target_epoch == self.epoch

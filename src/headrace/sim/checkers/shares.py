@@ -62,6 +62,7 @@ class _Known:
     state: GroupState
     shares: dict[str, Share] = field(default_factory=dict)
     epoch: int = -1
+    is_classic: bool = False
     stretches: dict[tuple[str, Place], list[Stretch]] = field(default_factory=dict)
     gone: dict[str, list[int]] = field(default_factory=dict)
     """By member: the offsets of the batches after which it was not in the group any longer."""
@@ -87,6 +88,8 @@ class Shares:
         """Commits that their members gave up waiting for: one that arrives late may take an offset back."""
         self.expired = 0
         """Members that went on as owners while another one was given what they had."""
+        self.upgrades = self.downgrades = 0
+        """Of groups that had members before and after."""
 
     # --- what members report
 
@@ -164,7 +167,10 @@ class Shares:
         demand, where = self._world.demand, f"group {group} at {offset}"
         demand(not known.state.is_both(), f"{where} is a classic group and a consumer group at once")
         epoch = known.state.group_epoch()
+        is_classic = known.state.classic is not None
         if before and now:
+            self.upgrades += known.is_classic and not is_classic
+            self.downgrades += is_classic and not known.is_classic
             demand(epoch >= known.epoch, f"{where} goes back from epoch {known.epoch} to {epoch}")
         for member in before.keys() - now.keys():
             known.gone.setdefault(member, []).append(offset)
@@ -178,7 +184,7 @@ class Shares:
                 other = holders.setdefault(place, member)
                 demand(other == member, f"{where}: {place} is both {other}'s and {member}'s")
         self._stretch(known, before, now, offset)
-        known.shares, known.epoch = now, epoch
+        known.shares, known.epoch, known.is_classic = now, epoch, is_classic
 
     def _stretch(self, known: _Known, before: Mapping[str, Share], now: Mapping[str, Share], offset: int) -> None:
         for member in sorted(before.keys() | now.keys()):

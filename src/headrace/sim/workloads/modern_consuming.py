@@ -26,8 +26,8 @@ VERSION: Final = 1
 """Of the heartbeat: members make their own ids."""
 REBALANCE_MS: Final = 4_000
 JOINS: Final = 0
-FENCED: Final = frozenset((ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID))
-"""It has to give all up and to rejoin."""
+FENCED: Final = frozenset((ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND))
+"""It has to give all up and to rejoin; the last where it was expired and the group is a classic one now."""
 
 
 class ModernConsumer(Consumer):
@@ -99,7 +99,7 @@ class ModernConsumer(Consumer):
         demand(answer.member_epoch > 0, f"{who} is given epoch {answer.member_epoch}")
         self.epoch = answer.member_epoch
         if answer.assignment is None:
-            demand(not joins, f"{who} joins and is told of no assignment")
+            demand(not joins, f"{who} joins and gets no assignment")
             return
         self._target = {
             (self.group.topic, index) for each in answer.assignment.topic_partitions for index in each.partitions
