@@ -114,8 +114,10 @@ class Alterations(Generic[T]):
         return Decision(answers, [] if self._validate_only else records, rest)
 
     def _take(self, image: ClusterImage, thing: T, records: list[Any]) -> ApiError:
-        if self._count[self._key_of(thing)] > 1:
+        key = self._key_of(thing)
+        if self._count[key] > 1:
             return self._twice
+        del self._count[key]  # a little at a time: of a request for very many things it takes as long as a piece
         made = self._alter(image, thing)
         if isinstance(made, ApiError):
             return made

@@ -25,13 +25,27 @@ class PiecewiseMetadata:
         assert not rest.topics
         self._version = version
         self._tail = _TAIL_BYTES.get(version, 0)
-        whole = rest.encode(version)
-        end = len(whole) - self._tail
-        self._before = whole[: end - len(self._count(0))]
-        self._after = whole[end:]
+        self._rest = rest
+        self._before, self._after = self._around()
         self._skipped = len(MetadataResponse().encode(version)) - self._tail - len(self._count(0))
         self._topics = bytearray()
         self._number = 0
+
+    @property
+    def throttle_time_ms(self) -> int:
+        """As of a MetadataResponse; it may be set until the body is encoded."""
+        return self._rest.throttle_time_ms
+
+    @throttle_time_ms.setter
+    def throttle_time_ms(self, value: int) -> None:
+        self._rest.throttle_time_ms = value
+        self._before, self._after = self._around()
+
+    def _around(self) -> tuple[bytes, bytes]:
+        """What is before the topics' count, and behind them."""
+        whole = self._rest.encode(self._version)
+        end = len(whole) - self._tail
+        return whole[: end - len(self._count(0))], whole[end:]
 
     def _count(self, number: int) -> bytes:
         if self._version < FLEXIBLE_FROM:

@@ -25,7 +25,8 @@ from headrace.testing.running import broker as running_broker
 from headrace.wire.errors import ErrorCode
 from headrace.wire.frame import RequestHeader, encode_request
 from headrace.wire.messages.k01_fetch import FetchRequest, ReplicaState
-from headrace.wire.messages.k03_metadata import MetadataRequest, MetadataResponse
+from headrace.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from headrace.wire.messages.k15_describe_groups import DescribeGroupsRequest
 from headrace.wire.messages.k17_sasl_handshake import SaslHandshakeRequest
 from headrace.wire.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
 from headrace.wire.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -278,7 +279,15 @@ def test_followers_are_exempt(served: TestBroker) -> None:
 
 def test_the_time_of_the_loop_counts(served: TestBroker) -> None:
     limit(served, SLOW, ("request_percentage", 1e-9))
-    for request, version in ((MetadataRequest(topics=None), 9), (fetch("t"), 11), (produce("t", batch(b"y")), 9)):
+    names = [f"n{number}" for number in range(9000)]  # in pieces, decoded and encoded on a worker
+    for request, version in (
+        (MetadataRequest(topics=None), 9),
+        (fetch("t"), 11),
+        (produce("t", batch(b"y")), 9),
+        (DescribeGroupsRequest(names), 5),
+        (DescribeGroupsRequest(names[:1000]), 5),
+        (MetadataRequest([MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=False), 9),
+    ):
         with Client(served.port) as slow, Client(served.port, "fast") as fast:
             # One sample at most, however little the quota is.
             assert 0 < slow.ask(request, version).throttle_time_ms <= 1000

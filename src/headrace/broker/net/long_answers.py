@@ -183,6 +183,8 @@ class LongAnswers:
         key, version = context.api_key, context.api_version
         context.keep(response)
         await self.room()
+        if context.meter is not None:
+            context.meter.answered(response)  # which says how long to wait, before nobody can write it there any longer
         parts, codes = await self._node.workers.run(partial(_encode, version, response))
         if key > FETCH:  # Produce and Fetch have counted what they refused
             for code, times in codes.items():

@@ -160,9 +160,10 @@ def are_few(groups: Sequence[Any], things: str) -> bool:
     name."""
     count = len(groups)
     for group in groups:
-        count += len(group.topics) + sum([len(getattr(topic, things)) for topic in group.topics])
+        count += len(group.topics)
         if count > FEW_THINGS:
             return False
+        count += sum([len(getattr(topic, things)) for topic in group.topics])
     return count <= FEW_THINGS
 
 
