@@ -51,6 +51,8 @@ def test_a_bundle_describes_a_cluster(run: Any, topic: str, tmp_path: Path) -> N
     assert files["logs/1-server.log"] == "INFO starts\n"
     assert "the value of a record" not in "".join(files.values())
     assert path.stat().st_mode & 0o777 == 0o600
+    other = tmp_path / "other.tar.gz"
+    assert json.loads(run("debug", "bundle", "-o", str(other), "--json").stdout) == {"file": str(other), "missing": []}
     assert "File exists" in run("debug", "bundle", "-o", str(path), code=1).stderr
 
 

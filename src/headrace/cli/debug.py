@@ -20,7 +20,8 @@ import click
 from headrace import __version__
 from headrace.cli.failures import Failure
 from headrace.cli.help_text import CommandGroup
-from headrace.cli.options import cluster_options
+from headrace.cli.options import cluster_options, json_option
+from headrace.cli.output import print_json
 
 if TYPE_CHECKING:
     from headrace.client.cluster import Client
@@ -48,8 +49,9 @@ def debug() -> None:
               help="A node's page of metrics, such as http://127.0.0.1:9404/metrics; repeatable.")  # fmt: skip
 @click.option("--log", "logs", multiple=True, type=click.Path(path_type=Path, exists=True, dir_okay=False),
               metavar="FILE", help="A log file, of which the last 10 MB are taken; repeatable.")  # fmt: skip
+@json_option
 @cluster_options
-def bundle(client: Client, output: Path | None, pages: tuple[str, ...], logs: tuple[Path, ...]) -> None:
+def bundle(client: Client, output: Path | None, pages: tuple[str, ...], logs: tuple[Path, ...], as_json: bool) -> None:
     """Write an archive that describes a cluster: versions, metadata, settings, groups, health, metrics and logs.
 
     It holds no record and no secret: brokers hide passwords, and what looks like one in a log is removed. It does hold
@@ -73,7 +75,10 @@ def bundle(client: Client, output: Path | None, pages: tuple[str, ...], logs: tu
         made.write(path)
     except OSError as error:
         raise Failure(f"{path}: {error.strerror}") from error
-    click.echo(f"wrote {path}" + (f"; not in it: {', '.join(made.missing)}" if made.missing else ""))
+    if as_json:
+        print_json({"file": str(path), "missing": made.missing})
+    else:
+        click.echo(f"wrote {path}" + (f"; not in it: {', '.join(made.missing)}" if made.missing else ""))
 
 
 class _Bundle:
