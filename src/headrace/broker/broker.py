@@ -231,6 +231,9 @@ class Broker:
             self.logs.lock()
             quorum, self.layout = open_quorum(self.node, self.config)
             self.quorum = quorum
+            for path, error in self.layout.failed.items():
+                self._log.error("log directory failed", directory=path, why=error)
+                self.logs.directories[path].fail(error)
             self.quorum.on_failure = self.fail
             acls = follower_of(self.authorizer, quorum)
             self.monitor.follows(quorum)

@@ -27,6 +27,7 @@ from headrace.sim.cluster_run import (
 )
 from headrace.sim.consumers_run import run_consumers_seed
 from headrace.sim.deleting_run import run_deleting_seed
+from headrace.sim.failing_run import run_failing_seed
 from headrace.sim.load_run import run_load_seed
 from headrace.sim.quorum_run import run_quorum_seed
 from headrace.sim.replica_run import run_replica_seed
@@ -36,6 +37,7 @@ from headrace.sim.sabotage import (
     PLANTED_IN_CLUSTERS,
     PLANTED_IN_CONSUMERS,
     PLANTED_IN_DELETIONS,
+    PLANTED_IN_FAILURES,
     PLANTED_IN_GROUPS,
     PLANTED_IN_LOADS,
     PLANTED_IN_LOGS,
@@ -66,6 +68,7 @@ EVERY_PLANT: Final = (
     *PLANTED_IN_LOGS,
     *PLANTED_IN_DELETIONS,
     *PLANTED_IN_SINKS,
+    *PLANTED_IN_FAILURES,
 )
 CONTENT: Final = 0
 OBJECTION: Final = 1
@@ -95,6 +98,7 @@ def _run_of(given: argparse.Namespace) -> Run:
         (given.consumers, PLANTED_IN_CONSUMERS, run_consumers_seed),
         (given.transactions, PLANTED_IN_TRANSACTIONS, run_transactions_seed),
         (given.deleting, PLANTED_IN_DELETIONS, run_deleting_seed),
+        (given.failing, PLANTED_IN_FAILURES, run_failing_seed),
         (given.moving, PLANTED_IN_MOVES, run_moving_seed),
         (given.cluster, PLANTED_IN_CLUSTERS, run_cluster_seed),
     )
@@ -137,6 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kind.add_argument("--guarded", action="store_true", help="a cluster with an authorizer, whose rights change")
     kind.add_argument("--encrypted", action="store_true", help="nodes that speak TLS; OpenSSL has its own chance")
     kind.add_argument("--deleting", action="store_true", help="a cluster of which operators delete records")
+    kind.add_argument("--failing", action="store_true", help="a cluster of which log directories fail")
     kind.add_argument("--quorum", action="store_true", help="three controllers of one metadata quorum, and no broker")
     kind.add_argument("--loads", action="store_true", help="coordinators whose logs are in a bad state for a while")
     kind.add_argument("--sink", action="store_true", help="a cluster, and queries of Spark's that write exactly once")

@@ -12,7 +12,7 @@ far as they are committed they are so at any time, of all topics.
 from __future__ import annotations
 
 from asyncio import gather, sleep
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, Final
@@ -23,13 +23,10 @@ from headrace.broker.quorum.driver import QuorumDriver
 from headrace.broker.quorum.metadata_start import format_storage
 from headrace.client.security import Way
 from headrace.config import BrokerConfig
-from headrace.config.security_table import STANDARD_AUTHORIZER
 from headrace.raft.control import Voter, VoterEndpoint
 from headrace.raft.machine import Raft
 from headrace.replicas.partition import Role
 from headrace.security.credentials import Credentials
-from headrace.security.jaas import PLAIN_MODULE
-from headrace.security.login import ANONYMOUS
 from headrace.sim.after_snapshots import PowerAfterSnapshots
 from headrace.sim.checkers.bounds import Bounds
 from headrace.sim.checkers.commits import Commits
@@ -56,8 +53,8 @@ from headrace.sim.run import SETTINGS, Result, play
 from headrace.sim.workloads.administering import Administrator
 from headrace.sim.workloads.crowd import Crowd
 from headrace.sim.workloads.grouping import Member, is_settled
+from headrace.sim.workloads.guarding import GUARDED_SETTINGS, STRANGER, STRANGERS_PORT, Guard, Stranger
 from headrace.sim.workloads.guarding import NAME as GUARDED
-from headrace.sim.workloads.guarding import Guard, Stranger
 from headrace.sim.workloads.isolation import TOPIC, Transactions
 from headrace.sim.workloads.producing import TIMEOUTS_MS
 from headrace.sim.workloads.raising import VersionRaiser
@@ -70,6 +67,8 @@ from headrace.sim.world import World
 CONTROLLER_PORT: Final = 9093
 CONTROLLERS: Final = (101, 102, 103)
 """The nodes that vote, where they are no brokers."""
+NODES_PORT: Final = 9095
+"""Where nodes speak TLS with one another."""
 DIRECTORIES: Final = ("/data/a",)
 CLUSTER: Final = "c2ltdWxhdGVkLWNsdXN0ZXI"
 
@@ -96,7 +95,6 @@ CLUSTER_SETTINGS: Final[Mapping[str, str]] = {
     **SETTINGS,
     "controller.listener.names": "CONTROLLER",
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-    "log.dirs": ",".join(DIRECTORIES),
     "default.replication.factor": "3",
     "min.insync.replicas": "2",
     "offsets.topic.replication.factor": "3",
@@ -107,21 +105,6 @@ CLUSTER_SETTINGS: Final[Mapping[str, str]] = {
     "broker.session.timeout.ms": "3000",
     "replica.lag.time.max.ms": "4000",
     "replica.fetch.wait.max.ms": "300",
-}
-
-
-STRANGER: Final = "stranger"
-"""Who logs in, where all others are the super user ANONYMOUS; his password is his name."""
-STRANGERS_PORT: Final = 9094
-NODES_PORT: Final = 9095
-"""Where nodes speak TLS with one another."""
-GUARDED_SETTINGS: Final = {
-    "authorizer.class.name": STANDARD_AUTHORIZER,
-    "super.users": ANONYMOUS,
-    "inter.broker.listener.name": "PLAINTEXT",
-    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,STRANGERS:SASL_PLAINTEXT",
-    "listener.name.strangers.sasl.enabled.mechanisms": "PLAIN",
-    "listener.name.strangers.plain.sasl.jaas.config": f'{PLAIN_MODULE} required user_{STRANGER}="{STRANGER}";',
 }
 
 
@@ -140,6 +123,9 @@ class ClusterRun:
     `raised`: one raises kraft.version, and then changes who votes. `transactional`: its clients are transactional
     ones. `grouped`: of these, some commit as groups. `guarded`: an authorizer decides, and rights change.
     `encrypted`: the nodes speak TLS with one another."""
+
+    directories: Sequence[str] = DIRECTORIES
+    """Of each broker."""
 
     def __init__(
         self,
@@ -233,6 +219,7 @@ class ClusterRun:
         else:
             quorum = {"controller.quorum.voters": ",".join(f"{node}@{at}" for node, at in addresses.items())}
         settings = {**CLUSTER_SETTINGS, "node.id": str(node_id), **quorum}
+        settings["log.dirs"] = ",".join(self.directories if node_id in self.nodes else DIRECTORIES)
         settings["metadata.log.max.record.bytes.between.snapshots"] = str(self.options.snapshot_bytes)
         if self.options.snapshot_bytes < SNAPSHOT_BYTES_RARE:
             settings["metadata.max.retention.bytes"] = "1"
@@ -271,10 +258,13 @@ class ClusterRun:
             settings["acks.flush"] = "before-reply"
 
         def make(config: BrokerConfig, node: SimNode) -> Broker:
-            format_storage(node, config, CLUSTER, voters=self.first_voters)
+            self._format(config, node)
             return Broker(config, node)
 
-        return Machine(self.world, host, DIRECTORIES, settings, make)
+        return Machine(self.world, host, self.directories, settings, make)
+
+    def _format(self, config: BrokerConfig, node: SimNode) -> None:
+        format_storage(node, config, CLUSTER, voters=self.first_voters)
 
     def run(self) -> Result:
         """Runs to the end, or to the first objection. Raises what broke the simulator itself."""

@@ -287,6 +287,8 @@ class SimDisk:
         self.room_bytes = room_bytes
         self.fail: Callable[[str, str], OSError | None] | None = None
         """Asked before each operation with (operation, path): an error to raise, or None."""
+        self.broken: Callable[[str, str], OSError | None] | None = None
+        """Asked likewise, before `fail`: what fails for longer than other faults last."""
         self.between: Callable[[], None] | None = None
         """Called before each operation: others may have a turn."""
         self.powered = True
@@ -311,12 +313,12 @@ class SimDisk:
     @contextmanager
     def looked_at(self) -> Iterator[None]:
         """Whoever reads inside the block is no process of this machine: nothing counts, and nothing fails."""
-        kept = self.operations, self.fail, self.powered, self.between
-        self.fail, self.powered, self.between = None, True, None
+        kept = self.operations, self.fail, self.broken, self.powered, self.between
+        self.fail, self.broken, self.powered, self.between = None, None, True, None
         try:
             yield
         finally:
-            self.operations, self.fail, self.powered, self.between = kept
+            self.operations, self.fail, self.broken, self.powered, self.between = kept
 
     def take(self, path: str, operation: str, grows: int) -> None:
         """Counts an operation; raises what is injected, or ENOSPC."""
@@ -325,9 +327,10 @@ class SimDisk:
         if not self.powered:
             raise PowerCut
         self.operations += 1
-        error = self.fail(operation, path) if self.fail is not None else None
-        if error is not None:
-            raise error
+        for fails in (self.broken, self.fail):
+            error = fails(operation, path) if fails is not None else None
+            if error is not None:
+                raise error
         if grows > self.room_bytes:
             raise OSError(errno.ENOSPC, "the disk is full", path)
         self.room_bytes -= grows
@@ -351,6 +354,13 @@ class SimDisk:
     def empty(self) -> None:
         """A new disk takes its place: nothing is on it."""
         self._names = {"": None, "/": None, "/data": None}
+        self._durable_names = dict(self._names)
+        self._unsynced_names = []
+
+    def replace(self, directory: str) -> None:
+        """A new disk is mounted there: nothing is on it. For disks that no process uses."""
+        for path in [each for each in self._names if each != directory and _lies_in(each, directory)]:
+            self._change("gone", path, None)
         self._durable_names = dict(self._names)
         self._unsynced_names = []
 

@@ -34,6 +34,7 @@ from headrace.security.acls import AclAuthorizer
 from headrace.sim.cluster_sabotage import cluster_plants
 from headrace.sim.consumer_sabotage import consumer_plants
 from headrace.sim.deleting_sabotage import deleting_plants
+from headrace.sim.failing_sabotage import failing_plants
 from headrace.sim.load_sabotage import load_plants
 from headrace.sim.log_sabotage import log_plants
 from headrace.sim.ownership_sabotage import ownership_plants
@@ -333,6 +334,8 @@ PLANTED_IN_SINKS: Final = (
     "compares-no-rows-of-tasks",
 )
 """The names of the faults of the sink that writes exactly once from Spark, which is loaded where it is needed."""
+PLANTED_IN_FAILURES: Final = tuple(failing_plants())
+"""The names of the faults of clusters of which log directories fail."""
 PLANTED_IN_TRANSACTIONS: Final = tuple(transaction_plants())
 """The names of the faults of clusters that only transactions meet."""
 
@@ -343,7 +346,7 @@ def planted(name: str) -> Iterator[None]:
     alone = _replacements() | _quorum_replacements() | _rights_replacements()
     of_clusters = cluster_plants() | replica_plants() | raise_plants() | transaction_plants() | group_plants()
     of_clusters |= _moving_plants() | load_plants() | log_plants() | deleting_plants() | consumer_plants()
-    of_clusters |= ownership_plants()
+    of_clusters |= ownership_plants() | failing_plants()
     if name in PLANTED_IN_SINKS:
         from headrace.sim.sink_sabotage import sink_plants
 

@@ -149,8 +149,19 @@ def lock_directories(env: Environment, config: BrokerConfig) -> list[DiskLock]:
     return locks
 
 
+def _open_storage(node: Node, config: BrokerConfig, cluster_id: str) -> StorageLayout:
+    """Reads the directories, and formats those that are fresh; without those whose disks fail, but for the one of the
+    metadata. Raises StorageError, OSError."""
+    is_dynamic = not config.controller_quorum_voters and not config.is_broker_alone
+    endpoint = controller_endpoint(config)
+    options = FormatOptions(cluster_id, config.node_id, endpoint, is_dynamic, replaced=when_replaced(config))
+    now_ms, new_id = node.clock.now_ms(), node.entropy.uuid
+    where = (node.disk, config.directories, config.metadata_log_dir)
+    return open_storage(*where, options, new_id, now_ms, needs_all=False)
+
+
 def _open(node: Node, config: BrokerConfig, cluster_id: str) -> tuple[QuorumDriver, StorageLayout]:
-    layout = format_storage(node, config, cluster_id)
+    layout = _open_storage(node, config, cluster_id)
     directory = f"{layout.metadata_directory}/{METADATA_DIRECTORY}"
     node.disk.make_dirs(directory)
     log = open_metadata_log(node, config, directory)

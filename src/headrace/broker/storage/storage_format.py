@@ -50,6 +50,8 @@ class StorageLayout:
     directory_ids: dict[str, bytes]
     metadata_directory: str
     was_formatted: bool
+    failed: Mapping[str, OSError]
+    """Directories that cannot be used, and why. They have no ids: what was in them is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,21 +89,31 @@ def open_storage(
     options: FormatOptions,
     new_id: Callable[[], bytes],
     now_ms: int,
+    *,
+    needs_all: bool = True,
 ) -> StorageLayout:
     """Reads meta.properties of every directory, and formats those that have none.
 
-    `new_id` draws directory ids, and the cluster's where neither the options nor a directory name it.
-    Raises StorageError where directories disagree, or belong to another node or cluster.
+    `new_id` draws directory ids, and the cluster's where neither the options nor a directory name it. Unless it
+    `needs_all`, directories whose disks fail are left out and named, but for the one of the metadata.
+    Raises StorageError where directories disagree, or belong to another node or cluster; OSError.
     """
     known: dict[str, MetaProperties] = {}
+    failed: dict[str, OSError] = {}
+
+    def failing(directory: str, error: OSError) -> None:
+        if needs_all or directory == metadata_directory:
+            raise error
+        failed[directory] = error
+
     for directory in directories:
-        disk.make_dirs(directory)
-        path = f"{directory}/{FILE_NAME}"
-        if disk.exists(path):
-            try:
-                known[directory] = decode_meta_properties(disk.read_file(path))
-            except MetaPropertiesError as error:
-                raise StorageError(f"{path} cannot be used: {error}") from error
+        try:
+            found_there = _read_properties(disk, directory)
+        except OSError as error:
+            failing(directory, error)
+        else:
+            if found_there is not None:
+                known[directory] = found_there
     found = _agree(known, options)
     if not found.cluster_id:
         found = replace(found, cluster_id=uuids.to_text(new_id()))
@@ -111,19 +123,36 @@ def open_storage(
             raise StorageError(unformatted(disk, metadata_directory, sorted(known), options.replaced or ""))
     taken = {properties.directory_id for properties in known.values()}
     result: dict[str, bytes] = {}
-    for directory in directories:
+    for directory in [each for each in directories if each not in failed]:
         properties = known.get(directory)
         if properties is None or properties.directory_id == bytes(16):
             named = options.named if directory == metadata_directory else None
             fresh = new_id() if named is None else named.directory_id
             assert fresh not in taken, "directory ids are drawn fresh"
             properties = MetaProperties(found.cluster_id, found.node_id, fresh)
-            if directory not in known:
-                _format(disk, directory, directory == metadata_directory, properties, options, now_ms)
-            _write_properties(disk, directory, properties, now_ms)
+            try:
+                if directory not in known:
+                    _format(disk, directory, directory == metadata_directory, properties, options, now_ms)
+                _write_properties(disk, directory, properties, now_ms)
+            except OSError as error:
+                failing(directory, error)
+                continue
         taken.add(properties.directory_id)
         result[directory] = properties.directory_id
-    return StorageLayout(found.cluster_id, found.node_id, result, metadata_directory, was_formatted)
+    return StorageLayout(found.cluster_id, found.node_id, result, metadata_directory, was_formatted, failed)
+
+
+def _read_properties(disk: Disk, directory: str) -> MetaProperties | None:
+    """Makes a directory that is not there; what is written in it, None where it is not formatted. Raises StorageError,
+    OSError."""
+    disk.make_dirs(directory)
+    path = f"{directory}/{FILE_NAME}"
+    if not disk.exists(path):
+        return None
+    try:
+        return decode_meta_properties(disk.read_file(path))
+    except MetaPropertiesError as error:
+        raise StorageError(f"{path} cannot be used: {error}") from error
 
 
 def unformatted(disk: Disk, metadata_directory: str, formatted: Sequence[str], replaced: str) -> str:

@@ -6,6 +6,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from headrace.client.errors import ClientError
+from headrace.config.security_table import STANDARD_AUTHORIZER
+from headrace.security.jaas import PLAIN_MODULE
+from headrace.security.login import ANONYMOUS
 from headrace.sim.workloads.producing import answer_of, request_for
 from headrace.sim.workloads.topics import make_topic
 from headrace.wire.errors import ErrorCode
@@ -19,6 +22,17 @@ if TYPE_CHECKING:
     from headrace.sim.client import SimClient
 
 NAME: Final = "guarded"
+STRANGER: Final = "stranger"
+"""Who logs in, where all others are the super user ANONYMOUS; his password is his name."""
+STRANGERS_PORT: Final = 9094
+GUARDED_SETTINGS: Final = {
+    "authorizer.class.name": STANDARD_AUTHORIZER,
+    "super.users": ANONYMOUS,
+    "inter.broker.listener.name": "PLAINTEXT",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,STRANGERS:SASL_PLAINTEXT",
+    "listener.name.strangers.sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.strangers.plain.sasl.jaas.config": f'{PLAIN_MODULE} required user_{STRANGER}="{STRANGER}";',
+}
 _TOPIC, _LITERAL, _ALL, _WRITE, _DENY, _ALLOW = 2, 3, 2, 4, 2, 3
 _RESTS: Final = (6, 18)
 """How often an operator rests between two changes: long enough that whoever looks sees what is in force."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import shutil
 import time
@@ -245,6 +246,25 @@ def test_producer_ids_are_never_given_twice(start: Callable[..., Running]) -> No
     assert again.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=["t"]), 4).coordinators[0].error_code == 0
     answer = again.ask(transactional, 4)
     assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (0, 2001, 0)
+
+
+def test_a_directory_whose_size_is_not_told_is_used_as_long_as_it_works(
+    start: Callable[..., Running], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = start(log_dirs=f"{tmp_path}/one,{tmp_path}/two")
+    one.create("a", 2)
+    disk_type = type(one.broker.inside.node.disk)
+    with monkeypatch.context() as patched:
+
+        def fails(_: object, path: str) -> int:
+            raise OSError(errno.EIO, "not now", path)
+
+        patched.setattr(disk_type, "free_bytes", fails)
+        answer = one.ask(DescribeLogDirsRequest(topics=None), 4)
+        assert [result.error_code for result in answer.results] == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
+    answer = one.ask(DescribeLogDirsRequest(topics=None), 4)
+    assert [result.error_code for result in answer.results] == [0, 0]
+    assert [sum(len(t.partitions) for t in result.topics) for result in answer.results] == [1, 1]
 
 
 def test_replicas_spread_over_log_directories(start: Callable[..., Running], tmp_path: Path) -> None:

@@ -61,8 +61,10 @@ def _directory(broker: Services, path: str, wanted: set[tuple[str, int]] | None)
     if home.failure is None:
         try:
             result.total_bytes, result.usable_bytes = disk.total_bytes(path), disk.free_bytes(path)
-        except OSError as error:
-            home.failure = error
+        except OSError:
+            result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+            broker.replicas.failures.suspect(path)
+            return result
     if home.failure is not None:
         result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         return result
