@@ -23,6 +23,8 @@ LOOK_S: Final = 0.1
 PATIENCE_S: Final = 20.0
 """How long it is waited for that others have all that was on a disk, before it is repaired."""
 WRITING: Final = ("write", "sync", "make", "rename", "remove")
+GROWING: Final = ("write", "make")
+"""What a disk without room refuses; a sync that it refuses takes the directory offline, as any that fails."""
 
 
 class Failure(Enum):
@@ -87,7 +89,8 @@ class DirectoryFaults:
 
         def broken(operation: str, path: str) -> OSError | None:
             is_made = operation == "make" and disk.exists(path)
-            fails = failure is Failure.DEAD or (operation in WRITING and not is_made)
+            writes = operation in (GROWING if failure is Failure.FULL else WRITING) and not is_made
+            fails = failure is Failure.DEAD or writes
             is_there = path == self._directory or path.startswith(prefix)
             return OSError(number, f"the disk is {failure.value}", path) if fails and is_there else None
 
