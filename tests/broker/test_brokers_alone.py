@@ -6,7 +6,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,16 +13,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from peers.cluster import CLUSTER_ID, HeadraceCluster
 from peers.kafka import free_port
+from peers.waiting import until
 
 TOPIC = "kept"
 PATIENCE_S = 60.0
-
-
-def until(look: Callable[[], bool], what: str) -> None:
-    last = time.monotonic() + PATIENCE_S
-    while not look():
-        assert time.monotonic() < last, what
-        time.sleep(0.05)
 
 
 class Clients:

@@ -6,10 +6,11 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from peers.link import Link
+from peers.waiting import until
 
 import headrace.testing
 from headrace.broker.broker import Broker
@@ -49,13 +50,6 @@ PATIENCE_S = 60.0
 def three() -> Iterator[TestCluster]:
     with headrace.testing.cluster() as running:
         yield running
-
-
-def until(look: Callable[[], bool]) -> None:
-    last = time.monotonic() + PATIENCE_S
-    while not look():
-        assert time.monotonic() < last, "it has not come true in time"
-        time.sleep(0.01)
 
 
 def controller_port(cluster: TestCluster, node: int) -> int:

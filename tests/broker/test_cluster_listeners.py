@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import confluent_kafka as ck
@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from peers.kafka import free_port
 from peers.link import Link
+from peers.waiting import until
 
 import headrace.testing
 from headrace.broker.broker import Broker
@@ -25,17 +26,9 @@ from headrace.wire.messages import k44_incremental_alter_configs as k44
 from headrace.wire.messages import k60_describe_cluster as k60
 from headrace.wire.records import Record, build_batch
 
-PATIENCE_S = 60.0
 NODES = (1, 2, 3)
 LISTENERS = ("OUTSIDE", "INSIDE")
 Ports = dict[str, dict[int, int]]
-
-
-def until(look: Callable[[], object]) -> None:
-    last = time.monotonic() + PATIENCE_S
-    while not look():
-        assert time.monotonic() < last, "it has not come true in time"
-        time.sleep(0.01)
 
 
 @pytest.fixture(scope="module")

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from broker.net.test_client_quotas import Client
 from broker.raw import batch, fetch, produce
 from compat.kafka_says.quotas import Changes, Parts, alter, describe
+from peers.waiting import until
 
 import headrace.testing
 from headrace.testing import TestCluster
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
 
-PATIENCE_S = 60.0
 SLOW: Parts = [("client-id", "slow")]
 
 
@@ -23,13 +22,6 @@ SLOW: Parts = [("client-id", "slow")]
 def three() -> Iterator[TestCluster]:
     with headrace.testing.cluster() as running:
         yield running
-
-
-def until(look: Callable[[], bool]) -> None:
-    last = time.monotonic() + PATIENCE_S
-    while not look():
-        assert time.monotonic() < last, "it has not come true in time"
-        time.sleep(0.01)
 
 
 def limit(cluster: TestCluster, node_id: int, parts: Parts, changes: Changes) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import confluent_kafka as ck
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from peers.waiting import until
 
 import headrace.testing
 from headrace.broker.broker import Broker
@@ -30,13 +31,6 @@ def racked() -> Iterator[TestCluster]:
     nodes = {node: {"broker.rack": rack} for node, rack in RACKS.items()}
     with headrace.testing.cluster(settings={"replica.selector.class": RACK_AWARE}, nodes=nodes) as running:
         yield running
-
-
-def until(look: Callable[[], object]) -> None:
-    last = time.monotonic() + PATIENCE_S
-    while not look():
-        assert time.monotonic() < last, "it has not come true in time"
-        time.sleep(0.01)
 
 
 def filled(cluster: TestCluster, topic: str, records: int) -> AdminClient:

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import pytest
 from broker.raw import Raw
 from broker.sasl import handshake, token
-from broker.test_cluster import until
 from broker.tokens import SECRET, SETTINGS, create, enter, expire, sasl
 from peers.kafka import free_port
+from peers.waiting import until
 
 import headrace.testing
 from headrace.metadata.scram_credentials import MECHANISMS, ScramMechanism, salted_password

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 from broker.raw import Raw, batch, produce
-from broker.test_cluster import until
 from broker.test_wrong_nodes import all_in_sync, log_of, make, read, write
 from peers.link import Link
+from peers.waiting import until
 
 import headrace.testing
 from headrace.env.posix import PosixDisk, PosixFile

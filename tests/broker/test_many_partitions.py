@@ -3,12 +3,10 @@ than what is read of the log at a time."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 import confluent_kafka as ck
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from peers.waiting import until
 
 import headrace.testing
 from headrace.broker.broker import Broker
@@ -21,13 +19,6 @@ PATIENT = {
 }
 """Three nodes make thousands of files in one process: nobody is to take a busy one for a dead one."""
 PATIENCE_S = 60.0
-
-
-def until(look: Callable[[], bool]) -> None:
-    last = time.monotonic() + PATIENCE_S
-    while not look():
-        assert time.monotonic() < last, "it has not come true in time"
-        time.sleep(0.05)
 
 
 def in_sync(cluster: TestCluster, node: int, count: int) -> bool:

@@ -7,12 +7,13 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from broker.raw import Raw, batch, create_topic, produce
+from peers.waiting import until
 
 from headrace.broker import self_topics
 from headrace.broker.self_topics import LOGS_TOPIC, METRICS_TOPIC, named
@@ -35,13 +36,6 @@ log = logging.getLogger("headrace.test")
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(self_topics, "TICK_S", 0.02)
     monkeypatch.setattr(self_topics, "RETRY_S", 0.05)
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def records(served: TestBroker, topic: str) -> list[dict[str, Any]]:

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 from broker.raw import Raw
-from broker.test_cluster import controller_port, topic_of, until
+from broker.test_cluster import controller_port, topic_of
 from peers.link import Link
+from peers.waiting import until
 
 import headrace.testing
 from headrace.broker.quorum.codec import Codec

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 from broker.raw import Raw, batch, fetch, produce
-from broker.test_cluster import topic_of, until
+from broker.test_cluster import topic_of
 from peers.kafka import free_port
 from peers.link import Link
+from peers.waiting import until
 
 import headrace.testing
 from headrace.broker.quorum.metadata_start import format_storage

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,11 +11,11 @@ from typing import Any
 import pytest
 from click.testing import Result
 from peers.settling import settle_ports
+from peers.waiting import until
 
 import headrace.testing
 from headrace.testing.running_cluster import TestCluster
 
-PATIENCE_S = 60.0
 PATIENT = {
     "broker.session.timeout.ms": "10000",
     "replica.lag.time.max.ms": "10000",
@@ -53,13 +52,6 @@ def line(run: Callable[..., Result]) -> Callable[..., str]:
         return str(said)
 
     return line
-
-
-def until(look: Callable[[], bool]) -> None:
-    last = time.monotonic() + PATIENCE_S
-    while not look():
-        assert time.monotonic() < last, "it has not come true in time"
-        time.sleep(0.02)
 
 
 def replicas(run_json: Any, topic: str) -> list[list[int]]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from client.fake_broker import HANG_UP, FakeBroker
+from peers.waiting import until
 
 from headrace.client.assignment import encode_assignment
 from headrace.client.cluster import Client
@@ -86,12 +87,6 @@ def coordinator() -> Iterator[Coordinator]:
 def member(coordinator: Coordinator) -> Iterator[Member]:
     with Client(coordinator.broker.bootstrap, timeout_s=5.0) as client:
         yield Member(client, "g", ["events"], rebalance_timeout_ms=5000, heartbeat_interval_s=0.01)
-
-
-def until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < end
 
 
 @pytest.mark.parametrize(

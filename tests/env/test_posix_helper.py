@@ -8,10 +8,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from peers.waiting import until
 
 from headrace.env.posix_helper import NICENESS, PosixHelper
 from headrace.env.workers import HelperDied
@@ -24,13 +25,6 @@ def helper() -> Iterator[PosixHelper]:
     helper = PosixHelper()
     yield helper
     helper.close()
-
-
-def until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_a_function_runs_in_one_other_process_at_a_low_priority(helper: PosixHelper) -> None:

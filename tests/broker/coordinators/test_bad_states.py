@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from broker.raw import Raw, create_topic_on
 from broker.storage.test_descriptors import few_descriptors
-from broker.test_cluster import until
 from broker.test_wrong_nodes import make
+from peers.waiting import until
 
 import headrace.testing
 from headrace.broker.broker import Broker

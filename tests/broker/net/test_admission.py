@@ -7,14 +7,14 @@ does: they look at what is held and at what is not accepted.
 from __future__ import annotations
 
 import socket
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
 from broker.raw import Raw
 from compat.kafka_says.quotas import alter
+from peers.waiting import until
 
 from headrace.config import BrokerConfig, ConfigError
 from headrace.config import broker as config_module
@@ -28,13 +28,6 @@ TWO = {
     "listener.security.protocol.map": "BROKERS:PLAINTEXT,CLIENTS:PLAINTEXT",
     "inter.broker.listener.name": "BROKERS",
 }
-
-
-def until(look: Callable[[], bool]) -> None:
-    last = time.monotonic() + PATIENCE_S
-    while not look():
-        assert time.monotonic() < last, "it has not come true in time"
-        time.sleep(0.01)
 
 
 def ask(raw: Raw) -> None:

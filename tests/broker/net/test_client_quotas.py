@@ -6,13 +6,13 @@ Nothing is timed here. A client is muted for hours or not at all: quotas are so 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from broker.raw import Raw, batch, create_topic, fetch, produce
 from compat.kafka_says.quotas import Changes, Parts, alter
+from peers.waiting import until
 
 from headrace.broker.net.client_quotas import ClientLimits, ClientQuotas, Meter
 from headrace.broker.requests.produce_run import ProduceRun
@@ -79,13 +79,6 @@ def served(held: TestBroker) -> Iterator[TestBroker]:
     until(lambda: held.call(lambda inside: inside.server.quotas is None and not len(inside.server.mutes)))
     held.call(lambda inside: inside.quotas.rates._used.clear())
     held.call(lambda inside: inside.quotas.tokens._used.clear())
-
-
-def until(look: Callable[[], bool]) -> None:
-    last = time.monotonic() + PATIENCE_S
-    while not look():
-        assert time.monotonic() < last, "it has not come true in time"
-        time.sleep(0.01)
 
 
 def limit(broker: TestBroker, parts: Parts, *changes: tuple[str, float | None]) -> None:

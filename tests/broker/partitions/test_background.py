@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from broker.raw import Raw, batch, create_topic, produce
+from peers.waiting import until
 
 from headrace.broker.broker import Broker
 from headrace.log.manager import LogManager
 from headrace.testing.running import broker as running_broker
 from headrace.wire.records import Record, build_batch
-
-PATIENCE_S = 30
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_a_log_that_cannot_be_compacted_is_reported_once_and_counted(

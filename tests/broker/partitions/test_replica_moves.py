@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from broker.raw import Raw, batch, create_topic, fetch, produce
+from peers.waiting import until
 
 from headrace.broker.broker import Broker
 from headrace.broker.partitions import replica_moves
@@ -94,13 +95,6 @@ def test_an_epoch_without_a_record_moves_too(homes: Homes) -> None:
         assert answer == (0, 0)
         append(raw, b"a")  # waits until the epoch's start is on disk there
         assert Path(directory, "leader-epoch-checkpoint").read_bytes() == b"0\n1\n0 0\n"
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def copies(homes: Homes) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from peers.link import Link
+from peers.waiting import until
 
 import headrace.testing
 from headrace.broker.broker import Broker
@@ -18,7 +18,6 @@ from headrace.wire.errors import ErrorCode
 from headrace.wire.messages import k32_describe_configs as k32
 from headrace.wire.messages import k44_incremental_alter_configs as k44
 
-PATIENCE_S = 60.0
 TOPIC, BROKER, LOGGER = 2, 4, 8
 SET, DELETE = 0, 1
 SETTINGS = {
@@ -39,13 +38,6 @@ def three() -> Iterator[TestCluster]:
         made = client.create_topics([NewTopic("t", 12, 3, config={"segment.bytes": "2000000"})])
         made["t"].result(60)
         yield running
-
-
-def until(look: Callable[[], object], what: object = "it") -> None:
-    last = time.monotonic() + PATIENCE_S
-    while not look():
-        assert time.monotonic() < last, f"{what} has not come true in time"
-        time.sleep(0.01)
 
 
 def port_that_takes(cluster: TestCluster, at: int, kind: int, resource: str) -> int:

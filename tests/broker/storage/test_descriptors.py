@@ -7,13 +7,13 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 from broker.raw import Raw, batch, create_topic_on, produce
+from peers.waiting import until
 
 from headrace.env.posix import PosixDisk
 from headrace.log.log import Log
@@ -60,13 +60,6 @@ def knock(port: int) -> socket.socket:
     connection.setblocking(False)
     connection.connect_ex(("127.0.0.1", port))
     return connection
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def write(raw: Raw, topic: str, partition: int = 0) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 from peers.kafka import KafkaPeer
 from peers.settling import client_of
 from peers.transactions import settled_ends
+from peers.waiting import until
 
 import headrace
 import headrace.testing
@@ -56,13 +57,6 @@ def records(bootstrap: str, topic: str) -> dict[int, list[dict[str, Any]]]:
         del row["topic"], row["offset"]
         found.setdefault(row.pop("partition"), []).append(row)
     return found
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + RUN_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def committed(bootstrap: str, group: str) -> dict[TopicPartition, int]:
