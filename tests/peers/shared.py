@@ -2,13 +2,19 @@
 
 One that has died is named with its exit status and its last log lines, beside the test that found it. It is started
 once more, on its port and its directory, so that one death does not fail every test that follows; the second is final.
+
+What kills a broker that idles is named as well. Apache Kafka's ends itself within a second when its disk is full, as it
+appends to its metadata log all the time; and the kernel ends the largest processes when memory runs out.
 """
 
 from __future__ import annotations
 
+import re
+import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 from .headrace import HeadracePeer
@@ -21,6 +27,13 @@ Peer = HeadracePeer | KafkaPeer
 P = TypeVar("P", bound=Peer)
 
 
+def oom_kills() -> int:
+    """Returns how many processes the kernel has ended since it runs because memory had run out."""
+    counters = Path("/proc/vmstat")
+    found = re.search(r"^oom_kill (\d+)", counters.read_text() if counters.exists() else "", re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
 class SharedPeer:
     """A peer under a name, and how often it has been started."""
 
@@ -28,6 +41,7 @@ class SharedPeer:
         self.name = name
         self.peer = peer
         self.starts = 1
+        self._oom_kills = oom_kills()
 
     def death(self) -> str:
         """Returns how the peer ended, with its last log lines; empty if it runs."""
@@ -38,7 +52,9 @@ class SharedPeer:
         how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
         log = self.peer.log
         lines = log.read_text(errors="replace").splitlines()[-LAST_LINES:] if log.exists() else ["(it has no log)"]
-        return f"{self.name} on port {self.peer.port} died by {how}; its last lines:\n" + "\n".join(lines)
+        room = shutil.disk_usage(self.peer.directory).free >> 20
+        lacking = f"{room} MiB free on its disk, {oom_kills() - self._oom_kills} processes killed for memory meanwhile"
+        return f"{self.name} on port {self.peer.port} died by {how}; {lacking}; its last lines:\n" + "\n".join(lines)
 
 
 _shared: list[SharedPeer] = []
