@@ -31,7 +31,7 @@ KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "controller": ("--cluster", "--raised"),
     "groups": ("", "--grouped"),
     "transactions": ("--transactions", "--grouped"),
-    "replicas": ("--cluster", "--transactions"),
+    "replicas": ("--replicas", "--cluster", "--transactions"),
     "security": ("--guarded",),
 }
 """The runs of the simulator in which a fault of a pure package can show; each has its share of the seeds."""
