@@ -74,6 +74,7 @@ def test_what_is_deleted_goes_in_one_order_in_every_process() -> None:
 
 def test_too_many_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(under_test, "MAX_RECORDS_PER_REQUEST", 2)
+    monkeypatch.setattr(under_test, "ACLS_MAX", 2)
     three = [READ._replace(name=name) for name in "abc"]
     refused = decide_create_acls(ClusterImage(), [*three, BAD], context())
     assert refused.records == ()

@@ -34,6 +34,9 @@ TOPICS: Final = 2000
 GROUPS: Final = 1000
 USERS: Final = {"nobody": "none", "few rights": "some", "super user": "root"}
 """Users of the test, and their names, which are their passwords too."""
+REQUEST_BYTES: Final = 256 << 20
+RESPONSE_BYTES: Final = 64 << 20
+BUDGETS: Final = {"queued.max.request.bytes": str(REQUEST_BYTES), "queued.max.response.bytes": str(RESPONSE_BYTES)}
 EVERY_S: Final = 0.01
 PATIENCE_S: Final = 240.0
 _ALL: Final = 2
@@ -74,7 +77,7 @@ class AttackedCluster(SecuredCluster):
 
     def __init__(self, directory: Path) -> None:
         self.more_ports = {node: {"CPLAIN": free_port(), "CSASL": free_port()} for node in NODES}
-        super().__init__(directory, more={"queued.max.request.bytes": str(256 << 20)})
+        super().__init__(directory, more=BUDGETS)
 
     def _quorum(self, node: int) -> dict[str, str]:
         return {**super()._quorum(node), "controller.listener.names": "CONTROLLER,CPLAIN,CSASL"}

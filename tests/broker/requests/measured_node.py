@@ -1,5 +1,5 @@
-"""A node in a process of its own that notes the longest turn of its loop, in time of the processor, where others read
-it while it runs: `python measured_node.py FILE serve server.properties`."""
+"""A node in a process of its own that notes the longest turn of its loop, in time of the processor, and the most that
+its budgets held, where others read it while it runs: `python measured_node.py FILE serve server.properties`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ import mmap
 import struct
 import sys
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
-_NUMBERS: Final = struct.Struct("4dq")
+WATCHED: Final = ("requests.bytes_held", "responses.bytes_held", "fetch.session_partitions")
+"""Gauges whose highest level after a turn is noted."""
+_NUMBERS: Final = struct.Struct("3dq")
+_LEVELS: Final = struct.Struct(f"{len(WATCHED)}d")
 _TEXT_BYTES: Final = 400
 _CALLBACK_S: Final = 0.005
 """What takes less is not named."""
@@ -22,7 +26,7 @@ class LongestTurn:
     """What a node notes in a file, and a test sets back."""
 
     def __init__(self, file: Path) -> None:
-        size = _NUMBERS.size + _TEXT_BYTES
+        size = _NUMBERS.size + _TEXT_BYTES + _LEVELS.size
         if not file.exists():
             file.write_bytes(bytes(size))
         with file.open("r+b") as opened:
@@ -36,26 +40,31 @@ class LongestTurn:
     @property
     def parts(self) -> str:
         """What made it long: the time for garbage, and of the longest callback, and which that was."""
-        _, garbage_s, callback_s, _, size = _NUMBERS.unpack_from(self._map)
+        _, garbage_s, callback_s, size = _NUMBERS.unpack_from(self._map)
         said = bytes(self._map[_NUMBERS.size : _NUMBERS.size + size]).decode(errors="replace")
         return f"gc {garbage_s:.3f} callback {callback_s:.3f} {said}"
 
     @property
-    def collecting_s(self) -> float:
-        """The time of the longest collection of garbage on the loop."""
-        return float(_NUMBERS.unpack_from(self._map)[3])
+    def levels(self) -> dict[str, float]:
+        """The highest level of each gauge that is watched."""
+        return dict(zip(WATCHED, _LEVELS.unpack_from(self._map, _NUMBERS.size + _TEXT_BYTES), strict=True))
 
     def note(self, took_s: float, garbage_s: float, callback_s: float, callback: str) -> None:
         """Notes a turn if it is the longest so far."""
-        longest_s, _, _, collected_s, _ = _NUMBERS.unpack_from(self._map)
-        if took_s > longest_s:
+        if took_s > self.seconds:
             text = callback.encode()[:_TEXT_BYTES]
             self._map[_NUMBERS.size : _NUMBERS.size + len(text)] = text
-            _NUMBERS.pack_into(self._map, 0, took_s, garbage_s, callback_s, max(collected_s, garbage_s), len(text))
+            _NUMBERS.pack_into(self._map, 0, took_s, garbage_s, callback_s, len(text))
+
+    def note_levels(self, levels: Iterable[float]) -> None:
+        """Notes the levels that are higher than before."""
+        at = _NUMBERS.size + _TEXT_BYTES
+        _LEVELS.pack_into(self._map, at, *map(max, _LEVELS.unpack_from(self._map, at), levels))
 
     def reset(self) -> None:
-        """Forgets all turns so far."""
-        _NUMBERS.pack_into(self._map, 0, 0.0, 0.0, 0.0, 0.0, 0)
+        """Forgets all turns and levels so far."""
+        _NUMBERS.pack_into(self._map, 0, 0.0, 0.0, 0.0, 0)
+        _LEVELS.pack_into(self._map, _NUMBERS.size + _TEXT_BYTES, *[0.0] * len(WATCHED))
 
 
 class Turns:
@@ -65,6 +74,18 @@ class Turns:
         self._longest = longest
         self._collecting = self._collected_s = self._callback_s = 0.0
         self._callback = ""
+        self._gauges: dict[str, Callable[[], float]] = dict.fromkeys(WATCHED, float)
+
+    def watch(self, registry: Any) -> None:
+        """Reads the gauges that are registered from now on, as far as they are watched."""
+        register = registry.gauge
+
+        def gauge(metrics: Any, name: str, read: Callable[[], float]) -> None:
+            register(metrics, name, read)
+            if name in self._gauges:
+                self._gauges[name] = read
+
+        registry.gauge = gauge
 
     def install(self) -> None:
         """Measures from now on."""
@@ -77,6 +98,7 @@ class Turns:
             began = time.thread_time()
             run_once(loop)
             self._longest.note(time.thread_time() - began, self._collected_s, self._callback_s, self._callback)
+            self._longest.note_levels([read() for read in self._gauges.values()])
 
         def named(handle: Any) -> None:
             began = time.thread_time()
@@ -112,10 +134,13 @@ def _name_of(handle: Any) -> str:
 def main() -> None:
     """Runs a command of ours on asyncio's own loop: uvloop does not say when a turn begins."""
     sys.modules["uvloop"] = None  # type: ignore[assignment]
+    from headrace.broker.telemetry.metrics import Registry
     from headrace.cli import main as headrace
 
     file, *arguments = sys.argv[1:]
-    Turns(LongestTurn(Path(file))).install()
+    turns = Turns(LongestTurn(Path(file)))
+    turns.install()
+    turns.watch(Registry)
     headrace(arguments, prog_name="headrace")
 
 

@@ -17,6 +17,9 @@ import pytest
 from broker.raw import Raw, batch, fetch, produce
 from broker.requests.attacked import (
     LISTENERS,
+    REQUEST_BYTES,
+    RESPONSE_BYTES,
+    USERS,
     AttackedCluster,
     Bystander,
     Listener,
@@ -28,12 +31,16 @@ from broker.requests.large import LOGINS, THERE, Path, fit, paths_of, request
 from broker.requests.test_long_controller_requests import Speaker, in_envelope, speak_as_node
 from peers.cluster import CLUSTER_ID
 
+from headrace.broker.net.long_answers import DECODED_PER_BYTE
 from headrace.broker.requests.apis import CLUSTER, FORWARDED, SERVED
+from headrace.replicas.sessions import PARTITIONS_MAX
 from headrace.wire.apis import APIS, ApiKey
 from headrace.wire.frame import RequestHeader, encode_request
 from headrace.wire.messages import k03_metadata as k03
 from headrace.wire.messages import k10_find_coordinator as k10
+from headrace.wire.messages import k15_describe_groups as k15
 from headrace.wire.messages import k18_api_versions as k18
+from headrace.wire.messages import k49_alter_client_quotas as k49
 from headrace.wire.messages import k55_describe_quorum as k55
 from headrace.wire.messages import k63_broker_heartbeat as k63
 from headrace.wire.messages import request_class
@@ -48,20 +55,41 @@ PROBED = 2000
 """Elements of a request from which the bytes of one are found out."""
 BESIDE_BYTES = 4096
 """Of lists beside the large one."""
-MANY = 20_000
-"""What the other listeners get: several times what is decoded on the loop, or taken in one turn."""
+MANY = 9_000
+"""What the other listeners and users get: several times what is decoded on the loop, or taken in one turn, and hardly
+less than the 10,000 things that the controller decides on together."""
 WAITS_S = 0.3
-TURN_S = 0.1
-"""Most of it is the freeing of what was decoded: 25 ms for 400,000 elements, and as much for each table of them."""
+TURN_S = 0.02
+"""Of the processor, on a quiet machine."""
+WORK_S = 0.007
+"""What `work_s` takes there."""
+SLOWEST = 4.0
+"""A machine that is slower, or busier, is not taken for slow."""
 TRIES = 3
-"""Of what takes too long each time. Other programs use the machine too; and a full collection of garbage, which comes
-after 30 million allocations, looks at all that is decoded."""
+"""Of what takes too long each time: other programs use the machine too."""
 BUSY = 2 * (os.cpu_count() or 1)
 """Above such a load of the machine a wait says nothing; the longest turn, in time of the processor, does."""
 GROWTH_BYTES = 1 << 30
 """What may be held beyond a quiet node: 256 MB of requests (`queued.max.request.bytes`), one request more, decoded and
 answered, and what the system keeps of memory that was freed."""
+ONE_DECODED_BYTES = DECODED_PER_BYTE * REQUEST_ELEMENT_BYTES
 PUT_LAST = (ApiKey.DELETE_TOPICS, ApiKey.DELETE_GROUPS, ApiKey.DELETE_ACLS)
+SLOW_QUOTA = 0.01
+"""Percent of the time of the processor."""
+
+
+def work_s() -> float:
+    """The time of the processor that a piece of work takes now which is like a broker's."""
+    began = time.thread_time()
+    made = [{"n": str(number)} for number in range(20_000)]
+    seen = {each["n"] for each in made}
+    del made, seen
+    return time.thread_time() - began
+
+
+def slowness() -> float:
+    """How much longer than on a quiet machine work takes of the processor now."""
+    return min(SLOWEST, max(1.0, sorted(work_s() for _ in range(5))[2] / WORK_S))
 
 
 class Attack(NamedTuple):
@@ -158,29 +186,48 @@ def _readable(attack: Attack, speaker: Speaker) -> int:
     return (REQUEST_ELEMENT_BYTES - BESIDE_BYTES) * PROBED // least
 
 
+def ways(cluster: AttackedCluster, attack: Attack) -> Iterator[tuple[Listener, str, int, bool]]:
+    """How each request is sent: where, by whom, how many elements at most, and whether they are alike.
+
+    The largest ones come from a super user and from somebody without rights, over one listener; everybody else, and
+    the other listeners, have several times what takes more than one turn.
+    """
+    first, *others = [each for each in LISTENERS if each.role == attack.role and each.protocol != "SSL"]
+    users = cluster.users_at(first)
+    yield first, "super user", MOST, False
+    yield first, users[0], MOST, True
+    for user in users:
+        for alike in (False, True):
+            yield first, user, MANY, alike
+    others += [each for each in LISTENERS if each.role == attack.role and each.protocol == "SSL"]
+    for listener in others:
+        yield from ((listener, user, MANY, False) for user in cluster.users_at(listener))
+
+
 @pytest.mark.parametrize("attack", [pytest.param(each, id=each.label) for each in attacks()])
 def test_nobody_waits(attacked: Attacked, attack: Attack) -> None:
     cluster, node, speaker = attacked
     failures: list[str] = []
-    listeners = [each for each in LISTENERS if each.role == attack.role]
-    for alike in (False, True):
-        frames = [largest(attack, speaker, most, alike=alike) for most in (MOST, MANY)]
-        for number, listener in enumerate(listeners):
-            for user in cluster.users_at(listener):
-                frame, said = frames[min(number, 1)], ""
-                for _ in range(TRIES):
-                    said = attempt(attacked, attack, listener, user, frame, alike=alike)
-                    if not said:
-                        break
-                failures += [said] if said else []
+    frames: dict[tuple[int, bool], bytes] = {}
+    for listener, user, most, alike in ways(cluster, attack):
+        if (most, alike) not in frames:
+            frames[most, alike] = largest(attack, speaker, most, alike=alike)
+        what = f"{attack.label} {listener.name} {user} {most} {'alike' if alike else 'distinct'}"
+        said = ""
+        for _ in range(TRIES):
+            said = attempt(attacked, what, listener, user, frames[most, alike])
+            if not said:
+                break
+        failures += [said] if said else []
     assert not failures, "\n".join(failures)
     is_as_ever(cluster, node)
 
 
-def attempt(attacked: Attacked, attack: Attack, listener: Listener, user: str, frame: bytes, *, alike: bool) -> str:
+def attempt(attacked: Attacked, what: str, listener: Listener, user: str, frame: bytes) -> str:
     """Sends a request; what it did to others, if that is too much."""
     cluster, node, _ = attacked
     longest, pid = turns_of_node(cluster, node), cluster.nodes[node].pid
+    answer = b""
     with cluster.entered(node, listener, user) as raw:
         raw.ask(k18.ApiVersionsRequest("large", "1"), 3)
         before = resident_bytes(pid)
@@ -189,17 +236,50 @@ def attempt(attacked: Attacked, attack: Attack, listener: Listener, user: str, f
         began = time.monotonic()
         try:
             raw.socket.sendall(frame)
-            raw.receive_frame()
+            answer = raw.receive_frame()
         except ConnectionError:
             pass  # as Kafka's
         took_s = time.monotonic() - began
         bystander.close()
     turn_s, grown = longest.seconds, resident_bytes(pid) - before
-    what = f"{attack.label} {listener.name} {user} {'alike' if alike else 'distinct'}"
-    said = f"{what}: waits {bystander.longest_s:.3f} turn {turn_s:.3f} took {took_s:.1f} grown {grown >> 20} MB"
+    slower = slowness() if turn_s > TURN_S else 1.0
+    over = over_budget(longest.levels, len(frame), len(answer))
+    said = f"{what}: waits {bystander.longest_s:.3f} turn {turn_s:.3f} of {slower * TURN_S:.3f} ({longest.parts}) "
+    said += f"took {took_s:.1f} grown {grown >> 20} MB answer {len(answer)} {over}"
     print(said, flush=True)
     waits = bystander.longest_s > WAITS_S and os.getloadavg()[0] <= BUSY
-    return said if waits or turn_s > TURN_S or grown > GROWTH_BYTES else ""
+    return said if waits or turn_s > slower * TURN_S or grown > GROWTH_BYTES or over else ""
+
+
+def over_budget(levels: dict[str, float], asked: int, answered: int) -> str:
+    """The budgets that were exceeded, by name. One request, and one answer, may go beyond."""
+    most = {
+        "requests.bytes_held": REQUEST_BYTES + ONE_DECODED_BYTES + 2 * asked,
+        "responses.bytes_held": RESPONSE_BYTES + answered,
+        "fetch.session_partitions": PARTITIONS_MAX,
+    }
+    assert most.keys() == levels.keys()
+    return ", ".join(f"{name} {level:.0f} of {most[name]}" for name, level in levels.items() if level > most[name])
+
+
+def test_a_request_quota_holds(attacked: Attacked) -> None:
+    """Whoever may use a hundredth of a percent of the processor is told to wait, and is not read from meanwhile."""
+    cluster, node, _ = attacked
+    listener = next(each for each in LISTENERS if each.name == "LOGINS")
+    groups = k15.DescribeGroupsRequest([f"n{number}" for number in range(MANY)])
+    with Raw(cluster.ports[node][0], timeout_s=60) as root:
+        quota = k49.EntryData(
+            [k49.EntityData("user", USERS["few rights"])], [k49.OpData("request_percentage", SLOW_QUOTA)]
+        )
+        assert not root.ask(k49.AlterClientQuotasRequest([quota]), 1).entries[0].error_code
+        with cluster.entered(node, listener, "few rights") as raw:
+            answer = raw.ask(groups, 5)
+            assert answer.throttle_time_ms > 0
+            raw.socket.settimeout(min(1.0, answer.throttle_time_ms / 2000))
+            with pytest.raises(TimeoutError):
+                raw.ask(groups, 5)
+        quota.ops[0].remove = True
+        assert not root.ask(k49.AlterClientQuotasRequest([quota]), 1).entries[0].error_code
 
 
 def is_as_ever(cluster: AttackedCluster, node: int) -> None:

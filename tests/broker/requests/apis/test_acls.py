@@ -30,6 +30,7 @@ from broker.short_ways import note_short_fetches
 import headrace.testing
 from headrace.broker.requests.produce_run import ProduceRun
 from headrace.config.security_table import STANDARD_AUTHORIZER
+from headrace.controller.acls import ACLS_MAX
 from headrace.controller.requests import CreateAcls
 from headrace.metadata.acls import EVERY_ACL
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
@@ -150,10 +151,11 @@ def test_a_code_that_stands_for_unknown_closes_the_connection(owner: Raw, reques
 
 def test_so_many_at_once_and_none_more(owner: Raw) -> None:
     many = [acl(TOPIC, f"t{number}", Operation.READ) for number in range(10_001)]
-    assert set(create(owner, *many)) == {ErrorCode.POLICY_VIOLATION}
+    assert set(create(owner, *many[: ACLS_MAX + 1])) == {ErrorCode.POLICY_VIOLATION}
     assert describe(owner, name="t0").resources == []
-    assert set(create(owner, *many[1:], *many[1:3])) == {0}
-    assert create(owner, many[0]) == [0]
+    for first in range(0, len(many), ACLS_MAX):
+        some = many[first : first + ACLS_MAX]
+        assert set(create(owner, *some, *some[:3])) == {0}
     refused = delete(owner, host=CLIENT)
     assert (refused.error_code, refused.matching_acls) == (INVALID, [])
     assert len(describe(owner, host=CLIENT).resources) == 10_001
@@ -423,7 +425,7 @@ def test_the_controller_decides_on_each_once(owner: Raw, guarded: TestBroker, mo
 
 def test_too_many_different_ones_change_nothing(owner: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
     for decides in ("k30_create_acls", "k31_delete_acls"):
-        monkeypatch.setattr(f"headrace.broker.requests.apis.{decides}.MAX_RECORDS_PER_REQUEST", 30)
+        monkeypatch.setattr(f"headrace.broker.requests.apis.{decides}.ACLS_MAX", 30)
     before = describe(owner, 3).resources
     many = [acl(TOPIC, f"t{number}", Operation.READ) for number in range(31)]
     assert create(owner, *many) == [ErrorCode.POLICY_VIOLATION] * 31

@@ -218,9 +218,12 @@ _Plan = list[tuple[str, bytes, list[_Part]]]
 def handle(broker: Services, request: ProduceRequest, context: RequestContext) -> Any:
     if not are_many(request.topic_data, "partition_data"):
         return _once_ready(broker, request, context)
-    _keep_records(request)
+    handle_part = _kept_once_ready
+    if context.remains is None:  # its buffer is for the next requests; that of a longer one stays until it is answered
+        _keep_records(request)
+        handle_part = _once_ready
     parts = requests_in_parts(request, "topic_data", "partition_data")
-    return in_parts(broker, context, parts, _once_ready, _join)
+    return in_parts(broker, context, parts, handle_part, _join)
 
 
 def _join(whole: ProduceResponse | None, part: ProduceResponse | None) -> None:
@@ -236,6 +239,11 @@ def _keep_records(request: ProduceRequest) -> None:
         for each in data.partition_data:
             if each.records is not None:
                 each.records = bytes(each.records)  # type: ignore[arg-type]
+
+
+def _kept_once_ready(broker: Services, request: ProduceRequest, context: RequestContext) -> Any:
+    _keep_records(request)
+    return _once_ready(broker, request, context)
 
 
 def _once_ready(broker: Services, request: ProduceRequest, context: RequestContext) -> Any:

@@ -16,7 +16,8 @@ from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_turn, listed, parts_of
 from headrace.broker.requests.registry import handles
-from headrace.controller.context import MAX_RECORDS_PER_REQUEST, TOO_MANY_RECORDS, ApiError
+from headrace.controller.acls import ACLS_MAX
+from headrace.controller.context import TOO_MANY_RECORDS, ApiError
 from headrace.controller.requests import CreateAcls
 from headrace.metadata.acls import UNKNOWN, AclBinding
 from headrace.security.acls import AclAuthorizer
@@ -77,7 +78,7 @@ def times_named(things: Sequence[T]) -> Steps[Counter[T] | None]:
     times: Counter[T] = Counter()
     for some in parts_of(things, SMALL_PER_STEP):
         times.update(some)
-        if len(times) > MAX_RECORDS_PER_REQUEST:
+        if len(times) > ACLS_MAX:
             return None
         yield 1
     return times

@@ -16,7 +16,8 @@ from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.requests.apis.k30_create_acls import may_alter_acls, times_named
 from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_turn, listed, parts_of
 from headrace.broker.requests.registry import handles
-from headrace.controller.context import MAX_RECORDS_PER_REQUEST, ApiError
+from headrace.controller.acls import ACLS_MAX
+from headrace.controller.context import ApiError
 from headrace.controller.requests import DeleteAcls
 from headrace.metadata.acls import UNKNOWN, AclBinding, AclFilter
 from headrace.wire.apis import ApiKey
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 
 _TOO_MANY_FILTERS: Final = ApiError(
-    ErrorCode.INVALID_REQUEST, f"A request may not have more than {MAX_RECORDS_PER_REQUEST} different filters."
+    ErrorCode.INVALID_REQUEST, f"A request may not have more than {ACLS_MAX} different filters."
 )
 
 
