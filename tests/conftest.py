@@ -46,12 +46,18 @@ class Groups:
     def pytest_collection_modifyitems(
         self, config: pytest.Config, items: list[pytest.Item]
     ) -> Generator[None, None, None]:
-        """Marks each test with its group, and names it after that where processes share the work."""
+        """Marks each test with its group, and names it after that where processes share the work.
+
+        Files that share a broker come first, as one process has all of them, and then files with slow tests, also where
+        those are left out, so that no process has a long one left when the others are done.
+        """
         broker_of = {item.path: folder for item in items if (folder := _shared(item))}
         groups = {item: broker_of.get(item.path) or item.nodeid.partition("::")[0] for item in items}
         for item, group in groups.items():
             item.add_marker(pytest.mark.xdist_group(group))
+        slow = {item.path for item in items if item.get_closest_marker("slow")}
         yield
+        items.sort(key=lambda item: (item.path not in broker_of, item.path not in slow))
         if config.getoption("loadgroup", False):
             for item, group in groups.items():
                 _name_after(item, group)
@@ -89,19 +95,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Files that share a broker come first, as one process has all of them, and then files with slow tests, so that no
-    process has one left when the others are done.
-
-    Tests marked `soak` are left out unless they are asked for. Tests marked `jvm` are skipped by name where Java or the
-    jars cannot be had. Else whatever Spark a test starts is to start quickly, in a process of its own too.
+    """Leaves tests marked `soak` out unless they are asked for. Those marked `jvm` are skipped by name if Java or the
+    jars cannot be had; else whatever Spark a test starts is to start quickly, in a process of its own too.
     """
     if not config.getoption("--soak"):
         soak = [item for item in items if item.get_closest_marker("soak")]
         config.hook.pytest_deselected(items=soak)
         items[:] = [item for item in items if item not in soak]
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
-    shared_by = {item.path for item in items if _shared(item)}
-    items.sort(key=lambda item: (item.path not in shared_by, item.path not in slow))
     if not any(item.get_closest_marker("jvm") for item in items):
         return
     why = kafka.missing()

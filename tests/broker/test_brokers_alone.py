@@ -66,6 +66,7 @@ class Clients:
             assert of_one == list(range(partition, self.sent, 3))
 
 
+@pytest.mark.slow
 def test_two_brokers_beside_one_controller_that_they_know_by_its_address(tmp_path: Path) -> None:
     settings = {
         "min.insync.replicas": "1",

@@ -97,6 +97,7 @@ def bootstrap(cluster: TestCluster) -> str:
     return ",".join(f"localhost:{port}" for port in ports(cluster))
 
 
+@pytest.mark.slow
 def test_nodes_log_in_and_go_on_when_their_sessions_end(three: TestCluster, trust: tuple[Authority, Path]) -> None:
     client = AdminClient(
         {

@@ -155,6 +155,7 @@ def test_all_goes_over_tls_and_a_leader_that_dies_loses_nothing(secured: Secured
     assert sorted(found) == sorted(writer.acknowledged)
 
 
+@pytest.mark.slow
 def test_certificates_are_exchanged_one_node_after_the_other_and_nothing_is_lost(secured: Secured) -> None:
     """New ones for every listener of every node, then a node that starts again and finds the new ones of the others."""
     topic = made(secured, "rolled")

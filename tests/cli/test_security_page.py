@@ -80,6 +80,7 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Shell, 
         assert process.wait(PATIENCE_S) == 0
 
 
+@pytest.mark.slow
 def test_every_further_command_of_the_page_works(followed: tuple[Shell, int]) -> None:
     shell, port = followed
     for commands in blocks("sh", port)[2:]:

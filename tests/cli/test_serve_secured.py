@@ -70,6 +70,7 @@ def as_user(running: Running, stores: Mapping[str, str], name: str = "admin", pa
     }
 
 
+@pytest.mark.slow
 def test_nodes_have_credentials_of_their_own(tmp_path: Path, stores: dict[str, str]) -> None:
     file, folder = written(tmp_path / "all.properties", CLIENTS, stores), tmp_path / "cluster"
     with serving(folder, str(file), "--add-scram", ADMIN, listen=()) as running:

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from threading import Thread
 
+import pytest
 from peers.headrace import HeadracePeer
 
 from headrace.client import admin, reading
@@ -17,6 +18,7 @@ from headrace.wire.records import decode_batch
 KILLS = 2
 
 
+@pytest.mark.slow
 def test_records_survive_kills_of_the_broker_once_each(tmp_path: Path) -> None:
     broker = HeadracePeer(tmp_path)
     broker.start()

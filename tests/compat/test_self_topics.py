@@ -97,6 +97,7 @@ def test_kcat_reads_both(peer: HeadracePeer) -> None:
         assert [json.loads(line)["service"] for line in done.stdout.splitlines()] == ["headrace-1"] * least
 
 
+@pytest.mark.slow
 def test_the_log_is_the_same_after_a_restart(tmp_path: Path) -> None:
     """A clean stop publishes what was logged until then; the next start goes on behind it."""
     with HeadracePeer(tmp_path, {"first.key": "1"}, options=["--self-topics"]):

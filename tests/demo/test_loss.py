@@ -39,6 +39,7 @@ def kills(nodes: frozenset[int], kill: Callable[[int], object]) -> dict[int, Cal
     return {node: functools.partial(one, node) for node in nodes}
 
 
+@pytest.mark.slow
 def test_a_replay_outlives_the_leader_of_its_busiest_partition() -> None:
     with headrace.testing.cluster() as cluster:
         create_topics(cluster.bootstrap, replicas=3)

@@ -3,7 +3,7 @@
 One that has died is named with its exit status and its last log lines, beside the test that found it. It is started
 once more, on its port and its directory, so that one death does not fail every test that follows; the second is final.
 
-What kills a broker that idles is named as well. Apache Kafka's ends itself within a second when its disk is full, as it
+What kills a broker that idles is named as well. Apache Kafka ends itself soon after its disk is full, as it
 appends to its metadata log all the time; and the kernel ends the largest processes when memory runs out.
 """
 

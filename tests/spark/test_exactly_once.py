@@ -551,6 +551,7 @@ FORGETFUL = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["headrace", pytest.param("kafka", marks=[pytest.mark.jvm, pytest.mark.soak])])
 def test_a_query_that_rests_until_its_transactional_id_is_forgotten(kind: str) -> None:
     peer = HeadracePeer(settings=FORGETFUL) if kind == "headrace" else KafkaPeer(settings=FORGETFUL)

@@ -139,6 +139,7 @@ def test_a_killed_controller_is_replaced(three: TestCluster) -> None:
     assert three.leader("u", 0) in three.nodes
 
 
+@pytest.mark.slow
 def test_a_leader_apart_from_both_others_is_replaced_after_its_session(impatient: TestCluster) -> None:
     create(impatient)
     with Load(impatient.bootstrap) as load:
@@ -205,6 +206,7 @@ def test_nothing_reaches_a_node_that_is_apart_and_all_of_it_when_healed(three: T
     until(knows, "the topic at the node that was apart")
 
 
+@pytest.mark.slow
 def test_a_paused_leader_is_replaced_and_comes_back(impatient: TestCluster) -> None:
     create(impatient)
     with Load(impatient.bootstrap) as load:

@@ -243,6 +243,7 @@ def test_connection_limits() -> None:
             assert again.ask(API_VERSIONS, 3).error_code == 0
 
 
+@pytest.mark.slow
 def test_small_requests_for_large_answers_that_come_at_once(served: TestBroker, topic: Callable[..., str]) -> None:
     name = topic(200)
     asked = MetadataRequest(topics=[MetadataRequestTopic(name=name)])

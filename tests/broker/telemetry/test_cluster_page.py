@@ -177,6 +177,7 @@ def in_order_of_two(follower: int) -> Callable[[Pages], bool]:
     )
 
 
+@pytest.mark.slow
 def test_brokers_beside_a_controller(tmp_path: Path) -> None:
     """Each kind of node shows what it is."""
     with HeadraceCluster(tmp_path, {"metrics.listener": "127.0.0.1:0"}, size=1, controllers=1) as cluster:

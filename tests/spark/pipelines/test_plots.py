@@ -105,6 +105,7 @@ def test_progress_where_there_are_no_results(name: str, results: list[dict[str, 
     assert figure_of(name, [], results).axes[1].get_ylabel() == "records a second"
 
 
+@pytest.mark.slow
 def test_a_png_that_is_not_blank(tmp_path: Path) -> None:
     import matplotlib.image
 

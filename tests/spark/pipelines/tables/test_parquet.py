@@ -144,6 +144,7 @@ def test_a_batch_that_fails_before_the_swap_changes_nothing(tmp_path: Path, monk
     assert rows(tmp_path) == {2: ("y", 2.0)}
 
 
+@pytest.mark.slow
 def test_readers_see_whole_batches(tmp_path: Path) -> None:
     """While batches are written, and replaced files are removed at once."""
     table = opened(tmp_path, grace_s=0.0)
