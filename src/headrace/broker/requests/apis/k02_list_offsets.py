@@ -67,6 +67,7 @@ def _list(
     broker: Services, request: ListOffsetsRequest, context: RequestContext
 ) -> Steps[ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]]:
     times: Counter[tuple[str, int]] = Counter()
+    context.keep(times)
     for topic in request.topics:
         yield 1
         for some in parts_of(topic.partitions, SMALL_PER_STEP):

@@ -45,7 +45,7 @@ def handle(broker: Services, request: OffsetFetchRequest, context: RequestContex
 
 def _batched(broker: Services, request: OffsetFetchRequest, context: RequestContext) -> Steps[OffsetFetchResponse]:
     groups: list[OffsetFetchResponseGroup] = []
-    known = _Asked()
+    known = _Asked(context)
     for group in request.groups:
         yield 1
         found = yield from _fetch(broker, group, request.require_stable, context, known)
@@ -55,15 +55,17 @@ def _batched(broker: Services, request: OffsetFetchRequest, context: RequestCont
 
 
 def _of_one_group(broker: Services, request: OffsetFetchRequest, context: RequestContext) -> Steps[OffsetFetchResponse]:
-    topics = None
+    topics: list[OffsetFetchRequestTopics] | None = None
     if request.topics is not None:
         topics = []
+        context.keep(topics)
         for each in request.topics:
             topics.append(OffsetFetchRequestTopics(name=each.name, partition_indexes=each.partition_indexes))
             yield 1
     asked = OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
-    found = yield from _fetch(broker, asked, request.require_stable, context, _Asked())
+    found = yield from _fetch(broker, asked, request.require_stable, context, _Asked(context))
     assert found is not None, "one group is asked for once"
+    context.keep(found)
     if found.error_code and context.api_version < _ERROR_OF_GROUP_FROM:
         # Version 1 has no error of its own: every partition carries it.
         found.topics = []
@@ -89,10 +91,11 @@ def _of_one_group(broker: Services, request: OffsetFetchRequest, context: Reques
 class _Asked:
     """What a request has asked for so far: each offset is told once, however often it is asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, context: RequestContext) -> None:
         self.groups: set[str] = set()
         """Those of which all offsets were asked for."""
         self.partitions: set[tuple[str, str, int]] = set()
+        context.keep(self.partitions)
 
     def is_new(self, group_id: str, topic: OffsetFetchRequestTopics) -> Steps[bool]:
         """Leaves in a topic the partitions that are new; whether any is, or none were asked for at all."""

@@ -46,6 +46,8 @@ def _end(
     main = GroupMember(request.transactional_id, request.producer_id, request.producer_epoch)
     children: list[GroupMember] = []
     results: list[GroupEndTxnChildResult] = []
+    context.keep(children)
+    context.keep(results)
     for each in request.children:
         children.append(GroupMember(each.transactional_id, each.producer_id, each.producer_epoch))
         results.append(GroupEndTxnChildResult(each.transactional_id, ErrorCode.NONE))

@@ -86,6 +86,7 @@ def _of_client(
         refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     adding = _Adding(broker, context)
     once: dict[str, dict[int, None]] = {}
+    context.keep(once)
     errors = {} if refused else (yield from adding.errors_of(topics, once))
     if not refused and not errors:
         return adding.of_client(request, once)

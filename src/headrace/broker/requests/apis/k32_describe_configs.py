@@ -66,6 +66,7 @@ def _described(
 ) -> Steps[DescribeConfigsResponse]:
     response = DescribeConfigsResponse()
     seen: set[tuple[int, str]] = set()
+    context.keep(seen)
     for resource in request.resources:
         wanted: set[str] = set()
         for keys in parts_of(resource.configuration_keys or (), _KEYS_PER_STEP):

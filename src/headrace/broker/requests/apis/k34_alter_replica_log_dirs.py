@@ -41,6 +41,7 @@ def _begin(
     """Begins moves; each partition has a result of its own, and a move goes on after the answer."""
     denied = not context.authorize(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     topics: dict[str, AlterReplicaLogDirTopicResult] = {}
+    context.keep(topics)
     for home in request.dirs:
         for asked in home.topics:
             yield 1

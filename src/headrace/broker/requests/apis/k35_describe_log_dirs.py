@@ -43,6 +43,7 @@ def _directories(
     wanted: set[tuple[str, int]] | None = None
     if request.topics is not None:
         wanted = set()
+        context.keep(wanted)
         for topic in request.topics:
             yield 1
             for some in parts_of(topic.partitions, SMALL_PER_STEP):

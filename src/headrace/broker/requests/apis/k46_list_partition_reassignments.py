@@ -46,6 +46,7 @@ def _listed(
         else ((topic.name, topic.partition_indexes) for topic in request.topics)
     )
     found: dict[tuple[str, int], OngoingPartitionReassignment] = {}
+    context.keep(found)
     for name, indexes in asked:
         yield 1
         for some in parts_of(indexes, SMALL_PER_STEP):

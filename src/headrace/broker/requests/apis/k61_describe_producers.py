@@ -40,6 +40,7 @@ def _describe(
     """The active producers of each partition asked for."""
     response = DescribeProducersResponse()
     seen: set[tuple[str, int]] = set()
+    context.keep(seen)
     for topic in request.topics:
         refused = None
         if illegal_name(topic.name) is not None:
