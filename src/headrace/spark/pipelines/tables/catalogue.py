@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from headrace.spark.pipelines.tables.connecting import Connection
 from headrace.spark.pipelines.tables.following import TableError
@@ -13,28 +13,33 @@ from headrace.spark.pipelines.tables.statements import quoted
 
 NAME_BYTES_MAX: Final = 63
 """PostgreSQL cuts longer names off."""
+_RELATION: Final = "WITH RECURSIVE relation AS (SELECT %s::regclass::oid AS oid)"
+"""The table, which is there, by its quoted name."""
 _TYPED: Final = """
-WITH RECURSIVE typed AS (
+, typed AS (
     SELECT attname::text AS name, attnum AS place, format_type(atttypid, atttypmod) AS whole,
         format_type(atttypid, NULL) AS plain, atttypid AS kind, attnotnull AS required,
         atthasdef OR attidentity <> '' AS filled, attgenerated <> '' OR attidentity = 'a' AS made,
         coalesce((SELECT NOT collisdeterministic FROM pg_collation WHERE oid = attcollation), false) AS loose
-    FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped
+    FROM pg_attribute WHERE attrelid = (SELECT oid FROM relation) AND attnum > 0 AND NOT attisdropped
   UNION ALL
     SELECT name, place, whole, plain, typbasetype, required OR typnotnull, filled OR typdefault IS NOT NULL, made, loose
     FROM typed JOIN pg_type ON pg_type.oid = kind WHERE typtype = 'd'
 )
 """
-_COLUMNS: Final = f"""{_TYPED}
-SELECT name, whole, plain, format_type(kind, NULL), typcategory::text, required, filled, made, loose, typlen > 0,
+_COLUMN: Final = """
+SELECT json_build_array(
+    name, whole, plain, format_type(kind, NULL), typcategory::text, required, filled, made, loose, typlen > 0,
     typtype = 'd', CASE WHEN NOT pg_type_is_visible(kind) THEN (
         SELECT quote_ident(nspname) FROM pg_namespace WHERE oid = typnamespace
     ) END
+)
 FROM typed JOIN pg_type ON pg_type.oid = kind ORDER BY place
-""".encode()
+"""
+_COLUMNS: Final = f"{_RELATION}{_TYPED} SELECT ARRAY({_COLUMN})".encode()
 _FAMILY: Final = """
-WITH RECURSIVE family AS (
-    SELECT %s::oid AS oid UNION SELECT inhrelid FROM pg_inherits JOIN family ON inhparent = family.oid
+, family AS (
+    SELECT oid FROM relation UNION SELECT inhrelid FROM pg_inherits JOIN family ON inhparent = family.oid
 )
 """
 """The table and its partitions, or the tables that inherit from it."""
@@ -54,7 +59,7 @@ SELECT json_build_array(
             AS k (number, collation_of, class_of, n)
         JOIN pg_attribute ON attrelid = indrelid AND attnum = number JOIN pg_opclass ON pg_opclass.oid = class_of
         WHERE n <= indnkeyatts AND NOT (attcollation = collation_of AND opcdefault)
-    ), indrelid = %s, indexrelid::text
+    ), indrelid = (SELECT oid FROM relation), indexrelid::text
 )
 FROM pg_index JOIN family ON indrelid = family.oid JOIN pg_class i ON i.oid = indexrelid JOIN pg_am ON pg_am.oid = relam
 WHERE indisready
@@ -78,7 +83,7 @@ SELECT indexrelid::text FROM pg_index WHERE indexrelid = ANY (%s::oid[]) AND NOT
 """
 """Which indexes have their columns' notion of equality, whatever they are made with. It takes longer than all else
 that is asked, so it is asked of those alone that are not made with what their columns have."""
-_WATCHED: Final = f"""{_FAMILY}
+_ALL: Final = f"""{_RELATION}{_TYPED}{_FAMILY}
 , referring AS (
     SELECT conrelid IN (SELECT oid FROM family) AS by_itself, ARRAY(
         SELECT attname::text FROM pg_attribute WHERE attrelid = confrelid AND attnum = ANY (confkey)
@@ -87,7 +92,7 @@ _WATCHED: Final = f"""{_FAMILY}
 ), own AS (
     SELECT contype FROM pg_constraint WHERE conrelid IN (SELECT oid FROM family)
 )
-SELECT
+SELECT ARRAY({_COLUMN}),
     EXISTS (
         SELECT FROM pg_rewrite WHERE ev_class IN (SELECT oid FROM family) AND ev_type <> '1'
     ),
@@ -172,27 +177,42 @@ class Watched:
 
 def read_columns(connection: Connection, table: str) -> dict[str, Column]:
     """The columns of a table that is there, by their names, in their order; its name is quoted."""
-    (oid,) = connection.execute(b"SELECT %s::regclass::oid", [table]).fetchone() or (None,)
-    return _columns(connection, oid)
+    return _read(connection, _COLUMNS, [table])[0]
 
 
-def _columns(connection: Connection, oid: int | None) -> dict[str, Column]:
-    found = connection.execute(_COLUMNS, [oid]).fetchall()
-    if hidden := {row[-1] for row in found} - {None}:
+def read_all(connection: Connection, table: str, key: list[str]) -> tuple[dict[str, Column], Watched]:
+    """The columns, and what refuses or changes rows of a table that is there, whose key these columns are; its name is
+    quoted."""
+    columns, (rules, triggers, entangled, checked, indexes) = _read(connection, _ALL, [table, key])
+    read = [Index(*index) for index in indexes]
+    others = [index.oid for index in read if not index.same]
+    if others:
+        same = {oid for (oid,) in connection.execute(_SAME, [others])}
+        read = [replace(index, same=index.same or index.oid in same) for index in read]
+    return columns, Watched(rules, triggers, entangled, checked, read)
+
+
+def _read(
+    connection: Connection, query: bytes, parameters: Sequence[Any]
+) -> tuple[dict[str, Column], tuple[Any, ...]]:
+    """The columns of the table, with which the one row of a query begins, and the rest of it."""
+    found = connection.execute(query, parameters).fetchone()
+    assert found is not None
+    if hidden := {column[-1] for column in found[0]} - {None}:
         # without a type's own operators, PostgreSQL compares its values as those of another type
         wider = "set_config('search_path', concat_ws(', ', nullif(current_setting('search_path'), ''), %s::text), true)"
         connection.execute(f"SELECT {wider}".encode(), [", ".join(sorted(hidden))])
-        found = connection.execute(_COLUMNS, [oid]).fetchall()
-    return {name: Column(*types) for name, *types, is_domain, _ in found if not is_domain}
+        found = connection.execute(query, parameters).fetchone()
+        assert found is not None
+    return {name: Column(*types) for name, *types, is_domain, _ in found[0] if not is_domain}, found[1:]
 
 
 class Catalogue:
-    """What a database says of one table, which may not be there yet."""
+    """Where a table is that may not be there yet."""
 
     def __init__(self, connection: Connection, place: PostgresPlace) -> None:
         """Looks for the table along the search path, where the place names no schema."""
         check_names([place.schema or "", place.table])
-        self._connection = connection
         wanted = quoted(place.table) if place.schema is None else f"{quoted(place.schema)}.{quoted(place.table)}"
         found = connection.execute(
             b"SELECT c.oid, n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
@@ -209,23 +229,3 @@ class Catalogue:
             (self.schema,) = connection.execute(b"SELECT current_schema()").fetchone() or (None,)
         if self.schema is None:
             raise TableError(f"{place}: the search path has no schema to make tables in; write #SCHEMA.TABLE")
-
-    def columns(self) -> dict[str, Column]:
-        """The table's columns by their names, in their order."""
-        return _columns(self._connection, self.oid)
-
-    def is_unique(self, names: list[str]) -> bool:
-        """Whether these columns, in any order, have a unique index of their own."""
-        return any(index.is_key(names) and index.valid for index in self.watched(names).indexes)
-
-    def watched(self, key: list[str]) -> Watched:
-        """What refuses or changes rows of the table, whose key these columns are."""
-        found = self._connection.execute(_WATCHED, [self.oid, key, self.oid]).fetchone()
-        assert found is not None
-        rules, triggers, entangled, checked, indexes = found
-        read = [Index(*index) for index in indexes]
-        others = [index.oid for index in read if not index.same]
-        if others:
-            same = {oid for (oid,) in self._connection.execute(_SAME, [others])}
-            read = [replace(index, same=index.same or index.oid in same) for index in read]
-        return Watched(rules, triggers, entangled, checked, read)

@@ -33,14 +33,19 @@ SETTINGS: Final = {
     "transaction_timeout": "0",
 }  # fmt: skip
 """What every session has. Those that a version of PostgreSQL does not know are left out."""
-_SET: Final = b"""
-SELECT pg_catalog.set_config(name, value, true)
+_SET: Final = """
+SELECT {} pg_catalog.count(pg_catalog.set_config(name, value, true))
 FROM ROWS FROM (pg_catalog.unnest(%s::pg_catalog.text[]), pg_catalog.unnest(%s::pg_catalog.text[])) AS s (name, value)
 WHERE pg_catalog.current_setting(name, true) IS NOT NULL
 """
-_FOUND: Final = b"""
-SELECT pg_catalog.current_setting('session_replication_role'), pg_catalog.current_setting('synchronous_commit')
-"""
+_TO_READ: Final = _SET.format("").encode()
+_TO_WRITE: Final = _SET.format(
+    """pg_catalog.current_setting('session_replication_role'), pg_catalog.set_config(
+    'synchronous_commit', CASE pg_catalog.current_setting('synchronous_commit') WHEN 'off' THEN 'on'
+    ELSE pg_catalog.current_setting('synchronous_commit') END, true
+),"""
+).encode()
+"""A batch that the server forgets in a crash would be behind the query's checkpoint."""
 
 
 @contextmanager
@@ -63,7 +68,7 @@ def connected(place: PostgresPlace, *, writes: bool) -> Iterator[Connection]:
                 _settle_writes(connection, place)
             else:
                 # a policy of rows is the role's own view of the table
-                _settle(connection, {**SETTINGS, "row_security": "on"})
+                _settle(connection, _TO_READ, row_security="on")
             yield connection
     except psycopg.Error as error:
         raise TableError(f"{place}: {refusal(error)}") from None
@@ -77,16 +82,12 @@ def refusal(error: psycopg.Error) -> str:
 def _settle_writes(connection: Connection, place: PostgresPlace) -> None:
     """Set what a session has that writes. Raises `TableError` where the role's own setting changes what is written."""
     # a policy would hide rows from deletes; without this it is refused
-    _settle(connection, {**SETTINGS, "row_security": "off"})
-    role, commit = connection.execute(_FOUND).fetchone() or ("", "")
+    role, *_ = _settle(connection, _TO_WRITE, row_security="off")
     if role != "origin":
         what = "so that PostgreSQL neither checks foreign keys nor fires triggers; set it to origin for the run's role"
         raise TableError(f"{place}: session_replication_role is {role}, {what}")
-    if commit == "off":
-        # a batch that the server forgets in a crash would be behind the query's checkpoint
-        _settle(connection, {"synchronous_commit": "on"})
-    connection.execute(b"SET CONSTRAINTS ALL IMMEDIATE")
 
 
-def _settle(connection: Connection, settings: dict[str, str]) -> None:
-    connection.execute(_SET, [list(settings), list(settings.values())])
+def _settle(connection: Connection, query: bytes, **more: str) -> tuple[Any, ...]:
+    settings = {**SETTINGS, **more}
+    return connection.execute(query, [list(settings), list(settings.values())]).fetchone() or ("",)

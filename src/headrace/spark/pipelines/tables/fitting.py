@@ -15,7 +15,7 @@ from typing import Final, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.spark.pipelines.tables.catalogue import Catalogue, Column, Index
+from headrace.spark.pipelines.tables.catalogue import Column, Index, read_all
 from headrace.spark.pipelines.tables.changes import DELETED, column_names
 from headrace.spark.pipelines.tables.connecting import Connection
 from headrace.spark.pipelines.tables.following import TableError
@@ -149,9 +149,9 @@ class Fit:
         return "batch"
 
 
-def fit(connection: Connection, catalogue: Catalogue, place: PostgresPlace, layout: Layout) -> Fit:
-    """How the table takes rows. Raises `TableError` where it does not."""
-    there = catalogue.columns()
+def fit(connection: Connection, table: str, place: PostgresPlace, layout: Layout) -> Fit:
+    """How the table, by its quoted name, takes rows. Raises `TableError` where it does not."""
+    there, watched = read_all(connection, table, layout.key_names)
     for field in layout.fields:
         if field.name not in there:
             raise TableError(f"{place} has no column {field.name!r}; it has {', '.join(there)}")
@@ -161,7 +161,6 @@ def fit(connection: Connection, catalogue: Catalogue, place: PostgresPlace, layo
             raise TableError(f"{place}: the column {field.name!r} is {kind}")
         if there[field.name].made:
             raise TableError(f"{place}: PostgreSQL makes the values of the column {field.name!r} itself")
-    watched = catalogue.watched(layout.key_names)
     if watched.rules:
         raise TableError(f"{place} has rules, which would do something else with rows; the run needs a table without")
     ours = layout.names

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from dataclasses import replace
 
 import pyarrow as pa
 
@@ -32,7 +31,6 @@ class PostgresTable(DatabaseTable[PostgresPlace, Connection]):
 
     def __init__(self, place: PostgresPlace, layout: Layout) -> None:
         super().__init__(place, layout)
-        self._found = place
         self._table = ""
         self._books = ""
 
@@ -44,7 +42,6 @@ class PostgresTable(DatabaseTable[PostgresPlace, Connection]):
             catalogue = Catalogue(connection, self._place)
             assert catalogue.schema is not None
             # the search path may be another one with a later batch
-            self._found = replace(self._place, schema=catalogue.schema)
             self._table = f"{quoted(catalogue.schema)}.{quoted(self._place.table)}"
             self._books = f"{quoted(catalogue.schema)}.{quoted(BOOKS)}"
             books = f"CREATE TABLE IF NOT EXISTS {self._books} (table_name text PRIMARY KEY, following text NOT NULL)"
@@ -56,7 +53,7 @@ class PostgresTable(DatabaseTable[PostgresPlace, Connection]):
                 check_names(self._layout.names)
                 connection.execute(create_table(self._table, self._layout, made_type).encode())
             else:
-                fit(connection, catalogue, self._place, self._layout)
+                fit(connection, self._table, self._place, self._layout)
             self._keep(connection, taken_over(known, topic, run, str(self._place)))
 
     def _transaction(self) -> AbstractContextManager[Connection]:
@@ -79,7 +76,10 @@ class PostgresTable(DatabaseTable[PostgresPlace, Connection]):
         """Upsert and delete rows, as if one by one in their order; why some are refused, by their places in it."""
         # from here on nobody changes its columns and what watches over them until the transaction ends
         connection.execute(f"LOCK TABLE {self._table} IN ROW EXCLUSIVE MODE".encode())
-        fitting = fit(connection, Catalogue(connection, self._found), self._place, self._layout)
+        fitting = fit(connection, self._table, self._place, self._layout)
+        if fitting.step != "batch":
+            # a constraint that may be deferred is on no table whose rows go in at once, nor does one look at it
+            connection.execute(b"SET CONSTRAINTS ALL IMMEDIATE")
         batch = PostgresBatch(connection, self._table, self._layout, fitting)
         if not fitting.hides(rows):
             return batch.write(rows)

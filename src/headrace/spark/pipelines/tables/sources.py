@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
 import psycopg
@@ -16,7 +16,7 @@ from psycopg.abc import Buffer
 from psycopg.types.datetime import DateLoader, IntervalLoader, TimestampLoader, TimestamptzLoader
 
 from headrace.spark.pipelines.tables import sqlite
-from headrace.spark.pipelines.tables.catalogue import Catalogue, Column, read_columns
+from headrace.spark.pipelines.tables.catalogue import Catalogue, Column, Index, read_all, read_columns
 from headrace.spark.pipelines.tables.connecting import connected
 from headrace.spark.pipelines.tables.following import TableError
 from headrace.spark.pipelines.tables.moments import Moment, moment_of
@@ -145,13 +145,18 @@ class PostgresSource:
     def check(self) -> None:
         with connected(self._place, writes=False) as connection:
             catalogue = Catalogue(connection, self._place)
-            there = catalogue.columns() if catalogue.oid is not None else {}
-            self._columns.check(there)
-            _deleted(self._place, "source", self._watch, there)
-            if not catalogue.is_unique([*self._watch.key]):
-                self._columns.refuse_key()
             assert catalogue.schema is not None
             self._table = f"{quoted(catalogue.schema)}.{quoted(self._place.table)}"
+            key = [*self._watch.key]
+            there: dict[str, Column] = {}
+            indexes: Sequence[Index] = ()
+            if catalogue.oid is not None:
+                there, watched = read_all(connection, self._table, key)
+                indexes = watched.indexes
+            self._columns.check(there)
+            _deleted(self._place, "source", self._watch, there)
+            if not any(index.is_key(key) and index.valid for index in indexes):
+                self._columns.refuse_key()
 
     def page(self, since: Moment | None, after: tuple[Any, ...] | None, rows: int) -> list[Row]:
         with connected(self._place, writes=False) as connection:
