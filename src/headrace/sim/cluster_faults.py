@@ -139,18 +139,13 @@ class ClusterFaults:
     async def _split(self) -> None:
         """One node reaches no other, and clients reach it."""
         (alone,) = self._some(1)
-        await self._cut_off(alone, self._rng.uniform(1.0, 8.0))
+        await self._world.network.cut_off_for(self._rng.uniform(1.0, 8.0), alone.host, self._others(alone))
 
     async def _leader_ousted(self) -> None:
         """The same of one that leads, for so long that another one takes its place: it comes back, and learns it."""
         if leading := self._leading():
-            await self._cut_off(self._rng.choice(leading), self._rng.uniform(*OUSTED_S))
-
-    async def _cut_off(self, alone: Machine[Any], lasts_s: float) -> None:
-        others = self._others(alone)
-        self._world.network.cut_off(alone.host, others)
-        await sleep(lasts_s)
-        self._world.network.rejoin(alone.host, others)
+            leader = self._rng.choice(leading)
+            await self._world.network.cut_off_for(self._rng.uniform(*OUSTED_S), leader.host, self._others(leader))
 
     async def _slow_link(self) -> None:
         pairs = [pair for pair in combinations(self._machines, 2) if self._rng.random() < 0.5]

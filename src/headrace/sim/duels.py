@@ -31,6 +31,7 @@ class Duels(MomentFaults):
     def __init__(self, world: World, machines: Mapping[int, AnyMachine]) -> None:
         super().__init__(world, "duels")
         self._machines = machines
+        self._hosts = [machine.host for machine in machines.values()]
         self._epoch: int | None = None
         """In which two are to stand; None while nobody is met."""
         self._first = self._second = 0
@@ -43,13 +44,10 @@ class Duels(MomentFaults):
         ]
 
     def _cut_off(self, node: int) -> None:
-        self._world.network.cut_off(self._machines[node].host, self._others(node))
+        self._world.network.cut_off(self._machines[node].host, self._hosts)
 
     def _rejoin(self, node: int) -> None:
-        self._world.network.rejoin(self._machines[node].host, self._others(node))
-
-    def _others(self, node: int) -> list[str]:
-        return [machine.host for other, machine in self._machines.items() if other != node]
+        self._world.network.rejoin(self._machines[node].host, self._hosts)
 
     def _stands(self, raft: Raft) -> None:
         node, epoch = raft.me.id, raft.epoch + 1

@@ -37,6 +37,7 @@ class EmptiedVoters:
     def __init__(self, world: World, machines: Mapping[int, Machine[ControllerNode]]) -> None:
         self._world = world
         self._machines = machines
+        self._hosts = [machine.host for machine in machines.values()]
         self._rng = world.rng("emptied voters")
         self.new_disks: set[int] = set()
         """The nodes whose operators have put in a new disk, and say so when they format it."""
@@ -91,12 +92,11 @@ class EmptiedVoters:
                     machine.disk.remove_for_good(f"{folder}/{name}")
 
     def _cut_off(self, node: int) -> None:
-        others = [machine.host for other, machine in self._machines.items() if other != node]
-        self._world.network.cut_off(self._machines[node].host, others)
+        self._world.network.cut_off(self._machines[node].host, self._hosts)
 
     def _rejoin(self, node: int, without: int | None = None) -> None:
-        others = [machine.host for other, machine in self._machines.items() if other not in (node, without)]
-        self._world.network.rejoin(self._machines[node].host, others)
+        hosts = [machine.host for other, machine in self._machines.items() if other != without]
+        self._world.network.rejoin(self._machines[node].host, hosts)
 
     def _running(self) -> dict[int, ControllerNode]:
         return {node: each.broker for node, each in self._machines.items() if each.broker is not None}

@@ -50,6 +50,6 @@ class LeadersSwapped(MomentFaults):
             return
         hosts = [machine.host for machine in self._machines.values()]
         if self._away is not None:
-            self._world.network.rejoin(self._away, [other for other in hosts if other != self._away])
-        self._world.network.cut_off(host, [other for other in hosts if other != host])
+            self._world.network.rejoin(self._away, hosts)
+        self._world.network.cut_off(host, hosts)
         self._away = host

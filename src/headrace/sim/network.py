@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import errno
 import random
+from asyncio import sleep
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from headrace.env.network import NOT_IN_MEMORY, WOULD_BLOCK, Stream
@@ -475,15 +476,23 @@ class SimNetwork:
             self._refused.pop(pair, None)
         self._release()
 
-    def cut_off(self, host: str, others: Iterable[str]) -> None:
-        """A `partition` between a machine and each of the others, until `heal`, or `rejoin`."""
-        for other in others:
-            self.partition(host, other)
+    def cut_off(self, host: str, hosts: Iterable[str]) -> None:
+        """A `partition` between a machine and each of these but itself, until `heal`, or `rejoin`."""
+        for other in hosts:
+            if other != host:
+                self.partition(host, other)
 
-    def rejoin(self, host: str, others: Iterable[str]) -> None:
-        """A machine reaches each of the others as ever; what was held up goes on."""
-        for other in others:
-            self.mend(host, other)
+    def rejoin(self, host: str, hosts: Iterable[str]) -> None:
+        """A machine reaches each of these as ever; what was held up goes on."""
+        for other in hosts:
+            if other != host:
+                self.mend(host, other)
+
+    async def cut_off_for(self, lasts_s: float, host: str, hosts: Collection[str]) -> None:
+        """`cut_off`, and `rejoin` after a time."""
+        self.cut_off(host, hosts)
+        await sleep(lasts_s)
+        self.rejoin(host, hosts)
 
     def heal(self) -> None:
         """Every machine reaches every other as ever; what was held up goes on."""

@@ -77,7 +77,4 @@ class RaiseFaults(MomentFaults):
         machine.resume()
 
     async def _is_cut_off(self, machine: AnyMachine, _: str) -> None:
-        others = [host for host in self._machines if host != machine.host]
-        self._world.network.cut_off(machine.host, others)
-        await sleep(self._rng.uniform(*LASTS_S))
-        self._world.network.rejoin(machine.host, others)
+        await self._world.network.cut_off_for(self._rng.uniform(*LASTS_S), machine.host, self._machines)

@@ -137,7 +137,5 @@ class ReplicaFaults(ClusterFaults):
         """A leader does not reach the controllers, nor one of its followers, and the other one follows it."""
         leader, follower = self._some(2)
         hosts = [*self._controllers, follower.host]
-        self._world.network.cut_off(leader.host, hosts)
-        await sleep(self._rng.uniform(*UNHEARD_S))
-        self._world.network.rejoin(leader.host, hosts)
+        await self._world.network.cut_off_for(self._rng.uniform(*UNHEARD_S), leader.host, hosts)
         await sleep(BACK_S)

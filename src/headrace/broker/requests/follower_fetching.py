@@ -15,19 +15,20 @@ from typing import TYPE_CHECKING
 from headrace.broker.partitions.replica import FetchWaiter, Replica
 from headrace.broker.requests.fetching import Answer, Fetch
 from headrace.broker.requests.pieces import Steps
+from headrace.broker.requests.resting import RestingPartitions
 from headrace.replicas.sessions import SessionPartition
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k01_fetch import EpochEndOffset, PartitionData
 
 if TYPE_CHECKING:
-    from headrace.broker.requests.resting import Resting, RestingPartitions
+    from headrace.broker.requests.resting import Resting
     from headrace.broker.requests.services import Services
 
 
 class FollowerFetch(Fetch):
     """One Fetch request of a follower at work. See `Fetch`."""
 
-    __slots__ = ("_broker_epoch", "_counts_for_rate", "_follower", "_follower_rests", "_is_counted")
+    __slots__ = ("_broker_epoch", "_counts_for_rate", "_follower", "_is_counted")
 
     def __init__(
         self,
@@ -59,7 +60,6 @@ class FollowerFetch(Fetch):
         self._broker_epoch = broker_epoch
         self._is_counted = False
         self._counts_for_rate = 0
-        self._follower_rests = resting
 
     def read(self) -> list[Answer]:
         """See Fetch.read. The first time it counts as what the follower has; what it asked for is old after that.
@@ -93,14 +93,13 @@ class FollowerFetch(Fetch):
 
     def _looks_at_rest(self, resting: Resting) -> bool:
         """See Fetch. The first time those that rest count as fetched."""
-        followers = self._follower_rests
-        assert followers is not None and followers is resting
         if self._is_counted:
             resting.look_at_log_starts()
             return False
         replicas = self._broker.replicas
         now_ms = int(self._broker.node.clock.monotonic() * 1000)
-        followers.fetched(now_ms, has_begun_anew=replicas.has_begun_anew(self._follower, self._broker_epoch))
+        assert isinstance(resting, RestingPartitions)
+        resting.fetched(now_ms, has_begun_anew=replicas.has_begun_anew(self._follower, self._broker_epoch))
         return True
 
     def _read_replica(self, replica: Replica, partition: SessionPartition, left: int, min_one: bool) -> PartitionData:
