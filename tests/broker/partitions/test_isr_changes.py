@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 from broker.partitions.members import Cluster, Member
 
+from headrace.broker.partitions.isr_changes import GROWS
 from headrace.controller.in_sync import PartitionsAltered
 from headrace.controller.requests import AlterPartitions
 from headrace.wire.errors import ErrorCode
@@ -85,6 +87,29 @@ def test_one_request_at_a_time_and_one_change_a_partition() -> None:
         await cluster.until(lambda: cluster.partition(left).isr == (1, 2))
 
     cluster.run(test)
+
+
+def test_one_answer_is_a_line_in_the_log_however_many_partitions_it_is_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(2)
+    controller = Controller(cluster)
+    lines: list[str] = []
+    monkeypatch.setattr(cluster.world.trace, "_say", lines.append)
+
+    async def test() -> None:
+        cluster.create("a", isr=(1,))
+        await cluster.until(lambda: controller.asked)
+        for name in "bcd":
+            cluster.create(name, isr=(1,))
+        controller.answer(ErrorCode.NONE)
+        await cluster.until(lambda: len(controller.asked) == 2)
+        controller.answer(*[ErrorCode.NONE] * len(controller.asked[1][0].changes))
+        await cluster.until(lambda: all(cluster.partition(name).isr == (1, 2) for name in "abcd"))
+
+    cluster.run(test)
+    first, *others = [line for line in lines if GROWS in line]
+    assert "('partition', 'a-0')" in first
+    assert len(others) == len(controller.asked) - 1, "one for each answer"
+    assert "b-0" in others[0]
 
 
 def test_a_request_that_is_refused_comes_again() -> None:

@@ -107,6 +107,8 @@ class Coordinator(Generic[S]):
         self._clock_base_ms = self._clock.now_ms() - int(self._clock.monotonic() * 1000)
         self._stopped = True
         self._loads: dict[ShardRuntime[S], asyncio.Task[None]] = {}
+        self._loaded_records: dict[int, int] = {}
+        """How many records each shard has read that was loaded since the last line about it."""
         self._retries = LoadRetries(self._owner, self._clock, self._log, self._try_again)
         partitions.on_led(topic, self._retries.log_is_here)
         self._records = metrics.counter(f"{name}.records_appended")
@@ -437,10 +439,19 @@ class Coordinator(Generic[S]):
             runtime.load_failed()
         else:
             if runtime.state is ShardState.LOADING:
-                self._log.info("a coordinator is loaded", records=records, **self._fields(runtime))
+                self._loaded_records[runtime.index] = records
                 self._tell(runtime, partial(self._loaded, runtime))
         finally:
             self._loads.pop(runtime, None)
+            if not self._loads:
+                self._report_loads()
+
+    def _report_loads(self) -> None:
+        """Writes one line about all shards that were loaded together."""
+        loaded, self._loaded_records = self._loaded_records, {}
+        if loaded:
+            counts = {"partitions": len(loaded), "records": sum(loaded.values())}
+            self._log.info("coordinators are loaded", topic=self._topic, **counts)
 
     async def _read(self, runtime: ShardRuntime[S], led: LedPartition) -> int:
         """Feeds the log to the shard, a piece at a time: a worker reads and decodes, the loop applies. Returns how many

@@ -36,6 +36,14 @@ async def no_controller(_: AlterPartitions) -> PartitionsAltered:
     raise ControllerError(ErrorCode.NOT_CONTROLLER)
 
 
+GROWS: Final = "in-sync set grows"
+SHRINKS: Final = "in-sync set shrinks"
+NOT_CHANGED: Final = "in-sync set was not changed"
+SAME: Final = ""
+NAMED_MAX: Final = 10
+"""Partitions of one answer that a line of the log names; of the others it says how many they are."""
+
+
 class IsrChanges:
     """The changes that are wished for, and the request that is under way."""
 
@@ -125,10 +133,13 @@ class IsrChanges:
             return True
         if any(code is ErrorCode.NOT_CONTROLLER for _, _, code, _ in answer.results):
             return True
+        settled: dict[str, list[dict[str, object]]] = {}
         for topic_id, index, code, partition in answer.results:
             found = by_key.pop((topic_id, index), None)
             if found is not None:
-                self._settle(*found, code, partition)
+                event, fields = self._settle(*found, code, partition)
+                settled.setdefault(event, []).append(fields)
+        self._report(settled)
         self._wished.update({replica: change for replica, change, _ in by_key.values() if replica not in self._wished})
         return False
 
@@ -139,18 +150,30 @@ class IsrChanges:
         before: tuple[int, ...],
         error: ErrorCode,
         partition: Partition | None,
-    ) -> None:
-        """`before` is the in-sync set when the change was asked for: metadata may have been faster than the answer."""
+    ) -> tuple[str, dict[str, object]]:
+        """Returns what happened, for the log. `before` is the in-sync set when the change was asked for: metadata may
+        have been faster than the answer."""
         retry = replica.altered(change, error, partition)
+        if retry is not None:
+            self._wished.setdefault(replica, retry)
         after = before if partition is None else partition.isr
         if error:
             self._failures.value += 1
-            self._log.info("in-sync set was not changed", partition=replica.log.name, why=error.name)
-        elif len(after) < len(before):
+            return NOT_CHANGED, {"partition": replica.log.name, "why": error.name}
+        if len(after) < len(before):
             self._shrinks.value += 1
-            self._log.info("in-sync set shrinks", partition=replica.log.name, isr=list(after), was=list(before))
         elif len(after) > len(before):
             self._expands.value += 1
-            self._log.info("in-sync set grows", partition=replica.log.name, isr=list(after), was=list(before))
-        if retry is not None:
-            self._wished.setdefault(replica, retry)
+        event = SHRINKS if len(after) < len(before) else GROWS if len(after) > len(before) else SAME
+        return event, {"partition": replica.log.name, "isr": list(after), "was": list(before)}
+
+    def _report(self, settled: dict[str, list[dict[str, object]]]) -> None:
+        """Writes a line for each kind of outcome of one answer, which may be about thousands of partitions."""
+        for event, changes in settled.items():
+            if event == SAME:
+                continue
+            if len(changes) == 1:
+                self._log.info(event, **changes[0])
+                continue
+            named = ", ".join(str(each["partition"]) for each in changes[:NAMED_MAX])
+            self._log.info(event, partitions=len(changes), named=named)

@@ -19,6 +19,9 @@ NO_LEADER: Final = -1
 LINES_MAX: Final = 20
 """Topics of one change that are named; of the others a line says how many they are."""
 
+ALONE: Final = "the only replica was not stopped cleanly, and may not have synced its last records"
+UNCLEAN: Final = "no replica that was in sync was there, so another one leads"
+
 
 class ClusterEvents:
     """Follows the image, and writes a line for each topic that came or went, or lost its leader.
@@ -42,13 +45,21 @@ class ClusterEvents:
                 continue
             if change.old is None:
                 made.append(topic)
-            unclean = sum(
-                topic.partitions[index].leader_recovery_state == LEADER_RECOVERING and _had_all(change.old, index)
+            unclean = [
+                topic.partitions[index]
                 for index in change.changed
-            )
+                if topic.partitions[index].leader_recovery_state == LEADER_RECOVERING and _had_all(change.old, index)
+            ]
             if unclean:
-                self._unclean.add(unclean)
-                self._log.warning("leaders may lack records", topic=topic.name, partitions=unclean)
+                self._unclean.add(len(unclean))
+                replicas = min(len(partition.replicas) for partition in unclean)
+                self._log.warning(
+                    "leaders may lack records",
+                    topic=topic.name,
+                    partitions=len(unclean),
+                    replicas=replicas,
+                    why=ALONE if replicas == 1 else UNCLEAN,
+                )
             lost = sum(
                 topic.partitions[index].leader == NO_LEADER and _had_leader(change.old, index)
                 for index in sorted(change.changed)
