@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from peers.tried import tried
 
 from headrace.metadata.acls import EVERY_ACL, AclBinding, record_of
 from headrace.security import acls as under_test
@@ -302,7 +303,7 @@ def plain(
     return any(each.permission == ALLOW and each.operation in enough for each in mine)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=tried(150), deadline=None)
 @given(st.lists(st.lists(ACLS, max_size=12), min_size=1, max_size=3), st.booleans())
 def test_it_says_what_a_plain_reading_says_through_changes(
     generations: list[list[AclBinding]], allow_if_no_acl: bool

@@ -30,7 +30,7 @@ def settings(*, compact: bool) -> TopicConfig:
     )
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", [*range(10), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(10, 30))])
 def test_no_crash_breaks_a_promise(seed: int) -> None:
     LogCrashTest(seed, settings(compact=seed % 2 == 1)).run(STEPS)
 

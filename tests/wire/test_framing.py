@@ -16,10 +16,14 @@ WIDER = {(Compression.LZ4, name) for name in ("linked", "marked linked", "dictio
 """What only we read."""
 
 
+LIMIT = 4 << 20
+"""More than any of the bodies holds; what lies of its size is given all of it."""
+
+
 def opened(codec: Compression, body: bytes, narrow: bool) -> bool:
     """Whether the body is read, as the records that it was made of."""
     try:
-        return bytes(decompress(codec, body, narrow=narrow)) == framings.PLAIN
+        return bytes(decompress(codec, body, LIMIT, narrow=narrow)) == framings.PLAIN
     except CorruptBatch:
         return False
 

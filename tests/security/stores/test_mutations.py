@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from peers.certificates import PASSWORD
+from peers.tried import tried
 
 from headrace.security import names
 from headrace.security.der import DerError
@@ -16,7 +17,7 @@ from headrace.security.stores.store import KINDS, load_keystore, load_truststore
 
 from .made import KEY_PASSWORD, chain_of, jks, keystores, mutated, server, truststores
 
-EACH = 100
+EACH = tried(100)
 PATIENCE_S = 5.0
 
 
