@@ -114,7 +114,7 @@ class _ManyTopics:
     def _create(self, creation: _Creation, topic: CreatableTopic) -> CreatableTopicResult | ApiError | None:
         """None: the next piece goes on with it."""
         name = topic.name
-        if self._count[name] > 1:
+        if self._count.pop(name, 1) > 1:  # a little at a time: all at once takes as long as a piece
             return ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
         if name == names.METADATA_TOPIC:
             why = f"Creation of internal topic {names.METADATA_TOPIC} is prohibited."

@@ -86,7 +86,6 @@ def _of_client(
         refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     adding = _Adding(broker, context)
     once: dict[str, dict[int, None]] = {}
-    context.keep(once)
     errors = {} if refused else (yield from adding.errors_of(topics, once))
     if not refused and not errors:
         return adding.of_client(request, once)
@@ -119,6 +118,8 @@ class _Adding:
     ) -> Steps[dict[TopicPartition, ErrorCode]]:
         """Which partitions cannot be part of a transaction, and why; puts each partition into `once`."""
         errors: dict[TopicPartition, ErrorCode] = {}
+        self._context.keep(errors)
+        self._context.keep(once)
         for topic in topics:
             yield 1
             indexes = once.setdefault(topic.name, {})
