@@ -9,7 +9,7 @@ Not done: nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headrace.broker.net.answers import Pending
@@ -28,6 +28,7 @@ from headrace.wire.messages.k24_add_partitions_to_txn import (
     AddPartitionsToTxnResult,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
 )
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ _FENCED_FROM: Final = 2
 _OF_BROKERS: Final = 2
 """The transaction.version of a transaction that brokers add to."""
 
+_Results = tuple[list[AddPartitionsToTxnTopicResult], list[tuple[TopicPartition, AddPartitionsToTxnPartitionResult]]]
+"""An answer, and its partitions."""
 Answer = AddPartitionsToTxnResponse | Pending[AddPartitionsToTxnResponse]
 
 
@@ -49,20 +52,8 @@ class _Asked(NamedTuple):
     producer_id: int
     producer_epoch: int
     verify_only: bool
-    topics: Mapping[str, Collection[int]]
-    """The partitions of each topic, once: those that exist, if it comes to asking for them."""
-
-    def partitions(self) -> list[TopicPartition]:
-        return [(name, index) for name, indexes in self.topics.items() for index in indexes]
-
-    def results(self, error_of: Callable[[TopicPartition], int]) -> list[AddPartitionsToTxnTopicResult]:
-        """What is said of each partition."""
-        return [
-            AddPartitionsToTxnTopicResult(
-                name, [AddPartitionsToTxnPartitionResult(index, error_of((name, index))) for index in indexes]
-            )
-            for name, indexes in self.topics.items()
-        ]
+    partitions: list[tuple[TopicPartition, AddPartitionsToTxnPartitionResult]]
+    """Those that exist, each once, with their places in the answer."""
 
 
 @handles(ApiKey.ADD_PARTITIONS_TO_TXN)
@@ -88,7 +79,7 @@ def _of_client(
     once: dict[str, dict[int, None]] = {}
     errors = {} if refused else (yield from adding.errors_of(topics, once))
     if not refused and not errors:
-        return adding.of_client(request, once)
+        return adding.of_client(request, *(yield from adding.results_of(once)))
     response = AddPartitionsToTxnResponse()
     for topic in topics:
         answer = AddPartitionsToTxnTopicResult(topic.name)
@@ -132,8 +123,28 @@ class _Adding:
                             errors[topic.name, index] = error
         return errors
 
+    def results_of(self, once: Mapping[str, Collection[int]]) -> Steps[_Results]:
+        """The answer for these partitions where there is no error."""
+        results: list[AddPartitionsToTxnTopicResult] = []
+        partitions: list[tuple[TopicPartition, AddPartitionsToTxnPartitionResult]] = []
+        self._context.keep(results)
+        self._context.keep(partitions)
+        for name, indexes in once.items():
+            result = AddPartitionsToTxnTopicResult(name, [])
+            results.append(result)
+            yield 1
+            for some in parts_of(list(indexes), SMALL_PER_STEP):
+                yield 1
+                told = [AddPartitionsToTxnPartitionResult(index, ErrorCode.NONE) for index in some]
+                result.results_by_partition += told
+                partitions += [((name, each.partition_index), each) for each in told]
+        return results, partitions
+
     def of_client(
-        self, request: AddPartitionsToTxnRequest, topics: Mapping[str, Collection[int]]
+        self,
+        request: AddPartitionsToTxnRequest,
+        results: list[AddPartitionsToTxnTopicResult],
+        partitions: list[tuple[TopicPartition, AddPartitionsToTxnPartitionResult]],
     ) -> Pending[AddPartitionsToTxnResponse]:
         """A request of a version that is about one transaction, and of which nothing is refused here."""
         asked = _Asked(
@@ -141,67 +152,48 @@ class _Adding:
             request.v3_and_below_producer_id,
             request.v3_and_below_producer_epoch,
             False,
-            topics,
+            partitions,
         )
-
-        def answered(results: list[AddPartitionsToTxnTopicResult]) -> None:
-            self._response.results_by_topic_v3_and_below = results
-
-        self._ask(asked, answered)
+        self._response.results_by_topic_v3_and_below = results
+        self._ask(asked)
         self._one_less()
         return self._pending
 
     def of_brokers(self, request: AddPartitionsToTxnRequest) -> Steps[Pending[AddPartitionsToTxnResponse]]:
         """A request of a version that is about many."""
         for each in request.transactions:
-            once: dict[str, dict[int, None]] = {}
-            asked = _Asked(each.transactional_id, each.producer_id, each.producer_epoch, each.verify_only, once)
-            result = AddPartitionsToTxnResult(asked.transactional_id, [])
+            result = AddPartitionsToTxnResult(each.transactional_id, [])
             self._response.results_by_transaction.append(result)
-
-            def answered(
-                results: list[AddPartitionsToTxnTopicResult], result: AddPartitionsToTxnResult = result
-            ) -> None:
-                result.topic_results = results
-
             yield 1
-            yield from self._add(asked, each.topics, once, answered)
+            yield from self._add(each, result)
         self._one_less()
         return self._pending
 
-    def _add(
-        self,
-        asked: _Asked,
-        topics: Sequence[AddPartitionsToTxnTopic],
-        once: dict[str, dict[int, None]],
-        answered: Callable[[list[AddPartitionsToTxnTopicResult]], None],
-    ) -> Steps[None]:
-        errors = yield from self.errors_of(topics, once)
+    def _add(self, added: AddPartitionsToTxnTransaction, result: AddPartitionsToTxnResult) -> Steps[None]:
+        once: dict[str, dict[int, None]] = {}
+        errors = yield from self.errors_of(added.topics, once)
         if errors:
-            results: list[AddPartitionsToTxnTopicResult] = []
-            for topic in topics:
-                result = AddPartitionsToTxnTopicResult(topic.name)
-                results.append(result)
+            for topic in added.topics:
+                of_topic = AddPartitionsToTxnTopicResult(topic.name)
+                result.topic_results.append(of_topic)
                 yield 1
                 for indexes in parts_of(topic.partitions, SMALL_PER_STEP):
                     yield 1
                     for index in indexes:
                         error = errors.get((topic.name, index), ErrorCode.OPERATION_NOT_ATTEMPTED)
-                        result.results_by_partition.append(AddPartitionsToTxnPartitionResult(index, error))
-            answered(results)
+                        of_topic.results_by_partition.append(AddPartitionsToTxnPartitionResult(index, error))
         else:
-            self._ask(asked, answered)
+            result.topic_results, partitions = yield from self.results_of(once)
+            self._ask(
+                _Asked(added.transactional_id, added.producer_id, added.producer_epoch, added.verify_only, partitions)
+            )
 
-    def _ask(
-        self,
-        asked: _Asked,
-        answered: Callable[[list[AddPartitionsToTxnTopicResult]], None],
-    ) -> None:
+    def _ask(self, asked: _Asked) -> None:
         ask = Partitions(
             asked.transactional_id,
             asked.producer_id,
             asked.producer_epoch,
-            frozenset(asked.partitions()),
+            frozenset([partition for partition, _ in asked.partitions]),
             0 if self._from_client else _OF_BROKERS,
         )
         waiter: Pending[Any] = Pending()
@@ -220,7 +212,8 @@ class _Adding:
             said = waiter.value
             verdicts = said if isinstance(said, Verdicts) else Verdicts(ErrorCode(said or 0), {})
             of_all = self._in_version(verdicts.error)
-            answered(asked.results(lambda each: of_all or verdicts.partitions.get(each, ErrorCode.NONE)))
+            for partition, result in asked.partitions:
+                result.partition_error_code = of_all or verdicts.partitions.get(partition, ErrorCode.NONE)
             self._one_less()
 
         waiter.when_resolved(decided)
