@@ -48,9 +48,11 @@ from headrace.sim.sabotage import (
     PLANTED_IN_RIGHTS,
     PLANTED_IN_SINKS,
     PLANTED_IN_TRANSACTIONS,
+    PLANTED_IN_UNCLEAN_ELECTIONS,
     planted,
 )
 from headrace.sim.story import Run, shortest_story
+from headrace.sim.unclean_run import run_unclean_seed
 from headrace.sim.workloads.log_following import run_log_seed
 
 EVERY_PLANT: Final = (
@@ -69,6 +71,7 @@ EVERY_PLANT: Final = (
     *PLANTED_IN_DELETIONS,
     *PLANTED_IN_SINKS,
     *PLANTED_IN_FAILURES,
+    *PLANTED_IN_UNCLEAN_ELECTIONS,
 )
 CONTENT: Final = 0
 OBJECTION: Final = 1
@@ -99,6 +102,7 @@ def _run_of(given: argparse.Namespace) -> Run:
         (given.transactions, PLANTED_IN_TRANSACTIONS, run_transactions_seed),
         (given.deleting, PLANTED_IN_DELETIONS, run_deleting_seed),
         (given.failing, PLANTED_IN_FAILURES, run_failing_seed),
+        (given.unclean, PLANTED_IN_UNCLEAN_ELECTIONS, run_unclean_seed),
         (given.moving, PLANTED_IN_MOVES, run_moving_seed),
         (given.cluster, PLANTED_IN_CLUSTERS, run_cluster_seed),
     )
@@ -142,6 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kind.add_argument("--encrypted", action="store_true", help="nodes that speak TLS; OpenSSL has its own chance")
     kind.add_argument("--deleting", action="store_true", help="a cluster of which operators delete records")
     kind.add_argument("--failing", action="store_true", help="a cluster of which log directories fail")
+    kind.add_argument("--unclean", action="store_true", help="a cluster of which leaders of one topic may lack records")
     kind.add_argument("--quorum", action="store_true", help="three controllers of one metadata quorum, and no broker")
     kind.add_argument("--loads", action="store_true", help="coordinators whose logs are in a bad state for a while")
     kind.add_argument("--sink", action="store_true", help="a cluster, and queries of Spark's that write exactly once")

@@ -41,6 +41,7 @@ from headrace.sim.ownership_sabotage import ownership_plants
 from headrace.sim.raise_sabotage import raise_plants
 from headrace.sim.replica_sabotage import replica_plants
 from headrace.sim.transaction_sabotage import group_plants, transaction_plants
+from headrace.sim.unclean_sabotage import unclean_plants
 from headrace.wire.batch import BatchHeader
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k08_offset_commit import OffsetCommitRequest
@@ -336,6 +337,8 @@ PLANTED_IN_SINKS: Final = (
 """The names of the faults of the sink that writes exactly once from Spark, which is loaded where it is needed."""
 PLANTED_IN_FAILURES: Final = tuple(failing_plants())
 """The names of the faults of clusters of which log directories fail."""
+PLANTED_IN_UNCLEAN_ELECTIONS: Final = tuple(unclean_plants())
+"""The names of the faults of clusters with topics of which leaders may lack something."""
 PLANTED_IN_TRANSACTIONS: Final = tuple(transaction_plants())
 """The names of the faults of clusters that only transactions meet."""
 
@@ -346,7 +349,7 @@ def planted(name: str) -> Iterator[None]:
     alone = _replacements() | _quorum_replacements() | _rights_replacements()
     of_clusters = cluster_plants() | replica_plants() | raise_plants() | transaction_plants() | group_plants()
     of_clusters |= _moving_plants() | load_plants() | log_plants() | deleting_plants() | consumer_plants()
-    of_clusters |= ownership_plants() | failing_plants()
+    of_clusters |= ownership_plants() | failing_plants() | unclean_plants()
     if name in PLANTED_IN_SINKS:
         from headrace.sim.sink_sabotage import sink_plants
 

@@ -30,6 +30,8 @@ class Replication:
         self._world = world
         self._brokers = brokers
         self._newest = newest
+        self.loose: frozenset[str] = frozenset()
+        """Topics of which leaders may lack what was committed."""
         self._leaders: dict[tuple[bytes, int, int], int] = {}
 
     @contextmanager
@@ -90,6 +92,8 @@ class Replication:
 
     def _look_at(self, topic: Topic, partition: Partition) -> None:
         """Whoever may be elected has all that is committed, whoever knows that it is: TLA+ has it so (KIP-966)."""
+        if topic.name in self.loose:
+            return
         key = (topic.name, partition.index)
         held = {broker.node_id: broker.replicas.held(key) for broker in self._brokers()}
         here = {node: each for node, each in held.items() if each is not None and each.topic_id == topic.id}
