@@ -3,7 +3,7 @@ that it has read, and gives up what the leader says is not its history."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headrace.client.errors import ClientError
 from headrace.client.reading import whole_batches
@@ -78,7 +78,8 @@ class LooseReader:
         self._last_epoch = self.view[offset - 1][0] if offset - 1 in self.view else -1
 
     def _take(self, data: PartitionData) -> None:
-        view, _ = whole_batches(memoryview(bytes(data.records or b"")))
+        records: Any = data.records
+        view, _ = whole_batches(memoryview(bytes(records or b"")))
         epochs = {}
         for _, header in iter_headers(view):
             for offset in range(header.base_offset, header.next_offset):
