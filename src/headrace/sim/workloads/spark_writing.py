@@ -92,7 +92,9 @@ class Query:
         order = tuple(range(len(shape.topics)))
         self.programs = [Program(order, 2)]
         if shape.changes:
-            self.programs.append(Program(order[::-1], self.rng.choice((1, 2, 3))))
+            tasks = self.rng.choice((1, 2, 3))
+            # two plans that are at work at a time have each some tasks of a batch committed, and neither gets on
+            self.programs.append(Program(order[::-1], 2 if shape.mode == PER_TASK and shape.rivals else tasks))
         self.operator = new_client("operator")
         self.last = self.checkpoints[0]
         """The one in which the last batch was committed."""
@@ -248,14 +250,19 @@ class Run:
     run_id: str
     driver: Process = field(init=False)
     count: Count = field(init=False)
+    tasks: list[Process] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.driver = self.query.process("driver")
         self.count = Count(self.run_id)
 
     def end(self) -> None:
-        """Spark's driver ends, and its processes with it."""
+        """Spark's driver ends, and its processes with it. Tasks may go on for a while, but where that would be as two
+        plans at work (see `Query`)."""
         self.driver.kill()
+        if self.query.shape.mode == PER_TASK and self.query.shape.changes:
+            for process in self.tasks:
+                process.kill()
 
     async def batch(self) -> None:
         """The next micro-batch, from its plan to the commits log."""
@@ -349,6 +356,7 @@ class Run:
         shape = self.query.shape
         acts_itself = shape.grouped or shape.mode == PER_TASK
         process = self.query.process("task", Context(*number) if acts_itself else None)
+        self.tasks = [*(each for each in self.tasks if each.is_alive), process]
         # Spark pickles what it sends
         sent = pickle.loads(pickle.dumps(writer))
 
