@@ -34,6 +34,7 @@ from headrace.sim.replica_run import run_replica_seed
 from headrace.sim.run import Result, run_moving_seed, run_seed
 from headrace.sim.sabotage import (
     PLANTED,
+    PLANTED_IN_CLOCKS,
     PLANTED_IN_CLUSTERS,
     PLANTED_IN_CONSUMERS,
     PLANTED_IN_DELETIONS,
@@ -60,6 +61,7 @@ EVERY_PLANT: Final = (
     *PLANTED_IN_MOVES,
     *PLANTED_IN_QUORUMS,
     *PLANTED_IN_CLUSTERS,
+    *PLANTED_IN_CLOCKS,
     *PLANTED_IN_REPLICAS,
     *PLANTED_IN_RAISES,
     *PLANTED_IN_TRANSACTIONS,
@@ -104,7 +106,7 @@ def _run_of(given: argparse.Namespace) -> Run:
         (given.failing, PLANTED_IN_FAILURES, run_failing_seed),
         (given.unclean, PLANTED_IN_UNCLEAN_ELECTIONS, run_unclean_seed),
         (given.moving, PLANTED_IN_MOVES, run_moving_seed),
-        (given.cluster, PLANTED_IN_CLUSTERS, run_cluster_seed),
+        (given.cluster, (*PLANTED_IN_CLUSTERS, *PLANTED_IN_CLOCKS), run_cluster_seed),
     )
     for is_asked_for, plants, run in kinds:
         if is_asked_for or given.sabotage in plants:

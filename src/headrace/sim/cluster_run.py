@@ -37,6 +37,7 @@ from headrace.sim.checkers.owners import Owners
 from headrace.sim.checkers.quorum import Quorum
 from headrace.sim.checkers.replication import Replication
 from headrace.sim.checkers.rights import Rights
+from headrace.sim.checkers.sessions import Sessions
 from headrace.sim.client import SimClient
 from headrace.sim.cluster_client import ClusterClient
 from headrace.sim.cluster_faults import LOSSY_LINK, ONE_LOSES, REFUSES, ClusterFaults
@@ -289,8 +290,8 @@ class ClusterRun:
             sum(operator.confirmed for operator in self._operators),
         )
 
-    def _listeners(self) -> list[Quorum | Replication | Levels | MomentFaults]:
-        return [self.quorum, self.replication, self.levels, *(each for each, _ in self._moments)]
+    def _listeners(self) -> list[Quorum | Replication | Levels | Sessions | MomentFaults]:
+        return [self.quorum, self.replication, self.levels, Sessions(self.world), *(each for each, _ in self._moments)]
 
     # --- the checker
 

@@ -29,6 +29,9 @@ KINDS: Final = (
 DAY_MS: Final = 86_400_000
 MID_OPERATION: Final = 0.5
 """The share of ends that come in the middle of some operation on the disk, and not between two of them."""
+LEAPS: Final = 0.3
+"""How often it is the steady clock that leaps, and not the wall clock that is set."""
+LEAP_S: Final = (0.5, 30.0)
 PLENTY: Final = 1 << 60
 
 
@@ -49,6 +52,7 @@ class Faults:
         self._machine = machine
         self._clients = clients
         self._rng = world.rng(name)
+        self._leaps = world.rng(f"{name} leaps")
         self._kinds = list(kinds)
         self._mean_s = mean_s
         self._handlers: dict[str, Callable[[], Awaitable[None]]] = {
@@ -168,5 +172,8 @@ class Faults:
     # --- the clock
 
     async def _clock(self) -> None:
+        if self._leaps.random() < LEAPS:
+            self._machine.leap(self._leaps.uniform(*LEAP_S))
+            return
         by = self._rng.choice((-DAY_MS, -3_600_000, -5_000, 5_000, 3_600_000, DAY_MS))
         self._machine.set_clock(by)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 from headrace.broker.storage.storage_format import StorageError
 from headrace.config import BrokerConfig
 from headrace.log.manager import CheckpointError, LogDirFailed, LogDirLocked
+from headrace.sim.clock import SteadyClock
 from headrace.sim.disk import PowerCut, SimDisk
 from headrace.sim.node import SimNode
 from headrace.sim.steps import Steps
@@ -70,6 +71,7 @@ class Machine(Generic[S]):
         self.disks_are_sound = True
         """Whether a start that fails is an objection: no fault of the disk is on."""
         self.wall_set_by_ms = 0
+        self.steady = SteadyClock(world)
         self.disk_delay_s = (0.0, 0.002)
         self._rng = world.rng(host)
         self._supervisor: Task[None] | None = None
@@ -90,7 +92,8 @@ class Machine(Generic[S]):
         return self.node is not None and not self._ended.is_set()
 
     def switch_on(self) -> None:
-        """Begins to keep a broker running."""
+        """Begins to keep a broker running. From now on the machine's steady clock drifts."""
+        self.steady.drift(self.world.rng(f"{self.host} steady clock"))
         self._supervisor = self.world.loop.create_task(self._supervise())
 
     async def ready(self) -> S:
@@ -119,7 +122,8 @@ class Machine(Generic[S]):
 
     def _new_node(self) -> SimNode:
         self.starts += 1
-        node = SimNode(self.world, self.host, self.disk, random.Random(self._rng.getrandbits(64)))
+        node = SimNode(self.world, self.host, self.disk, random.Random(self._rng.getrandbits(64)), self.steady)
+        self.steady.on_change = node.clock_changed
         node.clock.set_by_ms = self.wall_set_by_ms
         node.disk_delay_s = self.disk_delay_s
         if self._interrupts:
@@ -166,7 +170,7 @@ class Machine(Generic[S]):
     async def start_second(self, settings: Mapping[str, str]) -> None:
         """Starts another process on the directories of the one that runs: it is refused, and takes no lock away.
         `settings` are those in which it differs: the first one has its address."""
-        node = SimNode(self.world, self.host, self.disk, random.Random(self._rng.getrandbits(64)))
+        node = SimNode(self.world, self.host, self.disk, random.Random(self._rng.getrandbits(64)), self.steady)
         self.world.add(node)
         before = set(self.disk.locks)
 
@@ -209,6 +213,12 @@ class Machine(Generic[S]):
         self.wall_set_by_ms += by_ms
         if self.node is not None:
             self.node.clock.set_by_ms = self.wall_set_by_ms
+
+    def leap(self, by_s: float) -> None:
+        """The steady clock leaps forward, with all that was to come until then."""
+        self.world.leapt_s = self.world.loop.time()
+        self.world.trace.note("leap", self.host, by_s)
+        self.steady.leap(by_s)
 
     # --- ends
 

@@ -8,10 +8,11 @@ import uuid
 from asyncio import Future, Handle, Task, current_task, wait
 from collections import deque
 from collections.abc import Callable, Coroutine
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.env.posix import RESERVED_IDS
+from headrace.sim.clock import SimClock, SteadyClock
 from headrace.sim.disk import PowerCut, SimDisk
 from headrace.sim.lock import SimLock
 from headrace.sim.loop import PROCESS
@@ -22,28 +23,6 @@ if TYPE_CHECKING:
     from headrace.sim.world import World
 
 T = TypeVar("T")
-
-
-class SimClock:
-    """See `env.clock.Clock`. The wall clock can be set; the steady one is the world's."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self.set_by_ms = 0
-        self.slept_s = 0.0
-        """What worker threads slept since their work began: it is done that much later."""
-
-    def now_ms(self) -> int:
-        """See Clock.now_ms."""
-        return self._world.epoch_ms + int(self._world.loop.time() * 1000) + self.set_by_ms
-
-    def monotonic(self) -> float:
-        """See Clock.monotonic."""
-        return self._world.loop.time()
-
-    def sleep(self, seconds: float) -> None:
-        """See Clock.sleep."""
-        self.slept_s += seconds
 
 
 class SimEntropy:
@@ -71,11 +50,14 @@ class SimEntropy:
 class SimTimer:
     """See `env.node.Timer`."""
 
-    __slots__ = ("handle", "owner")
+    __slots__ = ("due_s", "handle", "owner", "work")
 
     def __init__(self, owner: SimOwner) -> None:
         self.owner = owner
         self.handle: Handle | None = None
+        self.due_s: float | None = None
+        """By its node's steady clock; None where it comes with the next turn."""
+        self.work: tuple[Callable[..., object], tuple[Any, ...]] | None = None
 
     def cancel(self) -> None:
         """See Timer.cancel."""
@@ -107,8 +89,24 @@ class SimOwner:
         timer = SimTimer(self)
         if not self._closed and self._node.alive:
             self.timers[timer] = None
-            timer.handle = self._node.world.loop.call_later(max(0.0, delay_s), self._call, timer, callback, args)
+            timer.work = callback, args
+            timer.due_s = self._node.clock.monotonic() + max(0.0, delay_s)
+            self._arm(timer, None)
         return timer
+
+    def _arm(self, timer: SimTimer, context: Context | None) -> None:
+        assert timer.work is not None and timer.due_s is not None
+        delay_s = self._node.clock.steady.until(timer.due_s)
+        timer.handle = self._node.world.loop.call_later(delay_s, self._call, timer, *timer.work, context=context)
+
+    def clock_changed(self) -> None:
+        """Timers come when the node's clock says so."""
+        for timer in self.timers:
+            if timer.due_s is not None and timer.handle is not None:
+                handle: Any = timer.handle
+                context = handle._context  # noqa: SLF001
+                timer.handle.cancel()
+                self._arm(timer, context)
 
     def _call(self, timer: SimTimer, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
         self.timers.pop(timer, None)
@@ -297,11 +295,14 @@ class SimWorkers:
 class SimNode:
     """See `env.node.Node`: one process on one simulated machine."""
 
-    def __init__(self, world: World, host: str, disk: SimDisk, rng: random.Random) -> None:
+    def __init__(
+        self, world: World, host: str, disk: SimDisk, rng: random.Random, steady: SteadyClock | None = None
+    ) -> None:
+        """`steady` is the machine's clock; without one it keeps the world's time."""
         self.world = world
         self.host = host
         self.alive = True
-        self.clock = SimClock(world)
+        self.clock = SimClock(world, steady or SteadyClock(world))
         self.disk = disk
         self.entropy = SimEntropy(rng)
         self.network = NodeNetwork(world.network, self)
@@ -358,6 +359,11 @@ class SimNode:
     def logger(self, name: str) -> SimLogSink:
         """See Node.logger."""
         return SimLogSink(self, name)
+
+    def clock_changed(self) -> None:
+        """Its machine's steady clock has another rate, or has leapt."""
+        for owner in self._owners:
+            owner.clock_changed()
 
     def owner(self, name: str) -> SimOwner:
         """See Node.owner."""

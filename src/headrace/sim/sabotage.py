@@ -31,6 +31,7 @@ from headrace.raft.machine import Raft
 from headrace.raft.messages import FetchResponse, Response, VoteRequest
 from headrace.raft.roles import Follower
 from headrace.security.acls import AclAuthorizer
+from headrace.sim.clock_sabotage import clock_plants
 from headrace.sim.cluster_sabotage import cluster_plants
 from headrace.sim.consumer_sabotage import consumer_plants
 from headrace.sim.deleting_sabotage import deleting_plants
@@ -309,6 +310,8 @@ PLANTED_IN_CLUSTERS: Final = tuple(cluster_plants())
 """The names of the faults of whole clusters."""
 PLANTED_IN_REPLICAS: Final = tuple(replica_plants())
 """The names of the faults of clusters whose leaders and in-sync sets change all the time."""
+PLANTED_IN_CLOCKS: Final = tuple(clock_plants())
+"""The names of the faults of whole clusters whose clocks drift apart."""
 PLANTED_IN_RAISES: Final = tuple(raise_plants())
 """The names of the faults of clusters that raise kraft.version."""
 PLANTED_IN_GROUPS: Final = tuple(group_plants())
@@ -349,7 +352,7 @@ def planted(name: str) -> Iterator[None]:
     alone = _replacements() | _quorum_replacements() | _rights_replacements()
     of_clusters = cluster_plants() | replica_plants() | raise_plants() | transaction_plants() | group_plants()
     of_clusters |= _moving_plants() | load_plants() | log_plants() | deleting_plants() | consumer_plants()
-    of_clusters |= ownership_plants() | failing_plants() | unclean_plants()
+    of_clusters |= ownership_plants() | clock_plants() | failing_plants() | unclean_plants()
     if name in PLANTED_IN_SINKS:
         from headrace.sim.sink_sabotage import sink_plants
 

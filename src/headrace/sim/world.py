@@ -41,6 +41,8 @@ class World:
         self.objection: Objection | None = None
         self.calm_since: float | None = None
         """Since when nothing is broken, cut or slow; None while faults are on."""
+        self.leapt_s = -1.0
+        """When a steady clock has leapt last: what was promised for some seconds before may be over there."""
         self._nodes: list[SimNode] = []
         self._without_power: dict[str, None] = {}
         self._left_out = LEFT_OUT.get()

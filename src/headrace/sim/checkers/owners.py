@@ -8,8 +8,9 @@ group, whose members alone know what they own (those of a KIP-848 group are judg
 1. *By epoch.* In one epoch of a group a partition is given to one member, whichever broker coordinates.
 2. *By lease.* An answer that leaves a member its partitions holds for `lease_s` from the moment that the member asked:
    the shorter one of its session timeout and its rebalance timeout, since a coordinator may begin to wait for it only
-   after that answer. Until then no later epoch gives a partition of its to another member, unless it gave that up:
-   an eager member all before it joins again, others what an answer takes from them when they hear it.
+   after that answer; a little less, as steady clocks drift, and none that one of them leaps over. Until then no later
+   epoch gives a partition of its to another member, unless it gave that up: an eager member all before it joins again,
+   others what an answer takes from them when they hear it.
 3. *By claim.* What a member owned when it joined a generation, and said so, that generation gives to no other member.
 
 A member is who it says it is: its instance id if it is static, since another process takes its place at any time, else
@@ -24,6 +25,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from headrace.sim.clock import RATES
 from headrace.wire.sharding import partition_of
 
 if TYPE_CHECKING:
@@ -39,8 +41,10 @@ class _Holding:
     """What a member has been given and has not given up."""
 
     epoch: int
+    asked_s: float = 0.0
+    """When it asked for its lease..."""
     until_s: float = 0.0
-    """When its lease ends."""
+    """... and when that ends."""
     claimed: _Claim | None = None
 
 
@@ -88,8 +92,8 @@ class Owners:
             return
         for place in self._of(group, who):
             holding = self._held[group, place][who]
-            if holding.epoch == epoch:
-                holding.until_s = max(holding.until_s, asked_s + lease_s)
+            if holding.epoch == epoch and asked_s >= holding.asked_s:
+                holding.asked_s, holding.until_s = asked_s, asked_s + lease_s / RATES[1]
 
     def claims(self, group: str, who: str, epoch: int, at: str | None) -> None:
         """A member has heard that it is in this generation, which it joined with what it owns."""
@@ -107,7 +111,8 @@ class Owners:
 
     def _right_of(self, holding: _Holding, group: str, epoch: int) -> str:
         """Why who has a partition owns it still, when an epoch gives it to another member; "" where it does not."""
-        if holding.epoch < epoch and self._world.loop.time() < holding.until_s:
+        is_leased = holding.asked_s > self._world.leapt_s and self._world.loop.time() < holding.until_s
+        if holding.epoch < epoch and is_leased:
             return f"by a lease that ends at {holding.until_s:.3f} s"
         if holding.claimed is not None and holding.claimed == (epoch, self._term(group)):
             return "it said so when it joined this generation"
