@@ -42,7 +42,8 @@ def test_a_clock_keeps_the_worlds_time_until_it_drifts() -> None:
     one.later("a", 2.0)
     one.run(3.0)
     assert one.node.clock.monotonic() == one.world.loop.time()
-    assert one.rang == [(pytest.approx(2.0, abs=1e-6), 2.0)]
+    [(shown_s, due_s)] = one.rang
+    assert shown_s == pytest.approx(2.0, abs=1e-6) and due_s == 2.0
 
 
 def test_a_clock_never_goes_back_and_keeps_within_its_rates() -> None:
@@ -73,7 +74,8 @@ def test_a_leap_brings_what_was_to_come_in_it() -> None:
     one.later("after it", 40.0)
     one.world.loop.call_later(5.0, one.steady.leap, 30.0)
     one.run(5.1)
-    assert one.rang == [(pytest.approx(35.0, abs=1e-6), 20.0)]
+    [(shown_s, due_s)] = one.rang
+    assert shown_s == pytest.approx(35.0, abs=1e-6) and due_s == 20.0
     one.run(5.0)
     assert [due_s for _, due_s in one.rang] == [20.0, 40.0]
 
