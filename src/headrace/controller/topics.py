@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
@@ -66,7 +65,7 @@ class _ManyTopics:
         self._may_describe_configs = may_describe_configs
         self._validate_only = request.validate_only
         self._topics = request.topics
-        self._count: Counter[str] = Counter()
+        self._twice: set[str] = set()
         self._by_name: dict[str, CreatableTopic] = {}
         self._counted = 0
         self._looked_at: list[str] = []
@@ -103,7 +102,8 @@ class _ManyTopics:
         some = self._topics[self._counted : self._counted + PIECE_COUNTED]
         self._counted += len(some)
         for topic in some:
-            self._count[topic.name] += 1
+            if topic.name in self._by_name:
+                self._twice.add(topic.name)
             self._by_name[topic.name] = topic
         if self._counted < len(self._topics):
             return False
@@ -114,7 +114,7 @@ class _ManyTopics:
     def _create(self, creation: _Creation, topic: CreatableTopic) -> CreatableTopicResult | ApiError | None:
         """None: the next piece goes on with it."""
         name = topic.name
-        if self._count.pop(name, 1) > 1:  # a little at a time: all at once takes as long as a piece
+        if name in self._twice:
             return ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
         if name == names.METADATA_TOPIC:
             why = f"Creation of internal topic {names.METADATA_TOPIC} is prohibited."
