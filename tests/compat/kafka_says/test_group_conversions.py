@@ -57,8 +57,9 @@ OURS = (
     "consumer.assignors=range"
 )
 
-OURS_ALONE = {"policies", "repeated", "unwritten"}
-"""Scripts of other settings, of data that Kafka refuses, and of a log that refuses what it is given."""
+OURS_ALONE = {"orphans", "policies", "repeated", "unwritten"}
+"""Scripts of partitions that nobody reads in Kafka, of other settings, of data that Kafka refuses, and of a log that
+refuses what it is given."""
 SCRIPTS = [each for each in sorted((FOLDER / "mixed_groups").glob("*.txt")) if each.stem not in OURS_ALONE]
 
 

@@ -14,7 +14,8 @@ from headrace.groups.consumer import conversion, fencing
 from headrace.groups.consumer.group import NOTHING
 from headrace.groups.consumer.member_timers import await_join, await_sync, sync_key, touch
 from headrace.groups.consumer.records import Current, Member, MemberState
-from headrace.groups.consumer.step import Step
+from headrace.groups.consumer.step import Step, is_due
+from headrace.groups.consumer.topics import UNTOLD
 from headrace.groups.group import CONSUMER_PROTOCOL
 from headrace.groups.rebalance import join_error
 from headrace.groups.subscription import read_subscription, write_assignment
@@ -203,6 +204,7 @@ def heartbeat(
         current.epoch < group.target_epoch.epoch
         or current.state is MemberState.UNREVOKED
         or (current.state is MemberState.UNRELEASED and _is_all_free(group, member_id, current))
+        or _targets_wait_for_a_join(shard, group, now_ms)
     ):
         await_join(shard, group.id, member_id, member, now_ms)
         return ErrorCode.REBALANCE_IN_PROGRESS
@@ -227,6 +229,22 @@ def _is_all_free(group: ConsumerGroup, member_id: str, current: Current) -> bool
         for topic_id, partitions in group.targets.latest.get(member_id, NOTHING).items()
         for partition in partitions
     )
+
+
+def _targets_wait_for_a_join(shard: ShardState, group: ConsumerGroup, now_ms: int) -> bool:
+    """Whether there have to be new targets, and no member of the newer protocol is left whose heartbeat computes them:
+    somebody left, or the topics changed. Apache Kafka waits until somebody joins."""
+    if group.classic_count < len(group.members.latest):
+        return False
+    last = group.target_epoch
+    if last.epoch < group.epoch.epoch:
+        return is_due(last, shard.settings_of(group.id).assignment_interval_ms, now_ms)
+    if group.checked_topics is shard.topics or shard.topics is UNTOLD:
+        return False
+    if shard.topics.hash(group.topics()) != group.epoch.metadata_hash:
+        return True
+    group.checked_topics = shard.topics
+    return False
 
 
 # --- LeaveGroup ------------------------------------------------------------------------------------------------------

@@ -115,8 +115,7 @@ class Step:
         """The epoch of the targets and the member's own: computed here where that is due."""
         group = self.group
         last = group.target_epoch
-        due_ms = last.computed_ms + self.settings.assignment_interval_ms
-        if last.epoch >= epoch or (last.computed_ms and last.computed_ms <= self.now_ms < due_ms):
+        if last.epoch >= epoch or not is_due(last, self.settings.assignment_interval_ms, self.now_ms):
             return last.epoch, self.target_now
         computed = self._compute(said)
         holder = self.member_id if self.replaces is None else self.replaces
@@ -179,3 +178,8 @@ class Step:
         """Nobody goes by the id of the member that was replaced any more."""
         if self.replaces is not None and self.replaces != self.member_id:
             forget(self.shard, self.group.id, self.replaces)
+
+
+def is_due(last: TargetEpoch, interval_ms: int, now_ms: int) -> bool:
+    """Whether targets may be computed again."""
+    return not (last.computed_ms and last.computed_ms <= now_ms < last.computed_ms + interval_ms)
