@@ -122,7 +122,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         if isinstance(death.peer, HeadracePeer):
             pytest.fail(death.text, pytrace=False)
         warnings.warn(death.text)
-    kafka.allow(item.get_closest_marker("jvm") is not None)
+    kafka.allow(item.get_closest_marker("jvm") is not None or item.config.getoption("--against") == "kafka")
 
 
 @pytest.hookimpl(wrapper=True)
