@@ -322,6 +322,35 @@ def test_a_new_follower_begins_in_the_middle_of_the_leaders_batch() -> None:
     cluster.run(test)
 
 
+def test_a_batch_that_does_not_fit_leaves_the_log_beginning_where_the_leader_begins() -> None:
+    """The leader counts on that: it has confirmed a deletion, perhaps."""
+    cluster = Cluster(2)
+
+    async def test() -> None:
+        cluster.create(replicas=(1,))
+        await cluster[1].append(b"a", b"b", b"c", b"d")
+        cluster[1].log().delete_records_before(2)
+        refused: list[str] = []
+
+        def full(operation: str, path: str) -> OSError | None:
+            if operation == "write" and path.endswith(".log"):
+                refused.append(path)
+                return OSError(errno.ENOSPC, "no room", path)
+            return None
+
+        cluster.machines[2].disk.fail = full
+        cluster.change(replicas=[1, 2])
+        for tries in (1, 2):
+            await cluster.until(lambda tries=tries: len(refused) >= tries, 30)  # type: ignore[misc]
+            await cluster.until(lambda: cluster[2].log().log_start_offset == cluster[2].log().end_offset == 2, 0.01)
+        cluster.machines[2].disk.fail = None
+        await cluster.until(lambda: cluster.partition().isr == (1, 2), 60)
+        log = cluster[2].log()
+        assert (log.log_start_offset, log.end_offset, log.bases) == (2, 4, [0])
+
+    cluster.run(test)
+
+
 def test_a_follower_that_ends_before_its_leader_begins_starts_there() -> None:
     cluster = Cluster(2)
 

@@ -406,11 +406,7 @@ class FetchLoop:
                     return
                 done = await self._append_piece(replica, piece, data.high_watermark)
                 if done is Appended.BEGINS_EARLIER:
-                    machine.begin_cut(followed)
-                    self._note_cut(followed, replica, await following.start_at(replica, piece.first_offset))
-                    if not machine.is_current(followed):
-                        return
-                    done = await self._append_piece(replica, piece, data.high_watermark)
+                    done = await self._append_from_earlier(followed, replica, piece, data.high_watermark)
                 if not machine.is_current(followed):
                     return
                 if done is not Appended.DONE:
@@ -428,6 +424,26 @@ class FetchLoop:
         # What is alone makes nothing wait.
         if machine.is_behind(followed, data.high_watermark) is not self.is_apart and (self.is_apart or len(self) > 1):
             self._change_lane(replica)
+
+    async def _append_from_earlier(
+        self, followed: Followed, replica: Replica, piece: Piece, high_watermark: int
+    ) -> Appended:
+        """Appends a batch that begins before the empty log does, as the first of a leader that deleted a part of it.
+
+        The log begins with the batch then, until the leader's start is taken over. If the batch cannot be appended, the
+        log begins again where it did: the leader has counted on that, and may have confirmed a deletion.
+        """
+        machine, following = self.machine, self._following
+        start = replica.log.log_start_offset
+        machine.begin_cut(followed)
+        self._note_cut(followed, replica, await following.start_at(replica, piece.first_offset))
+        if not machine.is_current(followed):
+            return Appended.BEGINS_EARLIER
+        done = await self._append_piece(replica, piece, high_watermark)
+        if done is not Appended.DONE and machine.is_current(followed) and replica.log.end_offset < start:
+            machine.begin_cut(followed)
+            self._note_cut(followed, replica, await following.start_at(replica, start))
+        return done
 
     async def _append_piece(self, replica: Replica, piece: Piece, high_watermark: int) -> Appended:
         if piece.next_offset < high_watermark:  # nobody waits for it
