@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -14,6 +13,10 @@ from headrace.machine import Decision
 from headrace.metadata.image import ClusterImage, Partition, Topic
 from headrace.wire.errors import ErrorCode, message_of
 from headrace.wire.messages.k37_create_partitions import CreatePartitionsTopic
+
+
+def _name_of(topic: CreatePartitionsTopic) -> str:
+    return topic.name
 
 
 def _plain(code: ErrorCode) -> ApiError:
@@ -51,9 +54,9 @@ class _ManyTopics:
         self._may_alter = may_alter
         self._random = random
         self._validate_only = validate_only
-        self._count = Counter(asked.name for asked in topics)
-        self._waiting = iter({asked.name: asked for asked in topics}.values())
-        self._asked = next(self._waiting, None)
+        self._named = pieces.Named(topics, _name_of)
+        self._waiting: Iterator[CreatePartitionsTopic] = iter(())
+        self._asked: CreatePartitionsTopic | None = None
         self._drawing = Drawing()
         self._answers: list[tuple[str, ApiError]] = []
         self._records = 0
@@ -61,6 +64,12 @@ class _ManyTopics:
 
     def decide(self, image: ClusterImage) -> Decision[list[tuple[str, ApiError]]]:
         """The next piece."""
+        if not self._named.is_counted:
+            self._named.count_some()
+            if not self._named.is_counted:
+                return Decision(self._answers, [], self.decide)
+            self._waiting = iter(self._named.by_name.values())
+            self._asked = next(self._waiting, None)
         placer = placement.Placer(image, self._random)
         records: list[Any] = []
         end, full = len(self._answers) + pieces.PIECE_TRIES, self._records + pieces.PIECE_RECORDS
@@ -77,7 +86,7 @@ class _ManyTopics:
         self, image: ClusterImage, asked: CreatePartitionsTopic, placer: placement.Placer, records: list[Any]
     ) -> ApiError | None:
         """None: the next piece goes on with it."""
-        if self._count[asked.name] > 1:
+        if asked.name in self._named.twice:
             return ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
         if not self._may_alter(asked.name):
             return _plain(ErrorCode.TOPIC_AUTHORIZATION_FAILED)

@@ -34,6 +34,33 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+class Named(Generic[T]):
+    """What a request names, by name, and which names it gives twice: found out a piece at a time."""
+
+    def __init__(self, things: Sequence[T], name_of: Callable[[T], str]) -> None:
+        self.by_name: dict[str, T] = {}
+        """In the order of the first of each name; the last of a name counts."""
+        self.twice: set[str] = set()
+        self._things = things
+        self._name_of = name_of
+        self._counted = 0
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether all of the request has been looked at."""
+        return self._counted >= len(self._things)
+
+    def count_some(self) -> None:
+        """Looks at the next PIECE_COUNTED things."""
+        some = self._things[self._counted : self._counted + PIECE_COUNTED]
+        self._counted += len(some)
+        for thing in some:
+            name = self._name_of(thing)
+            if name in self.by_name:
+                self.twice.add(name)
+            self.by_name[name] = thing
+
+
 class ManyThings(Generic[T, R]):
     """The things of a request that wait, and the reply, into which `take` puts the outcome of each.
 

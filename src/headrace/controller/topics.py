@@ -11,7 +11,7 @@ from headrace.controller import names, placement
 from headrace.controller.context import MAX_RECORDS_PER_REQUEST, QUOTA_USED_UP, ApiError, ControllerContext
 from headrace.controller.drawing import Draw, Drawing, Drawn, draw_partitions
 from headrace.controller.partition_changes import PartitionChanges
-from headrace.controller.pieces import PIECE_COUNTED, ManyThings
+from headrace.controller.pieces import ManyThings, Named
 from headrace.machine import Decision
 from headrace.metadata.image import ClusterImage, Partition, ResourceType, Topic
 from headrace.wire.errors import ErrorCode, message_of
@@ -64,10 +64,7 @@ class _ManyTopics:
         self._may_create = may_create
         self._may_describe_configs = may_describe_configs
         self._validate_only = request.validate_only
-        self._topics = request.topics
-        self._twice: set[str] = set()
-        self._by_name: dict[str, CreatableTopic] = {}
-        self._counted = 0
+        self._named = Named(request.topics, _name_of)
         self._looked_at: list[str] = []
         """What would have been created, if the request is only to be validated."""
         self._waiting: Iterator[CreatableTopic] = iter(())
@@ -79,8 +76,12 @@ class _ManyTopics:
 
     def decide(self, image: ClusterImage) -> Decision[CreateTopicsResponse]:
         """The next piece."""
-        if self._counted < len(self._topics) and not self._count_some():
-            return Decision(CreateTopicsResponse(topics=self._results), [], self.decide)
+        if not self._named.is_counted:
+            self._named.count_some()
+            if not self._named.is_counted:
+                return Decision(CreateTopicsResponse(topics=self._results), [], self.decide)
+            self._waiting = iter(self._named.by_name.values())
+            self._topic = next(self._waiting, None)
         # What was only looked at is in no image, and a name of the same request may collide with it.
         creation = _Creation(image, self._context, self._looked_at, self._records)
         end = len(self._results) + PIECE_TOPICS
@@ -97,24 +98,10 @@ class _ManyTopics:
         records = [] if self._validate_only else creation.records
         return Decision(CreateTopicsResponse(topics=self._results), records, rest)
 
-    def _count_some(self) -> bool:
-        """Counts how often the next topics are named; True once all are."""
-        some = self._topics[self._counted : self._counted + PIECE_COUNTED]
-        self._counted += len(some)
-        for topic in some:
-            if topic.name in self._by_name:
-                self._twice.add(topic.name)
-            self._by_name[topic.name] = topic
-        if self._counted < len(self._topics):
-            return False
-        self._waiting = iter(self._by_name.values())
-        self._topic = next(self._waiting, None)
-        return True
-
     def _create(self, creation: _Creation, topic: CreatableTopic) -> CreatableTopicResult | ApiError | None:
         """None: the next piece goes on with it."""
         name = topic.name
-        if name in self._twice:
+        if name in self._named.twice:
             return ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
         if name == names.METADATA_TOPIC:
             why = f"Creation of internal topic {names.METADATA_TOPIC} is prohibited."
@@ -130,6 +117,10 @@ class _ManyTopics:
         if not self._may_change(drawn.partitions):
             return QUOTA_USED_UP
         return creation.create(name, drawn, overrides, self._may_describe_configs(name))
+
+
+def _name_of(topic: CreatableTopic) -> str:
+    return topic.name
 
 
 def refusal(name: str, error: ApiError) -> CreatableTopicResult:
