@@ -41,6 +41,7 @@ async def handle(
     except ControllerError as error:
         failed = ApiError(error.code, str(error))
         answers = [(topic.name, failed) for topic in request.topics]
+    context.keep(answers)
     return CreatePartitionsResponse(
         throttle_time_ms=mutations.throttle_ms,
         results=await listed(broker, context, answers, _result),

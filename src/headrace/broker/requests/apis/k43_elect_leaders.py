@@ -48,6 +48,7 @@ async def handle(broker: Services, request: ElectLeadersRequest, context: Reques
         answers = await broker.controller.ask(ElectLeaders(kind, wanted))
     except ControllerError as error:
         return await _all(broker, request, context, error.code)
+    context.keep(answers)
     return ElectLeadersResponse(replica_election_results=await in_turn(broker, context, _results(answers)))
 
 

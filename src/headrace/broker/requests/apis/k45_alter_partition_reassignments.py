@@ -53,6 +53,7 @@ async def handle(
     except ControllerError as error:
         response.error_code, response.error_message = error.code, str(error)
         return response
+    context.keep(answers)
     response.responses = await in_turn(broker, context, _told(answers))
     return response
 

@@ -53,6 +53,8 @@ async def handle(
         answers = [ApiError(denied, message_of(denied))] * len(alterations)
     # Clients find an answer by its entity: one for each of them.
     told: dict[tuple[tuple[str, str | None], ...], ApiError] = {}
+    context.keep(answers)
+    context.keep(told)
     await listed(
         broker, context, zip(alterations, answers, strict=True), lambda each: told.update({each[0].parts: each[1]})
     )
