@@ -10,7 +10,6 @@ the partition is in it, or (from v12 on) has taken it in (KIP-890); its connecti
 This broker's own coordinator mostly says so at once.
 v8 errors of single records. v9 flexible. v10 the current leader where ours is not it. v11 TRANSACTION_ABORTABLE.
 v12 partitions join their transaction by this request. v13 topic ids.
-Not done: nothing.
 
 Plain requests never come here: `requests/produce_run.py` appends them together.
 """

@@ -12,7 +12,6 @@ A request of more than 1,000 partitions is read and answered in pieces: `large_f
 A session of a consumer with many partitions looks at those alone of which something is to be said: `resting`. None
 holds more than 1,000 partitions that are answered with an error, nor all of them more than 500,000 in all; a client
 then goes on with full fetches.
-Not done: tiered data.
 v7 sessions. v9 the leader epoch that the client knows. v11 racks. v12 flexible, diverging epochs. v13 topic ids. v15
 replica state as a tag. v16 node endpoints. v17 directory ids, v18 high watermarks, both of followers only.
 """

@@ -6,7 +6,6 @@ no tiered offset and none pending upload.
 v2 isolation level. v4 leader epochs. v6 flexible. v7 the largest timestamp (-3). v8 earliest local (-4). v9 latest
 tiered (-5).
 v10 a timeout for tiered reads. v11 earliest pending upload (-6).
-Not done: tiered data; timestamps are looked up in what lies here.
 """
 
 from __future__ import annotations

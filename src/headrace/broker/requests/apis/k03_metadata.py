@@ -3,7 +3,6 @@
 KIP-4, KIP-516.
 v4 says whether topics may be created. v8 authorized operations. v9 flexible. v10 topic ids. v11 no cluster operations.
 v12 topics by id. v13 a top-level error.
-Not done: nothing that a broker of one cluster would have to say.
 """
 
 from __future__ import annotations

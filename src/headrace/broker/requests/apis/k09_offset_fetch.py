@@ -2,7 +2,6 @@
 
 Unknown groups and partitions have -1 and no error. A null list of topics means all of them (v2+). v7: RequireStable
 (KIP-447). v8: batched (KIP-709). v9: member id and epoch (KIP-848). v10: topics by id.
-Not done: nothing.
 """
 
 from __future__ import annotations

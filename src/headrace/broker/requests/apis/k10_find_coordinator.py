@@ -5,7 +5,7 @@ A group is coordinated by the leader of its `__consumer_offsets` partition, a tr
 COORDINATOR_NOT_AVAILABLE until then). Keys of share groups, which are not served, get an error that no client retries.
 
 v1: key types. v3: flexible. v4: batched (KIP-699). v6: share groups (KIP-932).
-Not done: coordinators of share groups.
+Unsupported: coordinators of share groups.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 The answer comes when the rebalance is over. v0: the rebalance timeout is the session timeout. v4: MEMBER_ID_REQUIRED
 (KIP-394). v5: static members (KIP-345). v7: protocol type in the answer (KIP-559). v8: reasons. v9: SkipAssignment
 (KIP-814).
-Not done: nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Heartbeat (12), versions 0-4: a member is alive. REBALANCE_IN_PROGRESS tells it to join again.
 
 v3: static members. v4: flexible.
-Not done: nothing.
 """
 
 from __future__ import annotations

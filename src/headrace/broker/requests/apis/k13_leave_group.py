@@ -1,7 +1,6 @@
 """LeaveGroup (13), versions 0-5: members leave, or an administrator takes static members out.
 
 v3: batched, static members by their instance id (KIP-345). v4: flexible. v5: reasons (KIP-800).
-Not done: nothing.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 The answer comes when the leader's assignment is stored. v3: static members. v5: protocol type and name, which a member
 must then say (KIP-559).
-Not done: nothing.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 An unknown group is Dead: without an error up to v5, with GROUP_ID_NOT_FOUND and a sentence from v6 (KIP-1043). v3:
 authorized operations. v4: static members. v5: flexible.
-Not done: groups of the other protocols, which are described by APIs of their own.
 """
 
 from __future__ import annotations

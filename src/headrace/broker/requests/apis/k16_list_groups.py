@@ -1,7 +1,6 @@
 """ListGroups (16), versions 0-5: the groups that this broker coordinates.
 
 v3: flexible. v4: filter by state (KIP-518). v5: type of group, and a filter by it (KIP-848).
-Not done: nothing.
 """
 
 from __future__ import annotations

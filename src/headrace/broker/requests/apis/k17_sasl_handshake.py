@@ -1,7 +1,6 @@
 """SaslHandshake (17), versions 0-1: the client names the mechanism by which it logs in. Source: KIP-43, KIP-152.
 
 v1 the mechanism's tokens follow in SaslAuthenticate requests; before, as they are.
-Not done: nothing.
 """
 
 from __future__ import annotations

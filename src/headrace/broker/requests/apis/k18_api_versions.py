@@ -5,7 +5,6 @@ is answered in version 0 with UNSUPPORTED_VERSION and its own versions alone, so
 (KIP-511).
 v3 flexible, software name and version. v4 features from level 0. v5 the cluster and node that the client believes to
 speak to.
-Not done: nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """CreateTopics (19), versions 2-7: the controller decides, and the reply leaves when the topics exist.
 
 v4 defaults by -1. v5 flexible, configurations in the answer. v6 THROTTLING_QUOTA_EXCEEDED. v7 topic ids.
-Not done: replicas on other brokers than this one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """DeleteTopics (20), versions 1-6: by name or by id. Source: KIP-4, KIP-516.
 
 v4 flexible. v5 error messages, THROTTLING_QUOTA_EXCEEDED. v6 by id.
-Not done: nothing.
 """
 
 from __future__ import annotations

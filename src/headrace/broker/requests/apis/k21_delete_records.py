@@ -4,7 +4,6 @@ Moves the log start offset up; -1 means the high watermark. Segments that lie wh
 retention. The answer waits until the followers whose brokers serve have done the same, for timeout_ms at most. Records
 of a topic that is only compacted cannot be deleted this way (POLICY_VIOLATION).
 v2 flexible.
-Not done: nothing.
 """
 
 from __future__ import annotations

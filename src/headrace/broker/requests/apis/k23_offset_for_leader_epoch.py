@@ -3,7 +3,6 @@
 Where the records of an epoch end in the leader's log, for a consumer that looks for the point where its log and the
 leader's part ways (KIP-320).
 v3 the replica that asks. v4 flexible.
-Not done: questions of other brokers.
 """
 
 from __future__ import annotations

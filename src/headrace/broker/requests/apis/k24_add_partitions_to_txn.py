@@ -4,7 +4,6 @@ From a client (v0-3) it is about one transaction, and the client has to be allow
 above, KIP-890) it is about any number, each of which may be a question (`verify_only`). One topic that is unknown or
 forbidden fails the whole of a transaction's part.
 v2 PRODUCER_FENCED. v3 flexible. v5 TRANSACTION_ABORTABLE.
-Not done: nothing.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 That is the partition of `__consumer_offsets` that the group is kept in.
 v2 PRODUCER_FENCED. v3 flexible. v4 TRANSACTION_ABORTABLE.
-Not done: nothing.
 """
 
 from __future__ import annotations

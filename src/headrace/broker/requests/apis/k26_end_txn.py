@@ -3,7 +3,6 @@
 The answer leaves when that is decided for good, before the partitions have heard of it.
 v2 PRODUCER_FENCED. v3 flexible. v4 TRANSACTION_ABORTABLE. v5: every end raises the producer's epoch, and the answer
 tells the producer's id and epoch from now on (KIP-890).
-Not done: nothing.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ A partition whose replicas do not keep up holds nobody else up: after `ANSWERED_
 REQUEST_TIMED_OUT, which coordinators take for a reason to ask again. One that is asked for again while it is not
 committed is not written a second time.
 v2: the version of the transaction, which says whether a marker's epoch is above that of what it ends (KIP-1228).
-Not done: nothing.
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ group's partition of `__consumer_offsets` has to be in the transaction, as a lea
 AddOffsetsToTxn brought it there, from then on this request does.
 v2: leader epochs (KIP-320). v3: members, so that their generation fences a commit (KIP-447). v4: TRANSACTION_ABORTABLE.
 v6: topics by id (KIP-1319).
-Not done: nothing.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 Source: KIP-140, KIP-290.
 v1 pattern types. v2 flexible. v3 resources of type USER.
-Not done: nothing.
 """
 
 from __future__ import annotations

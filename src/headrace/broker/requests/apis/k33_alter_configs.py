@@ -2,7 +2,7 @@
 
 Source: KIP-133.
 v2 flexible.
-Not done: listeners, which cannot change while the broker runs.
+Unsupported: listeners, which cannot change while the broker runs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """AlterReplicaLogDirs (34), versions 1-2: moves a replica to another log directory of this broker. Source: KIP-113.
 
 v2 flexible.
-Not done: nothing.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 Source: KIP-113, KIP-827, KIP-1066.
 v2 flexible. v3 a top-level error. v4 sizes of volumes. v5 cordoned directories.
-Not done: nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """SaslAuthenticate (36), versions 0-2: a token of the mechanism that SaslHandshake named. Source: KIP-152, KIP-368.
 
 v1 how long the session lives. v2 flexible.
-Not done: nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """CreatePartitions (37), versions 0-3: more partitions for existing topics. Source: KIP-195.
 
 v2 flexible. v3 THROTTLING_QUOTA_EXCEEDED.
-Not done: replicas on other brokers than this one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """CreateDelegationToken (38), versions 1-3: a token with which others log in as its owner. Source: KIP-48, KIP-373.
 
 v2 flexible. v3 an owner other than who asks.
-Not done: nothing.
 """
 
 from __future__ import annotations

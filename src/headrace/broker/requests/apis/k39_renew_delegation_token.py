@@ -1,7 +1,6 @@
 """RenewDelegationToken (39), versions 1-2: a token lives longer, for as long as it may in all. Source: KIP-48.
 
 v2 flexible.
-Not done: nothing.
 """
 
 from __future__ import annotations

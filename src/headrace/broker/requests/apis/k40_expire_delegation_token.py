@@ -1,7 +1,6 @@
 """ExpireDelegationToken (40), versions 1-2: a token ends sooner, or at once. Source: KIP-48.
 
 v2 flexible.
-Not done: nothing.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@ KIP-373.
 
 Everybody sees the tokens that are theirs, that they asked for, or that they may renew; others by a right to the token
 or to its owner's tokens. v2 flexible. v3 who asked for the token.
-Not done: nothing.
 """
 
 from __future__ import annotations

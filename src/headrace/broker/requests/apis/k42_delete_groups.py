@@ -1,7 +1,4 @@
-"""DeleteGroups (42), versions 0-3: removes empty groups with their offsets. v3: error messages (KIP-1043).
-
-Not done: groups of the other protocols.
-"""
+"""DeleteGroups (42), versions 0-3: removes empty groups with their offsets. v3: error messages (KIP-1043)."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 Source: KIP-460.
 v1 types of elections. v2 flexible.
-Not done: nothing.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 Source: KIP-455, KIP-860.
 v1 replication factors that may change.
-Not done: nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""ListPartitionReassignments (46), version 0: which partitions have replicas on the move. Source: KIP-455.
-
-Not done: nothing.
-"""
+"""ListPartitionReassignments (46), version 0: which partitions have replicas on the move. Source: KIP-455."""
 
 from __future__ import annotations
 

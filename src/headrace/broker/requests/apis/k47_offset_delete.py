@@ -1,7 +1,4 @@
-"""OffsetDelete (47), version 0: removes committed offsets of topics that nobody in the group reads (KIP-496).
-
-Not done: nothing.
-"""
+"""OffsetDelete (47), version 0: removes committed offsets of topics that nobody in the group reads (KIP-496)."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 A filter has a component for each type of entity that it names: exactly this name, the default, or any of the type.
 Entities with further types match as well, unless the filter is strict.
 v1 flexible.
-Not done: nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """AlterClientQuotas (49), versions 0-1: sets and removes quotas of users, client ids and addresses. Source: KIP-546.
 
 v1 flexible.
-Not done: names of hosts instead of addresses, which Kafka looks up.
+Unsupported: names of hosts instead of addresses, which Kafka looks up.
 """
 
 from __future__ import annotations

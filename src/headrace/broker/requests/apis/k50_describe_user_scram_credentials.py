@@ -1,7 +1,6 @@
 """DescribeUserScramCredentials (50), version 0: which mechanisms users have, and with how many iterations.
 
 Salts and keys are not told. Source: KIP-554.
-Not done: nothing.
 """
 
 from __future__ import annotations

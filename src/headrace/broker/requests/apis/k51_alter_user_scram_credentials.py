@@ -1,7 +1,4 @@
-"""AlterUserScramCredentials (51), version 0: makes, replaces and deletes the credentials of users. Source: KIP-554.
-
-Not done: nothing.
-"""
+"""AlterUserScramCredentials (51), version 0: makes, replaces and deletes the credentials of users. Source: KIP-554."""
 
 from __future__ import annotations
 

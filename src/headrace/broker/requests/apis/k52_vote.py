@@ -1,7 +1,6 @@
 """Vote (52), versions 0-2: a candidate asks a voter for its vote. Source: KIP-595, KIP-853, KIP-996.
 
 v1 directory ids, and where the leader is. v2 pre-votes.
-Not done: nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """EndQuorumEpoch (54), versions 0-1: a leader of the metadata quorum steps down. Source: KIP-595, KIP-853.
 
 v1 flexible, directory ids of the successors, and where the leader is.
-Not done: nothing.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 Source: KIP-595, KIP-836, KIP-853.
 v1 times of fetches. v2 directory ids and voters' endpoints.
-Not done: nothing that a quorum with static voters has.
 """
 
 from __future__ import annotations

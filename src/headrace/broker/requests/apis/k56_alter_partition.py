@@ -1,7 +1,6 @@
 """AlterPartition (56), versions 2-3: a leader changes the in-sync sets of its partitions. Source: KIP-497, KIP-903.
 
 v3 the broker epoch of each member.
-Not done: nothing.
 """
 
 from __future__ import annotations

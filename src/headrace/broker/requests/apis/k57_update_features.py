@@ -2,7 +2,7 @@
 
 Source: KIP-584, KIP-778.
 v1 validate only and types of upgrade. v2 no results by feature.
-Not done: lower levels of metadata.version.
+Unsupported: lower levels of metadata.version.
 """
 
 from __future__ import annotations

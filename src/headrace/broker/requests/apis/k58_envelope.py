@@ -1,7 +1,6 @@
 """Envelope (58), version 0: what a client asked of another broker, for this node to decide as the active controller.
 
 Source: KIP-590.
-Not done: nothing.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 Source: KIP-630, KIP-853.
 v1 directory ids, and where the leader is.
-Not done: nothing.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Source: KIP-700, KIP-919.
 v1 controllers. v2 fenced brokers.
-Not done: fenced brokers other than those in the metadata.
+Unsupported: fenced brokers other than those in the metadata.
 """
 
 from __future__ import annotations

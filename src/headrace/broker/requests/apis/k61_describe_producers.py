@@ -1,7 +1,4 @@
-"""DescribeProducers (61), version 0: who writes to a partition, as its leader remembers it. Source: KIP-664.
-
-Not done: transactions' coordinators.
-"""
+"""DescribeProducers (61), version 0: who writes to a partition, as its leader remembers it. Source: KIP-664."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 v1 migration from ZooKeeper, which is refused by nobody and used by nobody. v2 directories. v3 the epoch of its last
 life. v4 features of any level.
-Not done: nothing.
 """
 
 from __future__ import annotations

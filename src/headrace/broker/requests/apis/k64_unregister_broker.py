@@ -1,7 +1,4 @@
-"""UnregisterBroker (64), version 0: a broker will not come back, and is forgotten. Source: KIP-631.
-
-Not done: nothing.
-"""
+"""UnregisterBroker (64), version 0: a broker will not come back, and is forgotten. Source: KIP-631."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 While a transaction ends its partitions are those that do not hold their marker yet; of topics that the asker may not
 describe nothing is said.
-Not done: nothing.
 """
 
 from __future__ import annotations

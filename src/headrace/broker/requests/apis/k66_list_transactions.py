@@ -2,7 +2,6 @@
 
 Names of states that do not exist are sent back, and match nothing. v1: a filter by how long a transaction is open
 (KIP-994). v2: a filter by a regular expression that the whole id has to match (KIP-1152).
-Not done: nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""AllocateProducerIds (67), version 0: a broker gets the next block of producer ids. Source: KIP-730.
-
-Not done: nothing.
-"""
+"""AllocateProducerIds (67), version 0: a broker gets the next block of producer ids. Source: KIP-730."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 v1: a subscription by regular expression; members bring their ids. Topics that the member may not Describe are none that
 its regular expression means. The expression is compiled on a worker before the group hears of it, and matched on one
 afterwards. A classic group of consumers becomes a consumer group when the first member joins.
-Not done: nothing.
 """
 
 from __future__ import annotations

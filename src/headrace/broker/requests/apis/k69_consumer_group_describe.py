@@ -2,7 +2,6 @@
 
 A group of another type is GROUP_ID_NOT_FOUND. A group with a topic that the client may not Describe tells nothing.
 v1: types of members.
-Not done: nothing.
 """
 
 from __future__ import annotations

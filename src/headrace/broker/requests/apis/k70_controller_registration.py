@@ -1,7 +1,4 @@
-"""ControllerRegistration (70), version 0: a controller introduces itself to the active one. Source: KIP-919.
-
-Not done: nothing.
-"""
+"""ControllerRegistration (70), version 0: a controller introduces itself to the active one. Source: KIP-919."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """ListConfigResources (74), versions 0-1: which resources have, or can have, a configuration. Source: KIP-1142.
 
 v1 types of resources.
-Not done: nothing.
 """
 
 from __future__ import annotations

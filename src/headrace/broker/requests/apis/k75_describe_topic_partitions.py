@@ -1,7 +1,4 @@
-"""DescribeTopicPartitions (75), version 0: topics page by page, with their eligible leaders. Source: KIP-966.
-
-Not done: nothing.
-"""
+"""DescribeTopicPartitions (75), version 0: topics page by page, with their eligible leaders. Source: KIP-966."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """AddRaftVoter (80), versions 0-1: a controller becomes a voter of the metadata quorum. Source: KIP-853.
 
 v1 whether the answer waits for the commit.
-Not done: nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""UpdateRaftVoter (82), version 0: a voter says where it is reached, and what it runs. Source: KIP-853.
-
-Not done: nothing.
-"""
+"""UpdateRaftVoter (82), version 0: a voter says where it is reached, and what it runs. Source: KIP-853."""
 
 from __future__ import annotations
 
