@@ -12,6 +12,7 @@ import tarfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from headrace.cli.options import cluster_options, json_option
 from headrace.cli.output import print_json
 
 if TYPE_CHECKING:
+    from headrace.client.admin import Resource
     from headrace.client.cluster import Client
 
 TEXT_BYTES_MAX = 10 << 20
@@ -57,20 +59,22 @@ def bundle(client: Client, output: Path | None, pages: tuple[str, ...], logs: tu
     It holds no record and no secret: brokers hide passwords, and what looks like one in a log is removed. It does hold
     names of topics, groups, users and hosts; look into it before you give it away. What cannot be had is noted in it.
     """
+    from headrace.client.admin import Resource
+
     path = output or Path(f"headrace-debug-{time.strftime('%Y%m%dT%H%M%S')}.tar.gz")
     made = _Bundle()
     made.add("about.json", _about)
-    made.add("cluster.json", lambda: _cluster(client))
-    made.add("health.json", lambda: _health(client))
+    made.add("cluster.json", partial(_cluster, client))
+    made.add("health.json", partial(_health, client))
     made.add("topics.json", lambda: [asdict(topic) for topic in client.topics()])
-    made.add("groups.json", lambda: _groups(client))
+    made.add("groups.json", partial(_groups, client))
     for broker in sorted(client.nodes):
-        made.add(f"settings/broker-{broker}.json", lambda broker=broker: _settings(client, "broker", str(broker)))  # type: ignore[misc]
-    made.add("settings/topics.json", lambda: _topic_settings(client))
+        made.add(f"settings/broker-{broker}.json", partial(_settings, client, Resource.BROKER, str(broker)))
+    made.add("settings/topics.json", partial(_topic_settings, client))
     for number, url in enumerate(pages, 1):
-        made.add(f"metrics/{number}.txt", lambda url=url: _page(url))  # type: ignore[misc]
+        made.add(f"metrics/{number}.txt", partial(_page, url))
     for number, log in enumerate(logs, 1):
-        made.add(f"logs/{number}-{log.name}", lambda log=log: _end_of(log))  # type: ignore[misc]
+        made.add(f"logs/{number}-{log.name}", partial(_end_of, log))
     try:
         made.write(path)
     except OSError as error:
@@ -167,15 +171,16 @@ def _offsets(client: Client, group: str) -> dict[str, int]:
     return {f"{topic}-{index}": at.offset for (topic, index), at in groups.fetch_offsets(client, group).items()}
 
 
-def _settings(client: Client, kind: str, name: str) -> list[dict[str, Any]]:
-    from headrace.client import admin
+def _settings(client: Client, resource: Resource, name: str) -> list[dict[str, Any]]:
+    from headrace.client.admin import describe_configs
 
-    resource = admin.Resource.BROKER if kind == "broker" else admin.Resource.TOPIC
-    return [asdict(each) for each in admin.describe_configs(client, resource, name)]
+    return [asdict(each) for each in describe_configs(client, resource, name)]
 
 
 def _topic_settings(client: Client) -> dict[str, list[dict[str, Any]]]:
-    return {topic.name: _settings(client, "topic", topic.name) for topic in client.topics()}
+    from headrace.client.admin import Resource
+
+    return {topic.name: _settings(client, Resource.TOPIC, topic.name) for topic in client.topics()}
 
 
 def _page(url: str) -> str:

@@ -101,19 +101,24 @@ def parse_pairs(texts: Iterable[str], option: str) -> dict[str, str]:
 DURATION_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
+def duration_ms(text: str) -> int | None:
+    """Returns a duration such as 500ms, 10s, 5m, 12h or 7d in milliseconds; None for any other text."""
+    import re
+
+    found = re.fullmatch(r"([0-9]{1,9})(ms|s|m|h|d)", text)
+    return None if found is None else int(found[1]) * DURATION_UNITS_MS[found[2]]
+
+
 def duration_option(name: str, default: str | None, about: str, step_ms: int = 0) -> Callable[[F], F]:
     """An option that says a time such as 5m; the command receives milliseconds, a multiple of `step_ms` and not 0, or
     None where neither it nor a default is given."""
 
     def convert(ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:
-        import re
-
         if text is None:
             return None
-        found = re.fullmatch(r"([0-9]{1,9})(ms|s|m|h|d)", text)
-        if found is None:
+        time_ms = duration_ms(text)
+        if time_ms is None:
             raise click.BadParameter(f"{text!r} is not a time such as 500ms, 10s, 5m, 12h or 7d", ctx, param)
-        time_ms = int(found[1]) * DURATION_UNITS_MS[found[2]]
         if step_ms and (time_ms == 0 or time_ms % step_ms):
             raise click.BadParameter(f"{text!r} is not a multiple of {step_ms} ms", ctx, param)
         return time_ms

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import time
 from typing import TYPE_CHECKING
 
-from headrace.cli.options import DURATION_UNITS_MS, parse_time_ms
+from headrace.cli.options import duration_ms, parse_time_ms
 
 if TYPE_CHECKING:
     from headrace.client.cluster import Client, TopicPartition
@@ -15,10 +14,10 @@ if TYPE_CHECKING:
 
 def moment_ms(text: str, option: str) -> int:
     """Returns a time, or how long ago (`-1h`), as ms since 1970. Raises BadParameter for anything else."""
-    ago = re.fullmatch(r"-([0-9]{1,9})(ms|s|m|h|d)", text)
-    if ago is None:
+    ago_ms = duration_ms(text[1:]) if text.startswith("-") else None
+    if ago_ms is None:
         return parse_time_ms(text, option)
-    return max(0, int(time.time() * 1000) - int(ago[1]) * DURATION_UNITS_MS[ago[2]])
+    return max(0, int(time.time() * 1000) - ago_ms)
 
 
 def places(

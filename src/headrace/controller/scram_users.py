@@ -6,12 +6,11 @@ Source: KIP-554, KIP-900.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from headrace.controller.context import DONE, MAX_RECORDS_PER_REQUEST, TOO_MANY_RECORDS, ApiError
-from headrace.controller.pieces import PIECE_COUNTED, PIECE_RECORDS, PIECE_TRIES
+from headrace.controller.pieces import PIECE_RECORDS, PIECE_TRIES, Named
 from headrace.machine import Decision
 from headrace.metadata import levels
 from headrace.metadata.image import ClusterImage
@@ -59,8 +58,7 @@ class _Alterations:
 
     def __init__(self, wanted: Sequence[ScramDeletion | ScramUpsertion]) -> None:
         self._wanted = wanted
-        self._count: Counter[str] = Counter()
-        self._counted = 0
+        self._named = Named(wanted, _name_of)
         self._looked_at = 0
         self._records = 0
         """Of the pieces so far."""
@@ -68,11 +66,9 @@ class _Alterations:
 
     def decide(self, image: ClusterImage) -> Decision[Mapping[str, ApiError]]:
         """The next piece."""
-        if self._counted < len(self._wanted):
-            some = self._wanted[self._counted : self._counted + PIECE_COUNTED]
-            self._count.update([each.name for each in some])
-            self._counted += len(some)
-            if self._counted < len(self._wanted):
+        if not self._named.is_counted:
+            self._named.count_some()
+            if not self._named.is_counted:
                 return Decision(self._outcomes, [], self.decide)
         records: list[Any] = []
         end = min(self._looked_at + PIECE_TRIES, len(self._wanted))
@@ -87,13 +83,17 @@ class _Alterations:
             return
         is_supported = levels.supports_scram(image.features.metadata_version)
         refused = _refusal(image, wanted) if is_supported else _UNSUPPORTED
-        if refused is None and self._count[wanted.name] > 1:
+        if refused is None and wanted.name in self._named.twice:
             refused = _TWICE
         if refused is None and self._records + len(records) >= MAX_RECORDS_PER_REQUEST:
             refused = TOO_MANY_RECORDS
         self._outcomes[wanted.name] = refused or DONE
         if refused is None:
             records.append(_record(wanted))
+
+
+def _name_of(wanted: ScramDeletion | ScramUpsertion) -> str:
+    return wanted.name
 
 
 def _refusal(image: ClusterImage, wanted: ScramDeletion | ScramUpsertion) -> ApiError | None:
