@@ -1,7 +1,7 @@
 """InitProducerId (22), versions 0-5: for idempotent producers, and for those of a transactional id.
 
 v2 flexible. v3 producer id and epoch (KIP-360). v4 PRODUCER_FENCED. v5 TRANSACTION_ABORTABLE.
-Unsupported: version 6 (KIP-939), which is not stable.
+Unsupported: version 6 (KIP-939), which Kafka marks as unstable.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 Source: KIP-133, KIP-226, KIP-569.
 v1 synonyms. v3 documentation and types. v4 flexible.
-Unsupported: resources of client metrics beyond what is stored.
 """
 
 from __future__ import annotations

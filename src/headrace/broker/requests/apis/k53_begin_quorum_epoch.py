@@ -1,7 +1,6 @@
 """BeginQuorumEpoch (53), versions 0-1: a new leader of the metadata quorum says so. Source: KIP-595, KIP-853.
 
 v1 flexible, directory ids, and where the leader is.
-Unsupported: endpoints of a leader that differ from those of the voter set.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 Source: KIP-700, KIP-919.
 v1 controllers. v2 fenced brokers.
-Unsupported: fenced brokers other than those in the metadata.
 """
 
 from __future__ import annotations
