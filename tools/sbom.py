@@ -1,6 +1,6 @@
 """Writes the bill of materials of a release: what the wheel needs to run, with versions, hashes and licences.
 
-    python -m tools.sbom [dist/headrace-0.1.0.cdx.json]
+    python -m tools.sbom [dist/headrace-VERSION.cdx.json]
 
 It is CycloneDX 1.6, in JSON. Versions and hashes are those of requirements.lock (the hashes of every file of a version:
 which of them is installed depends on the machine), licences those that the installed packages say. The same commit

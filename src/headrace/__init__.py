@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from headrace.arrow.scan import scan as scan
 
 __version__ = "0.1.0"
+"""The one place of the version: the package's metadata, `headrace --version`, docs/install.md and packaging/ follow."""
 __all__ = ["__version__", "scan"]
 
 

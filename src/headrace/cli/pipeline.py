@@ -31,7 +31,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @click.group(cls=CommandGroup)
 def pipeline() -> None:
-    """Run Spark pipelines, from topics to topics or tables. Needs `pip install headrace[spark]`, Java 17 or later."""
+    """Run Spark pipelines, from topics to topics or tables. Needs the extra `spark` and Java 17 or later."""
 
 
 @pipeline.group(cls=CommandGroup)
