@@ -13,12 +13,20 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
+from peers.kafka import free_ports
 from testing.acknowledged import TOPIC, until
 
 HERE = r"(?:127\.0\.0\.1|localhost)"
 ROW = re.compile(rf"^ +(\d+)  {HERE}:(\d+) +{HERE}:(\d+) +(?:{HERE}:(\d+)|none) +(\d+)  (.*)$")
 COMMAND = [sys.executable, "-m", "headrace.cli", "serve"]
 FREE_PORTS = ("--listen", "127.0.0.1:0")
+
+
+def own_ports(brokers: int = 3) -> tuple[str, ...]:
+    """Options in place of `FREE_PORTS` where nodes end and start again: nobody else gets these ports meanwhile."""
+    clients, controllers, metrics = (free_ports(brokers)[0] for _ in range(3))
+    listen = ("--listen", f"127.0.0.1:{clients}", "--controller-port", str(controllers))
+    return (*listen, "--set", f"metrics.listener=127.0.0.1:{metrics}")
 
 
 class Running:
@@ -102,14 +110,17 @@ def alive(process: int) -> bool:
         return False
 
 
-def refused(*arguments: str, before: float = 60) -> str:
-    """The only line that a start says which is refused."""
-    done = subprocess.run(
-        [*COMMAND, *FREE_PORTS, *arguments], capture_output=True, text=True, timeout=before, check=False
-    )
+def refused(*arguments: str) -> str:
+    """The last line that a start says which is refused."""
+    return all_of_refused(*arguments)[-1]
+
+
+def all_of_refused(*arguments: str) -> list[str]:
+    """The lines that a start says which is refused."""
+    done = subprocess.run([*COMMAND, *FREE_PORTS, *arguments], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode in (1, 2), done.stderr
     assert "Traceback" not in done.stderr
-    return done.stderr.splitlines()[-1]
+    return done.stderr.splitlines()
 
 
 def in_sync(running: Running) -> set[int]:

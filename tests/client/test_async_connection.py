@@ -11,6 +11,7 @@ from functools import partial
 
 import pytest
 from broker.sasl import PLAIN_ANN, SETTINGS
+from peers.kafka import free_port
 
 import headrace.testing
 from headrace.broker.broker import Broker
@@ -80,10 +81,8 @@ async def test_many_questions_at_once_are_answered_in_their_order(node: PosixNod
 
 
 async def test_who_is_not_there(node: PosixNode) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     with pytest.raises(UnreachableError, match="refused"):
-        await AsyncConnection.open(node, node.owner("c"), "127.0.0.1", port, client_id="c", timeout_s=5)
+        await AsyncConnection.open(node, node.owner("c"), "127.0.0.1", free_port(), client_id="c", timeout_s=5)
 
 
 async def test_who_never_answers(node: PosixNode) -> None:

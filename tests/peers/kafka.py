@@ -6,6 +6,7 @@ temporary one that goes with the node.
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import os
 import random
@@ -34,8 +35,10 @@ SHELL_STARTS = 6
 SHELL_PATIENCE_S = 30.0
 TOOL_PATIENCE_S = 120.0
 PORTS = 10_000, 32_768
-"""Linux gives outgoing connections those from the second one on."""
+"""Linux gives outgoing connections those from the second one on. A fixed port of a test lies below the first one."""
 PORTS_GIVEN_MAX = 10_000
+PORT_LOCKS = Path(tempfile.gettempdir()) / f"headrace-test-ports-{os.getuid()}"
+"""Each port is a byte of this file, which a process that was given the port keeps locked."""
 _chance = random.SystemRandom()
 _given: set[int] = set()
 _may_start = True
@@ -74,21 +77,50 @@ def class_path(of: jars.JarSet = jars.KAFKA) -> str:
 
 
 def free_port() -> int:
-    """A port that nobody listens on now, and none that the system gives to outgoing connections: a broker that stops
-    finds it free when it starts again. This process is given each once."""
+    """A port as those of `free_ports`."""
+    return free_ports(1)[0]
+
+
+def free_ports(count: int) -> range:
+    """Consecutive ports that nobody listens on now, and none that the system gives to outgoing connections: a broker
+    that stops finds its port free when it starts again. This process is given each once, and while it lives no other
+    process of tests is given any of them."""
+    if len(_given) > PORTS_GIVEN_MAX:
+        fcntl.lockf(_port_locks(), fcntl.LOCK_UN)
+        _given.clear()
     while True:
-        port = _chance.randrange(*PORTS)
-        if port in _given:
-            continue
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        if len(_given) > PORTS_GIVEN_MAX:
-            _given.clear()
-        _given.add(port)
-        return port
+        first = _chance.randrange(PORTS[0], PORTS[1] - count + 1)
+        ports = range(first, first + count)
+        if _given.isdisjoint(ports) and _lock_ports(ports):
+            if all(map(_is_free, ports)):
+                _given.update(ports)
+                return ports
+            fcntl.lockf(_port_locks(), fcntl.LOCK_UN, count, first)
+
+
+def _lock_ports(ports: range) -> bool:
+    """Whether no other process has any of them. Before a look at them, which would itself take a port for a moment from
+    a broker that starts."""
+    try:
+        fcntl.lockf(_port_locks(), fcntl.LOCK_EX | fcntl.LOCK_NB, len(ports), ports[0])
+    except (BlockingIOError, PermissionError):  # either may say that another process has it
+        return False
+    return True
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+@functools.cache
+def _port_locks() -> int:
+    """Open as long as this process lives: the system gives its locks up when it closes the file."""
+    return os.open(PORT_LOCKS, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 def quick(heap: str = TOOL_HEAP) -> tuple[str, ...]:

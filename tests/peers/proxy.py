@@ -19,6 +19,8 @@ from headrace.wire.errors import ErrorCode
 from headrace.wire.frame import RequestHeader, decode_request_header, decode_response_header, encode_response
 from headrace.wire.messages.k03_metadata import MetadataResponse
 
+from .kafka import free_port
+
 
 class ProxiedBroker:
     """A broker of its own behind a proxy; `bootstrap` is the proxy's."""
@@ -28,8 +30,8 @@ class ProxiedBroker:
         self._leaderless: set[tuple[str, int]] = set()
         self._times = 0
         self._silent = False
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = int(self._listener.getsockname()[1])
+        self.port = free_port()  # nobody else gets it while the broker is away
+        self._listener = socket.create_server(("127.0.0.1", self.port))
         self._broker = running_broker({"advertised.listeners": f"PLAINTEXT://{self.bootstrap}"})
         self._sockets: list[socket.socket] = []
 

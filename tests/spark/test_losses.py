@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import socket
 import time
 import warnings
 from typing import Any
 
 import pytest
+from peers.kafka import free_port
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from headrace.client.admin import add_partitions, create_topic, delete_records, delete_topic
@@ -219,8 +219,7 @@ def test_a_log_that_was_cut_back_is_not_read_again_from_its_beginning(cluster: C
 
 
 def test_a_cluster_that_stays_away_is_named() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as nobody:
-        port = nobody.getsockname()[1]
+    port = free_port()
     given = {"kafka.bootstrap.servers": f"127.0.0.1:{port}", "subscribe": "t"}
     reader = StreamReader(source_options(given, streaming=True))
     with pytest.raises(ClientError, match=f"^no broker answers: 127.0.0.1:{port}: Connection refused$"):

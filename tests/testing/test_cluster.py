@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -81,10 +81,17 @@ def test_nothing_is_left_behind() -> None:
     until(lambda: threading.active_count() <= threads, "the end of each thread")
     assert len(os.listdir("/proc/self/fd")) <= files
     for port in ports:
-        with socket.socket() as free:
-            free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that ended linger for a minute
-            free.bind(("127.0.0.1", port))
-            free.listen()
+        until(lambda port=port: can_be_listened_at(port), f"the port {port}")  # type: ignore[misc]
+
+
+def can_be_listened_at(port: int) -> bool:
+    """Whether the port is free; the system may have given it to a connection of another process for a moment."""
+    with socket.socket() as free, suppress(OSError):
+        free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that ended linger for a minute
+        free.bind(("127.0.0.1", port))
+        free.listen()
+        return True
+    return False
 
 
 def test_a_cluster_that_cannot_start_leaves_nothing() -> None:
