@@ -57,12 +57,21 @@ class ServedApi:
         self.handle: Callable[[Any, RequestContext], Any] = self._first_handle
 
     def _first_decode(self, frame: memoryview, version: int, at: int, *element_bytes: int) -> Any:
-        self.decode = request_class(self._key).decode
+        self.decode = _decoder(self._key)
         return self.decode(frame, version, at, *element_bytes)
 
     def _first_handle(self, request: Any, context: RequestContext) -> Any:
         self.handle = partial(self._find(self._key), self._services)
         return self.handle(request, context)
+
+
+def _decoder(key: int) -> Callable[..., Any]:
+    if key == ApiKey.ENVELOPE:
+        from headrace.broker.requests.envelopes import decode_envelope
+
+        return decode_envelope
+    decode: Callable[..., Any] = request_class(key).decode
+    return decode
 
 
 def _controller_handler(key: int) -> Handler:

@@ -14,18 +14,20 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.net.answers import CloseConnectionError
+from headrace.broker.net.long_answers import FEW_ELEMENT_BYTES
 from headrace.broker.net.sasl_connection import SaslConnection
+from headrace.broker.requests.envelopes import WrappedAnswer, WrappedRequest
 from headrace.broker.requests.registry import Handler
 from headrace.client.errors import ClientError
 from headrace.wire.errors import ErrorCode
-from headrace.wire.frame import SIZE_BYTES, RequestHeader, decode_response_header, encode_request
+from headrace.wire.frame import SIZE_BYTES, RequestHeader, decode_response_header, encode_request_header
 from headrace.wire.messages import response_class
-from headrace.wire.messages.k58_envelope import EnvelopeRequest, EnvelopeResponse
 from headrace.wire.messages.principal import DefaultPrincipalData
 
 if TYPE_CHECKING:
     from headrace.broker.net.context import RequestContext
     from headrace.broker.requests.services import NodeServices, Services
+    from headrace.wire.primitives import Buffer
 
 PATIENCE_S: Final = 60.0
 """How long a request looks for an active controller."""
@@ -50,9 +52,11 @@ def decided_by_controller(handler: Handler) -> Handler:
 
 def _forward_or_refuse(broker: Services, request: Any, context: RequestContext, handler: Handler) -> Any:
     async def run() -> Any:
-        answer = await forward(broker, request, context)
-        if answer is not None:
-            return answer
+        with broker.long_answers.freed_later(context):
+            answer = await forward(broker, request, context)
+            if answer is not None:
+                # What is large is kept, and a worker encodes it.
+                return await broker.long_answers.encoded(context, answer) if context.remains else answer
         # This node leads now, or nobody does: its handler says so.
         said = handler(broker, request, context)
         return await said if isinstance(said, Coroutine) else said
@@ -69,27 +73,42 @@ async def forward(broker: NodeServices, request: Any, context: RequestContext) -
     key, version = context.api_key, context.api_version
     header = RequestHeader(key, version, context.correlation_id, context.client_id)
     workers = broker.node.workers
-    envelope = EnvelopeRequest(
-        request_data=await workers.run(lambda: encode_request(header, request)[SIZE_BYTES:]),
-        request_principal=_encode_principal(context.principal, is_token_authenticated(context)),
-        client_host_address=_packed(context.client_host),
+    envelope = WrappedRequest(
+        await workers.run(partial(_encoded, header, request)),
+        _encode_principal(context.principal, is_token_authenticated(context)),
+        _packed(context.client_host),
     )
     last = broker.node.clock.monotonic() + PATIENCE_S
     while not broker.quorum.decides and broker.node.clock.monotonic() < last:
         try:
-            said = await link.ask(envelope, EnvelopeResponse, timeout_s=ANSWER_S)
+            said = await link.ask(envelope, WrappedAnswer, timeout_s=ANSWER_S)
         except ClientError:
-            said = EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
+            said = WrappedAnswer(b"", ErrorCode.NOT_CONTROLLER)
         if said.error_code == ErrorCode.NONE:
-            data = said.response_data or b""
-            _, at = decode_response_header(data, key, version)
-            return await workers.run(partial(response_class(key).decode, data, version, at))
+            return await _answer_in(broker, said.data, context)
         if said.error_code != ErrorCode.NOT_CONTROLLER:
             # As in Kafka: the client speaks a version that the controller does not, or this node may not forward.
             raise CloseConnectionError(f"the controller refuses what is forwarded: {ErrorCode(said.error_code).name}")
         link.sent_away()
         await asyncio.sleep(AGAIN_S)
     return None
+
+
+def _encoded(header: RequestHeader, request: Any) -> memoryview:
+    """For a worker: header and body of a request."""
+    out = encode_request_header(header)
+    request.encode_onto(out, header.api_version)
+    return memoryview(out)[SIZE_BYTES:]
+
+
+async def _answer_in(broker: NodeServices, data: Buffer, context: RequestContext) -> Any:
+    """The client's answer that an envelope carried; the context keeps a large one."""
+    key, version = context.api_key, context.api_version
+    _, at = decode_response_header(data, key, version)
+    answer = await broker.node.workers.run(partial(response_class(key).decode, data, version, at))
+    if len(data) > FEW_ELEMENT_BYTES:
+        context.keep(answer)
+    return answer
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,23 +13,24 @@ from typing import TYPE_CHECKING, Any
 from headrace.broker.net.context import RequestContext
 from headrace.broker.net.long_answers import FEW_ELEMENT_BYTES, EncodedAnswer
 from headrace.broker.requests.apis import FORWARDED
+from headrace.broker.requests.envelopes import wrapped_answer
 from headrace.broker.requests.forwarding import Forwarded, read_principal
 from headrace.broker.requests.quorum_requests import is_node
 from headrace.broker.requests.registry import handler_of, handles
 from headrace.broker.telemetry.request_errors import codes_of
 from headrace.wire.apis import APIS, ApiKey
 from headrace.wire.errors import ErrorCode
-from headrace.wire.frame import SIZE_BYTES, RequestHeader, decode_request_header, encode_response, encode_response_parts
+from headrace.wire.frame import SIZE_BYTES, RequestHeader, decode_request_header, encode_response
 from headrace.wire.messages import request_class
 from headrace.wire.messages.k58_envelope import EnvelopeRequest, EnvelopeResponse
-from headrace.wire.primitives import DecodeError
+from headrace.wire.primitives import Buffer, DecodeError
 
 if TYPE_CHECKING:
     from headrace.broker.requests.services import NodeServices
 
 
 @handles(ApiKey.ENVELOPE)
-async def handle(broker: NodeServices, request: EnvelopeRequest, context: RequestContext) -> EnvelopeResponse:
+async def handle(broker: NodeServices, request: EnvelopeRequest, context: RequestContext) -> Any:
     """Decides on behalf of the client in the envelope."""
     if not is_node(context):
         return EnvelopeResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -50,18 +51,14 @@ async def handle(broker: NodeServices, request: EnvelopeRequest, context: Reques
         answer = await broker.long_answers.encoded(inner, answer)
     if ErrorCode.NOT_CONTROLLER in (answer.codes if isinstance(answer, EncodedAnswer) else codes_of(answer)):
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
-    return EnvelopeResponse(response_data=_framed(header, answer)[SIZE_BYTES:])
-
-
-def _framed(header: RequestHeader, answer: Any) -> bytes:
-    key, version, correlation_id = header.api_key, header.api_version, header.correlation_id
     if isinstance(answer, EncodedAnswer):
-        parts: Any = encode_response_parts(key, version, correlation_id, answer)
-        return b"".join(parts)
-    return bytes(encode_response(key, version, correlation_id, answer))
+        return wrapped_answer(header, answer)
+    key, version, correlation_id = header.api_key, header.api_version, header.correlation_id
+    framed = encode_response(key, version, correlation_id, answer)
+    return EnvelopeResponse(response_data=bytes(memoryview(framed)[SIZE_BYTES:]))
 
 
-async def _decoded(broker: NodeServices, header: RequestHeader, data: bytes, at: int) -> Any:
+async def _decoded(broker: NodeServices, header: RequestHeader, data: Buffer, at: int) -> Any:
     """The body of the request in an envelope; a worker decodes one of many elements. Raises DecodeError."""
     decode = request_class(header.api_key).decode
     try:
