@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import tomllib
+import warnings
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,18 @@ def test_the_broker_can_be_installed_without_spark_in_the_same_versions() -> Non
         command = ["make", "--dry-run", "--always-make", "install", extras]
         said = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
         assert f"--require-hashes -r {name}" in said
+
+
+def test_pyspark_has_nothing_against_the_pandas_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyspark")
+    import pandas
+    from pyspark.sql.pandas.utils import require_minimum_pandas_version
+
+    assert "pandas>=2.2,<3" in EXTRAS["demo"]
+    monkeypatch.setattr(pandas, "__version__", pinned(lock.LOCK)["pandas"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        require_minimum_pandas_version()
 
 
 def test_an_address_does_not_get_into_the_lock() -> None:
