@@ -69,8 +69,7 @@ def test_pyspark_has_nothing_against_the_pandas_beside_it(monkeypatch: pytest.Mo
 
     assert "pandas>=2.2,<3" in EXTRAS["demo"]
     monkeypatch.setattr(pandas, "__version__", pinned(lock.LOCK)["pandas"])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         require_minimum_pandas_version()
 
 
