@@ -64,11 +64,11 @@ def test_the_broker_can_be_installed_without_spark_in_the_same_versions() -> Non
 
 def test_pyspark_has_nothing_against_the_pandas_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyspark")
-    import pandas
+    import pandas as pd
     from pyspark.sql.pandas.utils import require_minimum_pandas_version
 
     assert "pandas>=2.2,<3" in EXTRAS["demo"]
-    monkeypatch.setattr(pandas, "__version__", pinned(lock.LOCK)["pandas"])
+    monkeypatch.setattr(pd, "__version__", pinned(lock.LOCK)["pandas"])
     with warnings.catch_warnings(action="error"):
         require_minimum_pandas_version()
 
