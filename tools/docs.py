@@ -15,7 +15,7 @@ PAGES = {
     "cli.md": docs_cli.page,
     "configuration.md": docs_configuration.page,
     "install.md": docs_install.page,
-    "security.md": docs_security.page,
+    "security/rights.md": docs_security.page,
     "spark-options.md": docs_spark_options.page,
 }
 
@@ -28,6 +28,7 @@ def main(arguments: list[str]) -> int:
             print(f"docs/{path.name} is not what the code says: run `make docs`", file=sys.stderr)
         return 1 if wrong else 0
     for path, text in made.items():
+        path.parent.mkdir(exist_ok=True)
         path.write_text(text, "utf-8")
     return 0
 

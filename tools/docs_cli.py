@@ -15,8 +15,8 @@ HEAD = """# The command line
 Written by `make docs` from the commands' own help: do not edit.
 
 Every command that talks to a cluster works against Apache Kafka as well. `--bootstrap`, a variable or a profile names
-its brokers ([in this order](security.md#profiles-and-variables)). Commands draw tables on a terminal, and print plain
-aligned columns elsewhere; `--json` prints JSON for programs.
+its brokers ([in this order](security.md#choose-where-a-command-connects)). Commands draw tables on a terminal, and
+print plain aligned columns elsewhere; `--json` prints JSON for programs.
 
 | exit code | means |
 |---|---|

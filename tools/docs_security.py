@@ -1,4 +1,4 @@
-"""docs/security.md: a page by hand, and in it the table of rights, from the one that handlers are held to."""
+"""docs/security/rights.md: a page by hand, and in it the table of rights, from the one that handlers are held to."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from headrace.broker.requests.apis import CLUSTER, SERVED, Access
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.wire.apis import APIS
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "security.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "security" / "rights.md"
 BEGIN = "<!-- rights: from src/headrace/broker/requests/apis by make docs -->"
 END = "<!-- /rights -->"
-HEAD = "| request | number | what it asks for, in one case or another |\n|---|---|---|"
+HEAD = "| request | number | needs, in one case or another |\n|---|---|---|"
 
 
 def words(value: Operation | ResourceType) -> str:

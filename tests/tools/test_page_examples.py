@@ -26,7 +26,7 @@ PAGES = sorted(
     if page.name not in GENERATED and page.parent.name != "adr"
 )  # fmt: skip
 FENCE = re.compile(r"^ *```(\w*)[^\n]*\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
-SHELL = {"", "sh", "console", "bash"}
+SHELL = {"", "sh", "console", "bash", "text"}
 DOTTED = re.compile(r"[a-z][a-z0-9]*(?:\.[a-z0-9_-]+)+")
 OF_CLIENTS = {
     "bootstrap.servers", "client.rack", "group.instance.id", "isolation.level", "session.timeout.ms",
@@ -189,7 +189,8 @@ def is_name_of_the_code(name: str) -> bool:
 
 
 def is_known(name: str) -> bool:
-    return is_setting(name) or name.startswith(OF_OTHERS) or name in files() or is_name_of_the_code(name)
+    is_file = name in files() or name.endswith(".properties")
+    return is_setting(name) or name.startswith(OF_OTHERS) or is_file or is_name_of_the_code(name)
 
 
 def test_settings_are_told_from_what_is_none() -> None:
