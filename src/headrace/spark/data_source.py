@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 
+from headrace.spark.refusals import in_one_sentence
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
@@ -32,6 +34,7 @@ class HeadraceDataSource(DataSource):
     def name(cls) -> str:
         return "headrace"
 
+    @in_one_sentence
     def schema(self) -> str:
         """The row of the source. Wrong options end here, before a query starts."""
         from headrace.spark.client_settings import open_stores
@@ -58,6 +61,7 @@ class HeadraceDataSource(DataSource):
         check_event_time(row)
         return replace(options, row=row)
 
+    @in_one_sentence
     def reader(self, schema: StructType) -> DataSourceReader:
         from headrace.spark.options import source_options
         from headrace.spark.source import BatchReader
@@ -66,6 +70,7 @@ class HeadraceDataSource(DataSource):
         _check_schema(schema, options.row)
         return BatchReader(options, self.cores)
 
+    @in_one_sentence
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         from headrace.spark.options import source_options
         from headrace.spark.source import RefusedStream, StreamReader
@@ -75,9 +80,10 @@ class HeadraceDataSource(DataSource):
             _check_schema(schema, options.row)
         except ValueError as error:
             # raised here it would end in an UnboundLocalError of Spark's, which wants to stop the reader it has not got
-            return RefusedStream(error)
+            return RefusedStream(error.with_traceback(None))
         return StreamReader(options, self.cores)
 
+    @in_one_sentence
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from headrace.spark.client_settings import open_stores
         from headrace.spark.sink import batch_writer
@@ -86,6 +92,7 @@ class HeadraceDataSource(DataSource):
         open_stores(made.options.cluster)
         return made
 
+    @in_one_sentence
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         from headrace.spark.client_settings import open_stores
         from headrace.spark.sink import stream_writer

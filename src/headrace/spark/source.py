@@ -33,6 +33,7 @@ from headrace.spark import planning, tasks
 from headrace.spark.group_offsets import GroupOffsets
 from headrace.spark.options import SourceOptions
 from headrace.spark.planning import Offsets, Range
+from headrace.spark.refusals import in_one_sentence
 from headrace.wire import uuids
 
 POLL_S: Final = 0.01
@@ -62,6 +63,7 @@ class BatchReader(DataSourceReader):
         self.options = options
         self.cores = cores
 
+    @in_one_sentence
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the read; ends are resolved once, here."""
         options = self.options
@@ -149,6 +151,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._asked = time.monotonic()
         return self._latest
 
+    @in_one_sentence
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Where a new query starts. Spark asks twice, so the answer is kept."""
         if self._initial is None:
@@ -163,6 +166,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxRows(most)
         return ReadAllAvailable() if least is None else ReadMinRows(least)
 
+    @in_one_sentence
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Nothing that arrives after this is read. Whether a topic that is not there is lost, or has never been there,
         is not known yet: `initialOffset` and `latestOffset` say."""
@@ -205,6 +209,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             finished = {at: offset for at, offset in from_json(start["topics"]).items() if at in read}
             self._group_offsets.commit(self._cluster(), self._group(start), finished)
 
+    @in_one_sentence
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Where the next batch ends. Nothing new is the same offset again, after a wait for news."""
         self._commit_finished(start)
@@ -275,6 +280,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         latest = self._latest or self._frozen
         return {"topics": to_json(latest)} if latest else None
 
+    @in_one_sentence
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Plan a batch, also one that a checkpoint replays. Raises `DataLossError`."""
         # only batch 0 starts at an initial offset, and only its own end says what that was when it was planned
