@@ -1,4 +1,4 @@
-"""What a Python process of Spark sends to the JVM if options or the cluster refuse a query: a sentence, and one call."""
+"""What a Python process of Spark sends to the JVM if options or the cluster refuse a query: a sentence, one call."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ R = TypeVar("R")
 
 
 def in_one_sentence(method: Callable[P, R]) -> Callable[P, R]:
-    """Drops the traceback of a ValueError, ClientError or DataLossError of `method`. Others are defects and keep theirs."""
+    """Drops the traceback of a ValueError, ClientError or DataLossError of `method`. Defects keep theirs."""
 
     @wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
