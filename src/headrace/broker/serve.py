@@ -19,6 +19,7 @@ from headrace.config.exposure import exposure_warnings
 from headrace.env.posix import raise_open_files_limit
 from headrace.env.posix_network import run_loop
 from headrace.env.posix_node import WORKER_THREADS, PosixNode, done_before, on_hang_up, on_stop_signal
+from headrace.env.posix_service import ServiceManager
 from headrace.log.manager import CheckpointError, LogDirFailed, LogDirLocked
 from headrace.wire.address import address_text
 
@@ -102,6 +103,20 @@ def _warn(lines: Sequence[str]) -> None:
 async def _serve(
     config: BrokerConfig, warnings: Sequence[str], say: Callable[[str], None], lifeline: int | None
 ) -> int:
+    manager = ServiceManager()
+    try:
+        return await _serve_under(manager, config, warnings, say, lifeline)
+    finally:
+        manager.close()
+
+
+async def _serve_under(
+    manager: ServiceManager,
+    config: BrokerConfig,
+    warnings: Sequence[str],
+    say: Callable[[str], None],
+    lifeline: int | None,
+) -> int:
     stop = asyncio.Event()
     failures: list[str] = []
     on_stop_signal(stop.set)
@@ -120,9 +135,12 @@ async def _serve(
     elif not await done_before(stop, broker.start()):  # it may wait for the others for a minute
         return 0
     gc.freeze()
-    for opened in broker.listeners:
-        say(f"headrace: {opened.name} listens on {address_text(opened.host, opened.port)}")
+    opened = [f"{each.name} listens on {address_text(each.host, each.port)}" for each in broker.listeners]
+    for line in opened:
+        say(f"headrace: {line}")
+    manager.ready(", ".join(opened))
     while await done_before(stop, asyncio.sleep(ALL_COLLECTED_EVERY_S)):
         gc.collect()
+    manager.stopping()
     await broker.stop()
     return 1 if failures else 0

@@ -20,6 +20,7 @@ from typing import Final
 import click
 
 from headrace.cli.serve.restarts import DEATHS_MAX, WINDOW_S, Restarts
+from headrace.env.posix_service import ServiceManager, without_manager
 
 READ_BYTES: Final = 64 * 1024
 LINE_MAX_BYTES: Final = 1024 * 1024
@@ -68,16 +69,19 @@ class Supervisor:
         self._signals = 0
         self._failure: str | None = None
         self._lifeline, self._our_end = os.pipe()
+        self._manager: ServiceManager | None = None
 
     async def run(self) -> str | None:
         """Returns when every node has ended: None after a clean stop, else why, in one line."""
         loop = asyncio.get_running_loop()
+        self._manager = ServiceManager()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
                 loop.add_signal_handler(number, self._signalled, number)
         try:
             await asyncio.gather(*(self._keep(child) for child in self._children))
         finally:
+            self._manager.close()
             os.close(self._lifeline)
             os.close(self._our_end)
         return self._failure
@@ -87,7 +91,7 @@ class Supervisor:
     def _signalled(self, number: int) -> None:
         """The first signal is passed on; with another one there is no more waiting."""
         self._signals += 1
-        self._stop.set()
+        self._stops()
         if self._signals > 1:
             self._failure = self._failure or "nodes were killed that had not stopped yet"
         for child in self._children:
@@ -96,9 +100,14 @@ class Supervisor:
     def _fail(self, why: str) -> None:
         """There is no going on: the other nodes are stopped cleanly."""
         self._failure = self._failure or why
-        self._stop.set()
+        self._stops()
         for child in self._children:
             child.send(signal.SIGTERM)
+
+    def _stops(self) -> None:
+        if not self._stop.is_set() and self._manager is not None:
+            self._manager.stopping()
+        self._stop.set()
 
     # --- a node
 
@@ -139,6 +148,7 @@ class Supervisor:
             stdout=PIPE,
             stderr=PIPE,
             pass_fds=(self._lifeline,),
+            env=without_manager(os.environ),  # this process speaks for all of them
             process_group=0,  # what a terminal sends to its group comes to the nodes through the supervisor alone
         )
         if self._stop.is_set():  # it came while the process was being made
@@ -173,6 +183,8 @@ class Supervisor:
             child.has_served = True
             if not self._has_told and all(each.has_served for each in self._children):
                 self._has_told = True
+                if self._manager is not None:
+                    self._manager.ready(f"{len(self._children)} nodes serve")
                 self._served([each.process.pid for each in self._children if each.process is not None])
 
 
