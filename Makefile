@@ -16,7 +16,7 @@ PYTEST := $(RUN) -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 # imports, and each process of pytest every file of tests
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install check static compiled lint types layers tidy docs-check codegen codegen-check docs test coverage demo picture bench bench-spark fuzz crash flaky soak sim mutate lock sbom system-deps clean
+.PHONY: install check static compiled lint types layers tidy docs-check codegen codegen-check docs test coverage demo picture bench bench-spark fuzz crash flaky soak sim mutate lock dist sbom system-deps clean
 
 install: $(INSTALLED)
 
@@ -134,6 +134,11 @@ mutate: install
 lock: install
 	$(RUN) -m pip install --quiet pip-tools
 	$(RUN) tools/lock.py
+
+# sdist, pure wheel and a manylinux wheel for each Python here, in dist/, checked; the same commit gives the same bytes.
+# make dist PYTHONS="3.11 3.13" for these alone.
+dist: install
+	$(RUN) -m tools.dist $(PYTHONS)
 
 # What the wheel of this version needs, with versions, hashes and licences: CycloneDX, in dist/.
 sbom: install

@@ -9,6 +9,8 @@ import tomllib
 from pathlib import Path
 from typing import Final
 
+from headrace import __version__
+
 ON_AN_INDEX: Final = False
 """Whether `pip install headrace` finds the package."""
 
@@ -37,16 +39,19 @@ def extras() -> dict[str, list[str]]:
     return found
 
 
-def commands(*, on_an_index: bool = ON_AN_INDEX) -> str:
+def commands(*, on_an_index: bool = ON_AN_INDEX, version: str = __version__) -> str:
     """The commands that install the package, and one of them with extras."""
     if on_an_index:
         lines = ["pip install headrace", "pip install 'headrace[metrics,security]'     # with extras"]
         return "\n".join(["```sh", *lines, "```"])
+    wheel = f"dist/headrace-{version}-py3-none-any.whl"
     lines = [
         "pip install .                               # in a checkout",
         "pip install '.[metrics,security]'           # with extras",
+        f"pip install {wheel}",
+        f"pip install '{wheel}[metrics,security]'",
     ]
-    note = "Headrace is not on a package index yet: `pip` needs a checkout."
+    note = "Headrace is not on a package index yet: `pip` needs a checkout, or a wheel that `make dist` built in one."
     return "\n".join([note, "", "```sh", *lines, "```"])
 
 

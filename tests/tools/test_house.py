@@ -26,7 +26,7 @@ def pinned(path: Path) -> dict[str, str]:
     return dict(re.findall(r"^([a-z0-9._-]+)==(\S+)", path.read_text(), re.MULTILINE))
 
 
-@pytest.mark.parametrize("path", [lock.LOCK, lock.BROKER_LOCK], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [lock.LOCK, lock.BROKER_LOCK, lock.DIST_LOCK], ids=lambda path: path.name)
 def test_a_lock_has_a_hash_for_every_pin_and_no_address(path: Path) -> None:
     text = path.read_text()
     assert "://" not in text
@@ -71,6 +71,12 @@ def test_pyspark_has_nothing_against_the_pandas_beside_it(monkeypatch: pytest.Mo
     monkeypatch.setattr(pd, "__version__", pinned(lock.LOCK)["pandas"])
     with warnings.catch_warnings(action="error"):
         require_minimum_pandas_version()
+
+
+def test_what_builds_a_release_is_pinned_and_shares_versions_with_the_rest() -> None:
+    builds, everything = pinned(lock.DIST_LOCK), pinned(lock.LOCK)
+    assert {re.split(r"[<>=]", each)[0] for each in lock.RELEASE} <= set(builds)
+    assert all(builds[name] == everything[name] for name in builds.keys() & everything.keys())
 
 
 def test_an_address_does_not_get_into_the_lock() -> None:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
 import zipfile
-from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
 from peers import interpreters
 
-from tools import lock
+from tools.dist import runtime_pins, sources
 
 pytestmark = pytest.mark.slow
 
@@ -57,16 +54,6 @@ with headrace.testing.broker({"num.partitions": 2}) as broker, broker.client() a
     assert sum(reading.latest_offsets(client, "t").values()) == 100 * len(Compression)
 print("well")
 """
-
-
-def sources(folder: Path) -> Path:
-    """What a clone holds: a build leaves nothing behind in this one, and takes nothing that was built in it."""
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    for name in filter(None, listed.split("\0")):
-        if name.startswith(("src/", "setup.py", "pyproject.toml", "README.md", "LICENSE")) and (ROOT / name).exists():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_bytes((ROOT / name).read_bytes())
-    return folder
 
 
 def without_compiler(folder: Path, how: str) -> dict[str, str]:
@@ -147,20 +134,6 @@ def test_what_is_not_compiled_passes_the_same_tests(wheel: Path, tmp_path: Path)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *TESTS]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=280)
     assert done.returncode == 0, done.stdout
-
-
-def runtime_pins() -> str:
-    """What the package itself needs, pinned as in the lock."""
-    wanted, names = ["headrace"], set[str]()
-    while wanted:
-        for text in requires(wanted.pop()) or []:
-            requirement = Requirement(text)
-            name = requirement.name.lower()
-            if name not in names and (requirement.marker is None or requirement.marker.evaluate({"extra": ""})):
-                names.add(name)
-                wanted.append(name)
-    blocks = re.split(r"\n(?=[a-z])", lock.BROKER_LOCK.read_text())
-    return "\n".join(block for block in blocks if block.partition("==")[0] in names) + "\n"
 
 
 @pytest.mark.parametrize("version", interpreters.tested())
