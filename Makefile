@@ -67,7 +67,7 @@ codegen-check: install
 # The peers first (Kafka's jars, Spark's connector and its PySpark), so that no test waits for Maven or pip; without
 # Java or Maven the tests say what they skip.
 test: static
-	@$(RUN) tests/peers/interpreters.py
+	@$(RUN) tools/interpreters.py
 	@$(RUN) -m tests.peers.gssapi_package
 	@if command -v mvn >/dev/null && command -v java >/dev/null; then $(RUN) tests/peers/jars.py all && $(RUN) -m tests.peers.spark && $(RUN) -m tests.peers.class_archive; fi
 	$(PYTEST) -rs --durations=40

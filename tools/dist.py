@@ -25,8 +25,7 @@ from pathlib import Path
 from typing import Final
 
 from headrace import __version__
-from tests.peers import interpreters
-from tools import sbom
+from tools import interpreters, sbom
 from tools.lock import DIST_LOCK, LOCK
 
 ROOT: Final = Path(__file__).resolve().parents[1]

@@ -15,10 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from peers import interpreters
 
 from headrace import __version__
-from tools import dist
+from tools import dist, interpreters
 
 INSTALLED_MB_MAX = 26
 """The broker with all that it needs; without pip and compiled caches."""

@@ -10,8 +10,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from peers import interpreters
 
+from tools import interpreters
 from tools.dist import runtime_pins, sources
 
 pytestmark = pytest.mark.slow
