@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -202,6 +203,41 @@ def test_leaders_of_all_partitions_are_elected_in_pieces() -> None:
     assert max(sizes) <= pieces.PIECE_RECORDS and leaders(image) == {1}
     assert len(answers) == TOPICS
     assert all([index for index, _ in parts] == list(range(1, PARTITIONS, 2)) for _, parts in answers)
+
+
+@pytest.mark.parametrize("given", ["elect", "reassign"])
+def test_topics_without_partitions_are_looked_at_in_pieces(given: str) -> None:
+    context, topics = context_of(), [f"n{number}" for number in range(3 * pieces.PIECE_TRIES)]
+
+    def decide(image: ClusterImage) -> Decision[Any]:
+        if given == "elect":
+            return decide_elect_leaders(image, context, PREFERRED_ELECTION, [(name, []) for name in topics])
+        return decide_reassign(image, context, [(name, []) for name in topics], True)
+
+    image, looked_at = image_of((1, 2)), [0]
+    following: Decide | None = decide
+    while following is not None:
+        decision = following(image)
+        looked_at.append(len(decision.reply))
+        following = decision.then
+    assert decision.reply == [(name, []) for name in topics]
+    assert max(after - before for before, after in pairwise(looked_at)) <= pieces.PIECE_TRIES
+
+
+def test_names_are_counted_in_pieces_and_forgotten_one_by_one() -> None:
+    names = [f"n{number % (pieces.PIECE_COUNTED + 10)}" for number in range(2 * pieces.PIECE_COUNTED)]
+    named = pieces.Named(names, str)
+    rounds = 0
+    while not named.is_counted:
+        named.count_some()
+        rounds += 1
+    assert rounds == 2
+    assert named.is_twice("n0") and not named.is_twice(f"n{pieces.PIECE_COUNTED}")
+    left: list[int] = []
+    for name, expected in zip(named.in_order(), dict.fromkeys(names), strict=True):
+        assert name == expected
+        left.append(len(named._last))
+    assert left == list(range(pieces.PIECE_COUNTED + 10, 0, -1))
 
 
 def test_a_leader_alters_thousands_of_in_sync_sets_in_pieces() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.controller.quotas import QuotaAlteration, decide_alter_quotas
+from headrace.controller.quotas import CHANGES_MAX, QuotaAlteration, decide_alter_quotas
 from headrace.metadata import client_quotas as names
 from headrace.metadata.image import ClusterImage
 from headrace.metadata.replay import Replay
@@ -62,6 +62,13 @@ def test_what_is_only_validated_is_not_written() -> None:
     )
     assert answers == [OK, BAD]
     assert held(image) == {}
+
+
+def test_an_entity_has_a_bounded_number_of_changes() -> None:
+    """All of one entity are checked together."""
+    many = [(f"n{number}", None) for number in range(CHANGES_MAX + 1)]
+    _, answers = alter(ClusterImage(), user("ann", *many[1:]), user("bob", *many), user("joe", (names.PRODUCE, 1.0)))
+    assert answers == [OK, BAD, OK]
 
 
 @pytest.mark.parametrize(

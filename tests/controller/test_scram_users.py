@@ -43,15 +43,15 @@ def upsertion(name: str = "ann", mechanism: int = 1, iterations: int = 4096) -> 
 
 
 def test_the_controller_derives_the_keys_of_a_salted_password() -> None:
-    decided = decide_alter_scram(image_with(), [], [upsertion()])
-    assert {name: error.code for name, error in decided.reply.items()} == {"ann": ErrorCode.NONE}
+    decided = decide_alter_scram(image_with(), [upsertion()])
+    assert {name: error.code for name, error in decided.reply} == {"ann": ErrorCode.NONE}
     (record,) = decided.records
     assert (record.name, credential_in(record)) == ("ann", PENCIL)
 
 
 def test_a_credential_is_deleted() -> None:
-    decided = decide_alter_scram(image_with("ann"), [ScramDeletion("ann", 1)], [])
-    assert decided.reply["ann"].code == ErrorCode.NONE
+    decided = decide_alter_scram(image_with("ann"), [ScramDeletion("ann", 1)])
+    assert dict(decided.reply)["ann"].code == ErrorCode.NONE
     assert list(decided.records) == [RemoveUserScramCredentialRecord(name="ann", mechanism=1)]
 
 
@@ -69,8 +69,8 @@ def test_what_is_refused() -> None:
         upsertion("both", 2),
     ]
     gone = [ScramDeletion("nobody", 1), ScramDeletion("ann", 2), ScramDeletion("both", 1), ScramDeletion("odd", 9)]
-    decided = decide_alter_scram(image_with("ann", "both"), gone, many)
-    assert {name: error.code for name, error in decided.reply.items()} == {
+    decided = decide_alter_scram(image_with("ann", "both"), [*gone, *many])
+    assert {name: error.code for name, error in decided.reply} == {
         "nobody": ErrorCode.RESOURCE_NOT_FOUND,
         "ann": ErrorCode.RESOURCE_NOT_FOUND,
         "both": ErrorCode.DUPLICATE_RESOURCE,
@@ -88,10 +88,10 @@ def test_what_is_refused() -> None:
 
 def test_a_request_writes_a_bounded_number_of_records() -> None:
     many = [upsertion(f"user-{n}") for n in range(MAX_RECORDS_PER_REQUEST + 1)]
-    pieces = list(pieces_of(decide_alter_scram(image_with(), [], many), image_with()))
+    pieces = list(pieces_of(decide_alter_scram(image_with(), many), image_with()))
     assert sum(len(each.records) for each in pieces) == MAX_RECORDS_PER_REQUEST
-    assert {each.code for each in list(pieces[-1].reply.values())[:-1]} == {ErrorCode.NONE}
-    assert pieces[-1].reply[many[-1].name].code == ErrorCode.POLICY_VIOLATION
+    assert {each.code for each in [error for _, error in pieces[-1].reply[:-1]]} == {ErrorCode.NONE}
+    assert dict(pieces[-1].reply)[many[-1].name].code == ErrorCode.POLICY_VIOLATION
 
 
 def pieces_of(decided: Decision[Any], image: ClusterImage) -> Iterator[Decision[Any]]:
@@ -105,11 +105,11 @@ def pieces_of(decided: Decision[Any], image: ClusterImage) -> Iterator[Decision[
 def test_many_users_are_altered_in_pieces() -> None:
     many = [*map(upsertion, [f"user-{n}" for n in range(3 * PIECE_RECORDS)]), upsertion("user-1", 2)]
     image = image_with("user-0")
-    pieces = list(pieces_of(decide_alter_scram(image, [ScramDeletion("user-0", 1)], many), image))
+    pieces = list(pieces_of(decide_alter_scram(image, [ScramDeletion("user-0", 1), *many]), image))
     assert max(len(each.records) for each in pieces) <= PIECE_RECORDS
     written = [record.name for each in pieces for record in each.records]
     assert written == [f"user-{n}" for n in range(2, 3 * PIECE_RECORDS)]
-    codes = {name: error.code for name, error in pieces[-1].reply.items()}
+    codes = {name: error.code for name, error in pieces[-1].reply}
     assert list(codes) == [f"user-{n}" for n in range(3 * PIECE_RECORDS)]
     assert codes.pop("user-0") == codes.pop("user-1") == ErrorCode.DUPLICATE_RESOURCE
     assert set(codes.values()) == {ErrorCode.NONE}
@@ -118,34 +118,32 @@ def test_many_users_are_altered_in_pieces() -> None:
 def test_very_many_that_are_refused_are_looked_at_in_pieces() -> None:
     image = image_with()
     gone = [ScramDeletion(f"user-{n}", 1) for n in range(3 * PIECE_COUNTED)]
-    looked_at = [len(each.reply) for each in map(told_of, pieces_of(decide_alter_scram(image, gone, []), image))]
+    looked_at = [len(each.reply) for each in map(told_of, pieces_of(decide_alter_scram(image, gone), image))]
     assert max(after - before for before, after in pairwise(looked_at)) <= PIECE_TRIES
     assert looked_at[-1] == len(gone)
 
 
 def told_of(decided: Decision[Any]) -> Decision[Any]:
     """A piece, with the outcomes that there are by then."""
-    return replace(decided, reply=dict(decided.reply))
+    return replace(decided, reply=list(decided.reply))
 
 
 def test_each_piece_is_decided_on_what_there_is_by_then() -> None:
     """A user whom another request deletes between two pieces is not there; without the feature nobody is altered."""
     names = [f"user-{n}" for n in range(PIECE_RECORDS + 1)]
     gone = [ScramDeletion(name, 1) for name in names]
-    first = decide_alter_scram(image_with(*names), gone, [])
+    first = decide_alter_scram(image_with(*names), gone)
     assert first.then is not None
     last = first.then(image_with())
     assert (len(first.records), list(last.records)) == (PIECE_RECORDS, [])
-    assert {name: each.code for name, each in last.reply.items() if each.code} == {
-        names[-1]: ErrorCode.RESOURCE_NOT_FOUND
-    }
-    first = decide_alter_scram(image_with(*names), gone, [])
+    assert {name: each.code for name, each in last.reply if each.code} == {names[-1]: ErrorCode.RESOURCE_NOT_FOUND}
+    first = decide_alter_scram(image_with(*names), gone)
     assert first.then is not None
-    assert first.then(image_with(level=10)).reply[names[-1]].code == ErrorCode.UNSUPPORTED_VERSION
+    assert dict(first.then(image_with(level=10)).reply)[names[-1]].code == ErrorCode.UNSUPPORTED_VERSION
 
 
 def test_an_old_level_has_no_users() -> None:
     image = image_with(level=10)
-    assert decide_alter_scram(image, [], [upsertion()]).reply["ann"].code == ErrorCode.UNSUPPORTED_VERSION
+    assert dict(decide_alter_scram(image, [upsertion()]).reply)["ann"].code == ErrorCode.UNSUPPORTED_VERSION
     raised = replace(image, features=image_with(level=11).features)
-    assert decide_alter_scram(raised, [], [upsertion()]).reply["ann"].code == ErrorCode.NONE
+    assert dict(decide_alter_scram(raised, [upsertion()]).reply)["ann"].code == ErrorCode.NONE

@@ -36,12 +36,16 @@ def decide_elect_leaders(
     """
     answers: list[tuple[str, list[tuple[int, ApiError]]]] = []
     omitted = () if wanted is not None else (ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    asked: Iterator[tuple[str, Sequence[int]]]
     if wanted is None:
-        wanted = [(topic.name, range(len(topic.partitions))) for topic in image.topics]
+        asked = ((topic.name, range(len(topic.partitions))) for topic in image.topics)
+    else:
+        asked = iter(wanted)
 
-    def partitions() -> Iterator[_Wanted]:
-        for name, indexes in wanted:
+    def partitions() -> Iterator[_Wanted | None]:
+        for name, indexes in asked:
             answers.append((name, []))
+            yield None
             for index in indexes:
                 yield _Wanted(name, index, answers[-1][1])
 

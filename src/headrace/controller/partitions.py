@@ -68,7 +68,7 @@ class _ManyTopics:
             self._named.count_some()
             if not self._named.is_counted:
                 return Decision(self._answers, [], self.decide)
-            self._waiting = iter(self._named.by_name.values())
+            self._waiting = self._named.in_order()
             self._asked = next(self._waiting, None)
         placer = placement.Placer(image, self._random)
         records: list[Any] = []
@@ -86,7 +86,7 @@ class _ManyTopics:
         self, image: ClusterImage, asked: CreatePartitionsTopic, placer: placement.Placer, records: list[Any]
     ) -> ApiError | None:
         """None: the next piece goes on with it."""
-        if asked.name in self._named.twice:
+        if self._named.is_twice(asked.name):
             return ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
         if not self._may_alter(asked.name):
             return _plain(ErrorCode.TOPIC_AUTHORIZATION_FAILED)

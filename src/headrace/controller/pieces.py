@@ -12,14 +12,14 @@ success then, asks again, and less is left to do.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from headrace.controller.context import DONE, MAX_RECORDS_PER_REQUEST, TOO_MANY_RECORDS, ApiError, ControllerContext
 from headrace.controller.partition_changes import PartitionChanges, Target
 from headrace.machine import Decision
+from headrace.machine.split_table import PARTS, SplitTable
 from headrace.metadata.image import ClusterImage, Partition, Topic
 
 PIECE_RECORDS: Final = 100
@@ -28,22 +28,23 @@ PIECE_PARTITIONS: Final = 20_000
 """Partitions that one piece looks at."""
 PIECE_TRIES: Final = 500
 """Things that one piece tries to do, each of which may come to nothing and has taken its time then."""
-PIECE_COUNTED: Final = 2000
+PIECE_COUNTED: Final = 1000
 """Things of which one piece counts how often each is named."""
+K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Named(Generic[T]):
-    """What a request names, by name, and which names it gives twice: found out a piece at a time."""
+class Counted(Generic[K, T]):
+    """Which names a request gives twice: found out a piece at a time."""
 
-    def __init__(self, things: Sequence[T], name_of: Callable[[T], str]) -> None:
-        self.by_name: dict[str, T] = {}
-        """In the order of the first of each name; the last of a name counts."""
-        self.twice: set[str] = set()
+    def __init__(self, things: Sequence[T], name_of: Callable[[T], K]) -> None:
         self._things = things
         self._name_of = name_of
         self._counted = 0
+        self._last: SplitTable[K, T] = SplitTable()
+        """The last thing of each name."""
+        self._twice: SplitTable[K, None] = SplitTable()
 
     @property
     def is_counted(self) -> bool:
@@ -54,22 +55,55 @@ class Named(Generic[T]):
         """Looks at the next PIECE_COUNTED things."""
         some = self._things[self._counted : self._counted + PIECE_COUNTED]
         self._counted += len(some)
+        parts, name_of = self._last.parts, self._name_of
         for thing in some:
-            name = self._name_of(thing)
-            if name in self.by_name:
-                self.twice.add(name)
-            self.by_name[name] = thing
+            name = name_of(thing)
+            part = parts[hash(name) % PARTS]  # a call less for each
+            if name in part:
+                self._twice[name] = None
+            else:
+                self._note(name)
+            part[name] = thing
+
+    def _note(self, name: K) -> None:
+        """A name is given for the first time."""
+
+    def is_twice(self, name: K) -> bool:
+        """Whether the request gives a name more than once."""
+        return name in self._twice
+
+    def done_with(self, name: K) -> None:
+        """Frees what was noted of a name that is given once: to free all at once takes as long as a piece."""
+        self._last.discard(name)
+
+
+class Named(Counted[K, T]):
+    """The same for a request that is answered by name: it keeps their order, that of the first of each."""
+
+    def __init__(self, things: Sequence[T], name_of: Callable[[T], K]) -> None:
+        super().__init__(things, name_of)
+        self._names: list[K] = []
+
+    def _note(self, name: K) -> None:
+        self._names.append(name)
+
+    def in_order(self) -> Iterator[T]:
+        """Yields one thing for each name: the last of a name counts."""
+        for name in self._names:
+            yield self._last[name]
+            self.done_with(name)
 
 
 class ManyThings(Generic[T, R]):
     """The things of a request that wait, and the reply, into which `take` puts the outcome of each.
 
-    `refusal` is asked before each piece: its answer to the whole request, or None.
+    A None among the things is a step at which there is nothing to take: something that may hold things, and may hold
+    none. `refusal` is asked before each piece: its answer to the whole request, or None.
     """
 
     def __init__(
         self,
-        things: Iterable[T],
+        things: Iterable[T | None],
         reply: R,
         take: Callable[[PartitionChanges, T], None],
         context: ControllerContext,
@@ -90,7 +124,8 @@ class ManyThings(Generic[T, R]):
             return Decision(refused)
         changes = PartitionChanges(image, self._context, self._records)
         for tries, thing in enumerate(self._waiting, 1):
-            self._take(changes, thing)
+            if thing is not None:
+                self._take(changes, thing)
             if tries >= PIECE_TRIES or len(changes.records) >= PIECE_RECORDS or changes.looked_at >= PIECE_PARTITIONS:
                 self._records += len(changes.records)
                 return Decision(self._reply, changes.records, self.decide)
@@ -116,8 +151,7 @@ class Alterations(Generic[T]):
         self._things = things
         self._alter = alter
         self._key_of = key_of
-        self._count: Counter[Hashable] = Counter()
-        self._counted = 0
+        self._named = Counted(things, key_of)
         self._twice = twice
         self._validate_only = validate_only
         self._answers: list[ApiError] = []
@@ -126,11 +160,9 @@ class Alterations(Generic[T]):
 
     def decide(self, image: ClusterImage) -> Decision[list[ApiError]]:
         """The next piece."""
-        if self._counted < len(self._things):
-            some = self._things[self._counted : self._counted + PIECE_COUNTED]
-            self._count.update(map(self._key_of, some))
-            self._counted += len(some)
-            if self._counted < len(self._things):
+        if not self._named.is_counted:
+            self._named.count_some()
+            if not self._named.is_counted:
                 return Decision(self._answers, [], self.decide)
         records: list[Any] = []
         answers = self._answers
@@ -142,9 +174,9 @@ class Alterations(Generic[T]):
 
     def _take(self, image: ClusterImage, thing: T, records: list[Any]) -> ApiError:
         key = self._key_of(thing)
-        if self._count[key] > 1:
+        if self._named.is_twice(key):
             return self._twice
-        del self._count[key]  # a little at a time: of a request for very many things it takes as long as a piece
+        self._named.done_with(key)
         made = self._alter(image, thing)
         if isinstance(made, ApiError):
             return made

@@ -18,6 +18,8 @@ from headrace.metadata.image import ClusterImage
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.metadata_records import ClientQuotaRecord, EntityData
 
+CHANGES_MAX: Final = 1_000
+"""Changes of one entity: all are checked together. There are five quotas, and what is none of them may be removed."""
 _BAD: Final = ErrorCode.INVALID_REQUEST
 _TWICE: Final = ApiError(_BAD, "Each entity must appear at most once.")
 _WHOLE: Final[Mapping[str, tuple[str, int]]] = {
@@ -99,7 +101,7 @@ def _changes_problem(alteration: QuotaAlteration) -> str | None:
                 return f"Proposed value for {key} is too large for {kind}."
             if value != int(value):
                 return f"{key} cannot be a fractional value."
-    return None
+    return None if len(alteration.changes) <= CHANGES_MAX else f"More than {CHANGES_MAX} quotas of one entity."
 
 
 def _records(image: ClusterImage, alteration: QuotaAlteration) -> list[Any]:

@@ -39,9 +39,10 @@ def decide_reassign(
     """
     answers: list[tuple[str, list[tuple[int, ApiError]]]] = []
 
-    def partitions() -> Iterator[_Wanted]:
+    def partitions() -> Iterator[_Wanted | None]:
         for name, parts in wanted:
             answers.append((name, []))
+            yield None
             for index, target in parts:
                 yield _Wanted(name, index, target, answers[-1][1])
 

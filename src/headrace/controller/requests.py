@@ -243,14 +243,13 @@ class UpdateFeatures:
 class AlterScramUsers:
     """Credentials of users that are deleted, made or replaced; each user has an outcome."""
 
-    deletions: Sequence[ScramDeletion]
-    upsertions: Sequence[ScramUpsertion]
+    wanted: Sequence[ScramDeletion | ScramUpsertion]
 
     def decide(
         self, image: ClusterImage, context: ControllerContext, access: Access
-    ) -> Decision[Mapping[str, ApiError]]:
+    ) -> Decision[list[tuple[str, ApiError]]]:
         """See ControllerRequest."""
-        return decide_alter_scram(image, self.deletions, self.upsertions)
+        return decide_alter_scram(image, self.wanted)
 
 
 @dataclass(frozen=True, slots=True)

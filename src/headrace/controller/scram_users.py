@@ -6,12 +6,13 @@ Source: KIP-554, KIP-900.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from headrace.controller.context import DONE, MAX_RECORDS_PER_REQUEST, TOO_MANY_RECORDS, ApiError
-from headrace.controller.pieces import PIECE_RECORDS, PIECE_TRIES, Named
+from headrace.controller.pieces import PIECE_RECORDS, PIECE_TRIES, Counted
 from headrace.machine import Decision
+from headrace.machine.split_table import SplitTable
 from headrace.metadata import levels
 from headrace.metadata.image import ClusterImage
 from headrace.metadata.scram_credentials import (
@@ -46,11 +47,11 @@ class ScramUpsertion(NamedTuple):
 
 
 def decide_alter_scram(
-    image: ClusterImage, deletions: Sequence[ScramDeletion], upsertions: Sequence[ScramUpsertion]
-) -> Decision[Mapping[str, ApiError]]:
+    image: ClusterImage, wanted: Sequence[ScramDeletion | ScramUpsertion]
+) -> Decision[list[tuple[str, ApiError]]]:
     """Each user has an outcome of its own, many are altered in pieces. One that is named twice, whatever for, is left
     as it is; the error of the first alteration stays."""
-    return _Alterations([*deletions, *upsertions]).decide(image)
+    return _Alterations(wanted).decide(image)
 
 
 class _Alterations:
@@ -58,13 +59,15 @@ class _Alterations:
 
     def __init__(self, wanted: Sequence[ScramDeletion | ScramUpsertion]) -> None:
         self._wanted = wanted
-        self._named = Named(wanted, _name_of)
+        self._named = Counted(wanted, _name_of)
         self._looked_at = 0
         self._records = 0
         """Of the pieces so far."""
-        self._outcomes: dict[str, ApiError] = {}
+        self._answered: SplitTable[str, None] = SplitTable()
+        """Users that are named twice, and have an outcome."""
+        self._outcomes: list[tuple[str, ApiError]] = []
 
-    def decide(self, image: ClusterImage) -> Decision[Mapping[str, ApiError]]:
+    def decide(self, image: ClusterImage) -> Decision[list[tuple[str, ApiError]]]:
         """The next piece."""
         if not self._named.is_counted:
             self._named.count_some()
@@ -79,15 +82,18 @@ class _Alterations:
         return Decision(self._outcomes, records, self.decide if self._looked_at < len(self._wanted) else None)
 
     def _alter(self, image: ClusterImage, wanted: ScramDeletion | ScramUpsertion, records: list[Any]) -> None:
-        if wanted.name in self._outcomes:
+        if wanted.name in self._answered:
             return
         is_supported = levels.supports_scram(image.features.metadata_version)
         refused = _refusal(image, wanted) if is_supported else _UNSUPPORTED
-        if refused is None and wanted.name in self._named.twice:
+        if refused is None and self._named.is_twice(wanted.name):
             refused = _TWICE
         if refused is None and self._records + len(records) >= MAX_RECORDS_PER_REQUEST:
             refused = TOO_MANY_RECORDS
-        self._outcomes[wanted.name] = refused or DONE
+        self._outcomes.append((wanted.name, refused or DONE))
+        if self._named.is_twice(wanted.name):
+            self._answered[wanted.name] = None
+        self._named.done_with(wanted.name)
         if refused is None:
             records.append(_record(wanted))
 

@@ -80,7 +80,7 @@ class _ManyTopics:
             self._named.count_some()
             if not self._named.is_counted:
                 return Decision(CreateTopicsResponse(topics=self._results), [], self.decide)
-            self._waiting = iter(self._named.by_name.values())
+            self._waiting = self._named.in_order()
             self._topic = next(self._waiting, None)
         # What was only looked at is in no image, and a name of the same request may collide with it.
         creation = _Creation(image, self._context, self._looked_at, self._records)
@@ -101,7 +101,7 @@ class _ManyTopics:
     def _create(self, creation: _Creation, topic: CreatableTopic) -> CreatableTopicResult | ApiError | None:
         """None: the next piece goes on with it."""
         name = topic.name
-        if name in self._named.twice:
+        if self._named.is_twice(name):
             return ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
         if name == names.METADATA_TOPIC:
             why = f"Creation of internal topic {names.METADATA_TOPIC} is prohibited."

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
+from headrace.machine.split_table import SplitTable
 from headrace.wire.errors import ErrorCode
 
 TopicPartition: TypeAlias = tuple[str, int]
@@ -154,7 +155,7 @@ class Filters(NamedTuple):
     """What ListTransactions asks for; an empty set asks for all."""
 
     states: frozenset[str] = frozenset()
-    producer_ids: frozenset[int] = frozenset()
+    producer_ids: frozenset[int] | SplitTable[int, None] = frozenset()
     longer_than_ms: int = -1
     matches: Callable[[str], bool] | None = None
     """Whether a transactional id is asked for, as a regular expression says it."""

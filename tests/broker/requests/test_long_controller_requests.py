@@ -32,6 +32,7 @@ from headrace.wire.messages.k58_envelope import EnvelopeRequest
 MANY = 6000
 FEW_BYTES = 1024
 CALLS_MAX = 24_000
+ROUNDS_MAX = 5000
 """As in `test_long_requests`."""
 SLOW = {
     "controller.quorum.fetch.timeout.ms": "60000",
@@ -158,6 +159,7 @@ def test_turns_are_small(running: tuple[TestNode, int, Turns], key: int, path: P
             except ConnectionError:
                 pass  # Kafka closes the connection too
         assert count == 1 or turns.most_calls <= CALLS_MAX, (who, "alike" if alike else "distinct")
+        assert count == 1 or turns.most_rounds <= ROUNDS_MAX, (turns.most_rounds, turns.busiest, who, alike)
     inside = node.inside
     # Fetches of other nodes wait.
     until(lambda: node.call(lambda inside: inside.server.requests_budget.used) < LEFT_BYTES, "what it held is freed")

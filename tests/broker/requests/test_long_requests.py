@@ -30,6 +30,8 @@ MANY = 6000
 FEW_BYTES = 1024
 CALLS_MAX = 24_000
 """In one turn of the loop; what takes all elements at once makes several for each."""
+ROUNDS_MAX = 5000
+"""Of one line, in one turn of the loop: a comprehension that takes all elements at once has as many as there are."""
 SLOW_WAYS = [("super user", True), ("few rights", True), ("nobody", False)]
 WAYS = [("super user", False), *(pytest.param(*way, marks=pytest.mark.slow) for way in SLOW_WAYS)]
 """Who asks, and whether all elements are alike. `make check` has the one in which each element is taken up."""
@@ -77,6 +79,7 @@ def test_turns_are_small(running: tuple[TestBroker, Turns], key: int, path: Path
             except ConnectionError:
                 pass  # Kafka closes the connection too
         assert count == 1 or turns.most_calls <= CALLS_MAX, (who, "alike" if alike else "distinct")
+        assert count == 1 or turns.most_rounds <= ROUNDS_MAX, (turns.most_rounds, turns.busiest, who, alike)
     inside = node.inside
     node.call(lambda inside: setattr(inside, "authorizer", OpenAuthorizer()))
     until(lambda: node.call(lambda inside: inside.server.requests_budget.used) == 0, "what it held is freed")

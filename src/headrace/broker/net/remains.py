@@ -10,11 +10,12 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Final
 
+from headrace.machine.split_table import SplitTable
 from headrace.wire.message import Message
 
 FREED_AT_ONCE: Final = 100
 """Things that are freed without a look at whether another thread waits."""
-_CONTAINERS: Final = (list, tuple, dict, set, frozenset)
+_CONTAINERS: Final = (list, tuple, dict, set, frozenset, SplitTable)
 
 
 def take_apart(remains: list[Any]) -> None:
@@ -35,6 +36,8 @@ def _take_out(thing: Any, remains: list[Any]) -> None:
             held = getattr(thing, name)
             if held:
                 remains += held if type(held) is list else (held,)
+    elif type(thing) is SplitTable:
+        remains += thing.parts
     elif isinstance(thing, dict):
         remains += list(thing)
         remains += list(thing.values())

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from array import array
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.controller import Asker, ControllerError
@@ -17,6 +18,7 @@ from headrace.config.tls import names_tls
 from headrace.controller.configs import Alteration, check_at_broker
 from headrace.controller.context import ApiError
 from headrace.controller.requests import AlterConfigs
+from headrace.machine.split_table import SplitTable
 from headrace.security.authorizer import Operation
 from headrace.wire.errors import ErrorCode
 
@@ -50,52 +52,86 @@ async def alter(
     if is_of_controllers and isinstance(context.connection, Forwarded):
         return await _decided(broker, alterations, context, validate_only)
     # Only a broker knows whether its listeners can follow; one that cannot keeps what it has, and says so.
-    refused = {} if is_of_controllers else await in_turn(broker, context, _refused(broker, alterations, context))
+    refused: SplitTable[int, ApiError] = SplitTable()
     left: Sequence[int] = range(len(alterations))
     asked = alterations
-    if refused:
-        left = await in_turn(broker, context, _left(alterations, refused))
-        asked = [alterations[n] for n in left]
+    if not is_of_controllers:
+        context.keep(refused)
+        left = await in_turn(broker, context, _left(broker, alterations, context, refused))
+        if len(left) < len(alterations):
+            asked = Chosen(alterations, left)
     if is_of_controllers:
-        decided = iter(await _decided(broker, asked, context, validate_only))
+        decided = await _decided(broker, asked, context, validate_only)
     else:
-        decided = iter(await _forwarded(broker, asked, context, request_of, left, validate_only))
-    if not refused:
-        return list(decided)
+        decided = await _forwarded(broker, asked, context, request_of, left, validate_only)
+    context.keep(decided)
+    if asked is alterations:
+        return decided
+    waiting = iter(decided)
     return await listed(
-        broker, context, range(len(alterations)), lambda n: refused[n] if n in refused else next(decided)
+        broker, context, range(len(alterations)), lambda n: refused[n] if n in refused else next(waiting)
     )
 
 
-def _left(alterations: Sequence[Alteration], refused: Mapping[int, ApiError]) -> Steps[list[int]]:
-    left: list[int] = []
-    for some in parts_of(range(len(alterations)), SMALL_PER_STEP):
-        left += [n for n in some if n not in refused]
+class Chosen(Sequence[T]):
+    """Some of many things, by their numbers. It holds no list of them: Python's collector looks at all that a new list
+    holds, which for 400,000 things takes 40 ms."""
+
+    def __init__(self, things: Sequence[T], numbers: Sequence[int]) -> None:
+        self._things = things
+        self._numbers = numbers
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @overload
+    def __getitem__(self, at: int) -> T: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[T]: ...
+    def __getitem__(self, at: int | slice) -> T | list[T]:
+        if isinstance(at, int):
+            return self._things[self._numbers[at]]
+        return [self._things[number] for number in self._numbers[at]]
+
+
+def chosen(things: Sequence[T], takes: Callable[[int, T], bool]) -> Steps[array[int]]:
+    """The numbers of the things that `takes` takes."""
+    numbers = array("L")
+    for some in parts_of(range(len(things)), SMALL_PER_STEP):
+        numbers.extend([n for n in some if takes(n, things[n])])
         yield 1
-    return left
+    return numbers
 
 
-def _refused(
-    broker: Services, alterations: Sequence[Alteration], context: RequestContext
-) -> Steps[dict[int, ApiError]]:
-    """Why this broker does not bring them to the controller, by their numbers."""
-    times = yield from times_named(alterations)
-    refused: dict[int, ApiError] = {}
+def _left(
+    broker: Services, alterations: Sequence[Alteration], context: RequestContext, refused: SplitTable[int, ApiError]
+) -> Steps[Sequence[int]]:
+    """The numbers of those that this broker brings to the controller; `refused` gets why it does not bring others."""
+    twice = yield from named_twice(alterations, context)
     for n, each in enumerate(alterations):
         yield 1 + len(each.changes) // SMALL_PER_STEP
-        why = _refusal(broker, each, context) if times[resource_of(each)] == 1 else None
+        why = None if resource_of(each) in twice else _refusal(broker, each, context)
         if why is not None:
             refused[n] = why
-    return refused
+    if not len(refused):
+        return range(len(alterations))
+    return (yield from chosen(alterations, lambda n, _: n not in refused))
 
 
-def times_named(alterations: Sequence[Alteration]) -> Steps[Counter[tuple[int, str]]]:
-    """How often a request names each resource."""
-    times: Counter[tuple[int, str]] = Counter()
+def named_twice(alterations: Sequence[Alteration], context: RequestContext) -> Steps[SplitTable[tuple[int, str], None]]:
+    """The resources that a request names more than once."""
+    seen: SplitTable[tuple[int, str], None] = SplitTable()
+    twice: SplitTable[tuple[int, str], None] = SplitTable()
+    context.keep(seen)
+    context.keep(twice)
     for some in parts_of(alterations, SMALL_PER_STEP):
-        times.update(map(resource_of, some))
+        for each in some:
+            resource = resource_of(each)
+            if resource in seen:
+                twice[resource] = None
+            seen[resource] = None
         yield 1
-    return times
+    return twice
 
 
 def alterations_of(resources: Sequence[R], alteration_of: Callable[[R], Alteration]) -> Steps[list[Alteration]]:
@@ -155,9 +191,16 @@ async def _forwarded(
     validate_only: bool,
 ) -> list[ApiError]:
     if alterations and not broker.quorum.decides:
-        answer = await forward(broker, request_of(numbers), context)
+        request = await broker.node.workers.run(partial(request_of, numbers))
+        answer = await forward(broker, request, context)
         if answer is not None:
-            return [ApiError(ErrorCode(each.error_code), each.error_message) for each in answer.responses]
+            context.keep(answer)
+            return await listed(
+                broker,
+                context,
+                answer.responses,
+                lambda each: ApiError(ErrorCode(each.error_code), each.error_message),
+            )
     return await _decided(broker, alterations, context, validate_only)
 
 

@@ -6,7 +6,7 @@ A fetch that waits is no task and no thread: it is registered with the replicas 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from headrace.broker.partitions.replica import Replica
@@ -498,11 +498,20 @@ class Fetch:
         self.cancel()
         respond(answers)
 
-    def count(self, answers: list[Answer]) -> None:
-        """What the last reading found goes out."""
-        fetches, led = self._broker.fetches, self._broker.replicas.by_name
+    def count(self, answers: Sequence[Answer]) -> None:
+        """What the last reading found goes out: all of it."""
+        self.count_bytes()
+        self.count_partitions(answers)
+
+    def count_bytes(self) -> None:
+        """Counts what goes out in all."""
+        fetches = self._broker.fetches
         fetches.bytes.value += self.bytes_read
         fetches.follower_bytes.value += self.follower_bytes_read
+
+    def count_partitions(self, answers: Sequence[Answer]) -> None:
+        """Counts what goes out of some partitions."""
+        led = self._broker.replicas.by_name
         for partition, data in answers:
             if data.records and (replica := led.get((partition.topic, partition.index))) is not None:
                 replica.bytes_out += len(data.records)

@@ -9,7 +9,7 @@ that rest are not even looked at: see `resting`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.broker.partitions.replica import FetchWaiter, Replica
@@ -143,11 +143,14 @@ class FollowerFetch(Fetch):
                 self._counts_for_rate += result.size
         return data
 
-    def count(self, answers: list[Answer]) -> None:
+    def count_bytes(self) -> None:
         """What followers copy no client reads."""
         self._broker.fetches.bytes_to_followers.value += self.bytes_read
         if self._counts_for_rate:
             self._broker.replicas.throttles.leader.passed(self._counts_for_rate)
+
+    def count_partitions(self, answers: Sequence[Answer]) -> None:
+        """Counts nothing."""
 
     def _data(self, replica: Replica, partition: SessionPartition) -> PartitionData:
         state = replica.state

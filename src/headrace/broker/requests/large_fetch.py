@@ -102,17 +102,23 @@ class LargeFetch:
 
     def _seen_again(self, found: list[Answer]) -> Steps[list[Answer]]:
         """What another reading would give where nothing came."""
-        for some in parts_of(list(zip(self._watched, found, strict=True)), SMALL_PER_STEP):
-            for replica, (_, data) in some:
-                see_again(replica, data)
-            yield 1
+        for number, (replica, (_, data)) in enumerate(zip(self._watched, found, strict=True), 1):
+            see_again(replica, data)
+            if number % SMALL_PER_STEP == 0:
+                yield 1
         return found
 
     async def _answer(self, found: list[Answer]) -> EncodedAnswer:
         self._unregister()
-        self._fetch.count(found)
+        self._fetch.count_bytes()
+        await rest_of(self._context, self._counting(found))
         response = await rest_of(self._context, self._respond(found))
         return await self._broker.long_answers.encoded_in_turn(self._context, response)
+
+    def _counting(self, found: list[Answer]) -> Steps[None]:
+        for some in parts_of(found, SMALL_PER_STEP):
+            self._fetch.count_partitions(some)
+            yield 1
 
     # --- changes
 

@@ -24,7 +24,7 @@ LOOKED_AT_ONCE: Final = 1000
 
 def once_ready(
     broker: Services,
-    keys: Iterable[Key],
+    keys: Iterable[Key | None],
     answer: Callable[[], Any],
     *,
     for_appends: bool = False,
@@ -32,6 +32,7 @@ def once_ready(
 ) -> Any | Coroutine[Any, Any, Any]:
     """What `answer()` returns: at once where the partitions are ready, as they are but for a moment, else later.
 
+    A None among the keys stands for a topic, which may have no partitions: see `keys_in`.
     `for_appends`: they have to take appends. `before_waiting` is called where it is later: what the request holds of
     the connection's buffer is overwritten then.
     """
@@ -40,24 +41,33 @@ def once_ready(
         return answer()
     left = iter(keys)
     waiting = _not_ready(broker, left, for_appends)
-    following = next(left, None)
-    if not waiting and following is None:
+    following = list(islice(left, 1))
+    if not waiting and not following:
         return answer()
     if before_waiting is not None:
         before_waiting()
-    if following is not None:
-        return _look_on(broker, waiting, chain((following,), left), answer, for_appends)
+    if following:
+        return _look_on(broker, waiting, chain(following, left), answer, for_appends)
     return _later(broker, list(waiting), answer, for_appends)
 
 
-def _not_ready(broker: Services, keys: Iterable[Key], for_appends: bool) -> dict[Key, None]:
+def keys_in(topics: Iterable[tuple[str, Iterable[int]]]) -> Iterator[Key | None]:
+    """Yields None for each topic and then its partitions, so that topics are counted which have none."""
+    for name, indexes in topics:
+        yield None
+        for index in indexes:
+            yield name, index
+
+
+def _not_ready(broker: Services, keys: Iterable[Key | None], for_appends: bool) -> dict[Key, None]:
     """Of the next few keys those whose partitions are not ready."""
+    is_ready = broker.replicas.is_ready
     some = islice(keys, LOOKED_AT_ONCE)
-    return {key: None for key in some if not broker.replicas.is_ready(key, for_appends=for_appends)}
+    return {key: None for key in some if key is not None and not is_ready(key, for_appends=for_appends)}
 
 
 async def _look_on(
-    broker: Services, waiting: dict[Key, None], keys: Iterator[Key], answer: Callable[[], Any], for_appends: bool
+    broker: Services, waiting: dict[Key, None], keys: Iterator[Key | None], answer: Callable[[], Any], for_appends: bool
 ) -> Any:
     """Looks at so many keys that others have their turn between them."""
     async with broker.long_answers.turn:

@@ -18,7 +18,7 @@ from headrace.broker.net.context import RequestContext
 from headrace.broker.partitions.replica import Replica
 from headrace.broker.requests.fetching import READ_COMMITTED
 from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_pieces, parts_of
-from headrace.broker.requests.readiness import once_ready
+from headrace.broker.requests.readiness import keys_in, once_ready
 from headrace.broker.requests.registry import handles
 from headrace.log.log import Log
 from headrace.log.results import TimestampOffset
@@ -58,7 +58,7 @@ Lookup = tuple[ListOffsetsPartitionResponse, Replica, int, Callable[[Log], Times
 
 @handles(ApiKey.LIST_OFFSETS)
 def handle(broker: Services, request: ListOffsetsRequest, context: RequestContext) -> Any:
-    keys = ((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
+    keys = keys_in((topic.name, (each.partition_index for each in topic.partitions)) for topic in request.topics)
     return once_ready(broker, keys, lambda: in_pieces(broker, context, _list(broker, request, context)))
 
 

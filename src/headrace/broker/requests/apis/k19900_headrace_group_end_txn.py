@@ -55,12 +55,13 @@ def _end(
     if not context.authorize(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, main.transactional_id):
         answer.resolve(GroupIdentity(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
         return answer
-    refused: list[ErrorCode] = []
-    for child in children:
-        refused.append(_refusal_of(broker, context, main, child))
+    is_refused = False
+    for child, result in zip(children, results, strict=True):
+        result.error_code = _refusal_of(broker, context, main, child)
+        is_refused = is_refused or bool(result.error_code)
         yield 1
-    if any(refused):
-        answer.resolve(GroupIdentity(ErrorCode.OPERATION_NOT_ATTEMPTED, children=tuple(refused)))
+    if is_refused:
+        answer.resolve(GroupIdentity(ErrorCode.OPERATION_NOT_ATTEMPTED))
         return answer
     ask = GroupEnd(main, tuple(children), request.committed)
     if not FEW_CHILDREN < len(children) <= CHILDREN_MAX:
@@ -101,7 +102,7 @@ class _Answer(Pending[HeadraceGroupEndTxnResponse]):
     __slots__ = ("_results",)
 
     def __init__(self, results: list[GroupEndTxnChildResult]) -> None:
-        """The results that say of each child that there is no error."""
+        """The results that say of each child that there is no error, or what forbids it."""
         super().__init__()
         self._results = results
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.controller import Asker, ControllerError
-from headrace.broker.requests.pieces import Steps, in_turn, listed
+from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_turn, listed, parts_of
 from headrace.broker.requests.registry import handles
 from headrace.controller.requests import DeleteTopics
+from headrace.machine.split_table import SplitTable
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode, message_of
 from headrace.wire.messages.k20_delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
@@ -31,41 +32,64 @@ async def handle(broker: Services, request: DeleteTopicsRequest, context: Reques
     if context.api_version >= 6:
         wanted = await listed(broker, context, request.topics, lambda topic: (topic.name, topic.topic_id))
     else:
-        wanted = [(name, ZERO) for name in request.topic_names]
+        wanted = await listed(broker, context, request.topic_names, lambda name: (name, ZERO))
     if not broker.config.delete_topic_enable:
         code = ErrorCode.INVALID_REQUEST if context.api_version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
-        return _all(wanted, code, message_of(ErrorCode.TOPIC_DELETION_DISABLED))
-    refused, asked = await in_turn(broker, context, _check(wanted))
+        return await _all(broker, context, wanted, code, message_of(ErrorCode.TOPIC_DELETION_DISABLED))
+    refused, asked = await in_turn(broker, context, _check(wanted, context))
+    context.keep(refused)
+    context.keep(asked)
     mutations = broker.quotas.mutations(context, strict_from=STRICT_FROM)
     asker = Asker(context.principal, context.client_host, mutations.pay, context.api_key)
     try:
         results = await broker.controller.ask(DeleteTopics(asked), asker)
     except ControllerError as error:
-        return _all(wanted, error.code, str(error))
-    return DeleteTopicsResponse(throttle_time_ms=mutations.throttle_ms, responses=refused + results)
+        return await _all(broker, context, wanted, error.code, str(error))
+    responses = await in_turn(broker, context, _joined(refused, results))
+    return DeleteTopicsResponse(throttle_time_ms=mutations.throttle_ms, responses=responses)
 
 
-def _all(wanted: list[tuple[str | None, bytes]], code: ErrorCode, message: str) -> DeleteTopicsResponse:
-    return DeleteTopicsResponse(
-        responses=[
-            DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=message)
-            for name, topic_id in wanted
-        ]
+async def _all(
+    broker: Services, context: RequestContext, wanted: list[tuple[str | None, bytes]], code: ErrorCode, message: str
+) -> DeleteTopicsResponse:
+    responses = await listed(
+        broker,
+        context,
+        wanted,
+        lambda each: DeletableTopicResult(name=each[0], topic_id=each[1], error_code=code, error_message=message),
     )
+    return DeleteTopicsResponse(responses=responses)
+
+
+def _joined(
+    refused: list[DeletableTopicResult], results: list[DeletableTopicResult]
+) -> Steps[list[DeletableTopicResult]]:
+    """All results; where some were refused here, those of the controller behind them."""
+    if not refused:
+        return results
+    for some in parts_of(results, SMALL_PER_STEP):
+        refused += some
+        yield 1
+    return refused
 
 
 def _check(
-    wanted: list[tuple[str | None, bytes]],
+    wanted: list[tuple[str | None, bytes]], context: RequestContext
 ) -> Steps[tuple[list[DeletableTopicResult], list[tuple[str | None, bytes]]]]:
     """Splits off what names a topic badly: not at all, twice, or in both ways."""
-    counts: dict[str | bytes, int] = {}
+    seen: SplitTable[str | bytes, None] = SplitTable()
+    twice: SplitTable[str | bytes, None] = SplitTable()
+    told: SplitTable[str | bytes, None] = SplitTable()
+    for table in (seen, twice, told):
+        context.keep(table)
     for name, topic_id in wanted:
         yield 1
         key = topic_id if name is None else name
-        counts[key] = counts.get(key, 0) + 1
+        if key in seen:
+            twice[key] = None
+        seen[key] = None
     refused: list[DeletableTopicResult] = []
     asked: list[tuple[str | None, bytes]] = []
-    told: set[str | bytes] = set()
     for name, topic_id in wanted:
         yield 1
         key = topic_id if name is None else name
@@ -74,12 +98,12 @@ def _check(
             why = "Neither topic name nor id were specified."
         elif name is not None and topic_id != ZERO:
             why = "You may not specify both topic name and topic id."
-        elif counts[key] > 1:
+        elif key in twice:
             why = "Duplicate topic name." if name is not None else "Duplicate topic id."
         if why is None:
             asked.append((name, topic_id))
         elif key not in told:
-            told.add(key)
+            told[key] = None
             result = DeletableTopicResult(name=name, topic_id=topic_id, error_code=ErrorCode.INVALID_REQUEST)
             result.error_message = why
             refused.append(result)

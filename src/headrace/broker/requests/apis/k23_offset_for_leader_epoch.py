@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.broker.net.context import RequestContext
 from headrace.broker.partitions.replica import Replica
 from headrace.broker.requests.pieces import Steps, in_pieces
-from headrace.broker.requests.readiness import once_ready
+from headrace.broker.requests.readiness import keys_in, once_ready
 from headrace.broker.requests.registry import handles
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from headrace.wire.apis import ApiKey
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @handles(ApiKey.OFFSET_FOR_LEADER_EPOCH)
 def handle(broker: Services, request: OffsetForLeaderEpochRequest, context: RequestContext) -> Any:
-    keys = ((topic.topic, each.partition) for topic in request.topics for each in topic.partitions)
+    keys = keys_in((topic.topic, (each.partition for each in topic.partitions)) for topic in request.topics)
     return once_ready(broker, keys, lambda: in_pieces(broker, context, _answer(broker, request, context)))
 
 

@@ -19,7 +19,7 @@ from headrace.broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from headrace.broker.net.answers import Pending
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, are_few, at_once, in_pieces, parts_of
-from headrace.broker.requests.readiness import once_ready
+from headrace.broker.requests.readiness import keys_in, once_ready
 from headrace.broker.requests.registry import handles
 from headrace.machine.outcome import Ending
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
@@ -57,12 +57,7 @@ _NOT_HERE: Final = (
 
 @handles(ApiKey.WRITE_TXN_MARKERS)
 def handle(broker: Services, request: WriteTxnMarkersRequest, context: RequestContext) -> Any:
-    keys = (
-        (topic.name, index)
-        for marker in request.markers
-        for topic in marker.topics
-        for index in topic.partition_indexes
-    )
+    keys = _keys(request)
     may = context.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME) or context.authorize(
         Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
     )
@@ -77,6 +72,12 @@ def handle(broker: Services, request: WriteTxnMarkersRequest, context: RequestCo
         return at_once(steps) if are_few(request.markers, "partition_indexes") else in_pieces(broker, context, steps)
 
     return once_ready(broker, keys, write, for_appends=True)
+
+
+def _keys(request: WriteTxnMarkersRequest) -> Iterator[tuple[str, int] | None]:
+    for marker in request.markers:
+        yield None
+        yield from keys_in((topic.name, topic.partition_indexes) for topic in marker.topics)
 
 
 def write_here(broker: Services, markers: Sequence[MarkerHere]) -> None:

@@ -5,12 +5,14 @@ v2 flexible.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.pieces import Steps, in_pieces
-from headrace.broker.requests.readiness import once_ready
+from headrace.broker.requests.readiness import keys_in, once_ready
 from headrace.broker.requests.registry import handles
+from headrace.machine.split_table import SplitTable
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -30,8 +32,13 @@ MAX_FILE_NAME = 255
 @handles(ApiKey.ALTER_REPLICA_LOG_DIRS)
 def handle(broker: Services, request: AlterReplicaLogDirsRequest, context: RequestContext) -> Any:
     """Begins moves once the logs are open."""
-    keys = ((asked.name, index) for home in request.dirs for asked in home.topics for index in asked.partitions)
-    return once_ready(broker, keys, lambda: in_pieces(broker, context, _begin(broker, request, context)))
+    return once_ready(broker, _keys(request), lambda: in_pieces(broker, context, _begin(broker, request, context)))
+
+
+def _keys(request: AlterReplicaLogDirsRequest) -> Iterator[tuple[str, int] | None]:
+    for home in request.dirs:
+        yield None
+        yield from keys_in((asked.name, asked.partitions) for asked in home.topics)
 
 
 def _begin(
@@ -39,21 +46,24 @@ def _begin(
 ) -> Steps[AlterReplicaLogDirsResponse]:
     """Begins moves; each partition has a result of its own, and a move goes on after the answer."""
     denied = not context.authorize(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
-    topics: dict[str, AlterReplicaLogDirTopicResult] = {}
+    topics: SplitTable[str, AlterReplicaLogDirTopicResult] = SplitTable()
     context.keep(topics)
+    results: list[AlterReplicaLogDirTopicResult] = []
     for home in request.dirs:
+        yield 1
         for asked in home.topics:
             yield 1
             result = topics.get(asked.name)
             if result is None:
                 result = topics[asked.name] = AlterReplicaLogDirTopicResult(topic_name=asked.name)
+                results.append(result)
             for index in asked.partitions:
                 yield 1
                 error = (
                     ErrorCode.CLUSTER_AUTHORIZATION_FAILED if denied else _move(broker, home.path, asked.name, index)
                 )
                 result.partitions.append(AlterReplicaLogDirPartitionResult(partition_index=index, error_code=error))
-    return AlterReplicaLogDirsResponse(results=list(topics.values()))
+    return AlterReplicaLogDirsResponse(results=results)
 
 
 def _move(broker: Services, path: str, name: str, index: int) -> ErrorCode:

@@ -7,16 +7,26 @@ Unsupported: listeners, which cannot change while the broker runs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headrace.broker.net.context import RequestContext
-from headrace.broker.requests.alter_access import alter, alterations_of, config_access, resource_of, times_named, told
+from headrace.broker.requests.alter_access import (
+    Chosen,
+    alter,
+    alterations_of,
+    chosen,
+    config_access,
+    named_twice,
+    resource_of,
+    told,
+)
 from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_turn, parts_of
 from headrace.broker.requests.registry import handles
 from headrace.broker.telemetry import loggers
 from headrace.controller.configs import SETTINGS_MAX, Alteration, check_broker_name, check_form
 from headrace.controller.context import ApiError
+from headrace.machine.split_table import SplitTable
 from headrace.metadata.image import ResourceType
 from headrace.security.authorizer import Operation
 from headrace.wire.apis import ApiKey
@@ -38,11 +48,12 @@ async def handle(
 ) -> IncrementalAlterConfigsResponse:
     """Alters settings; each resource has a result of its own."""
     alterations = await in_turn(broker, context, alterations_of(request.resources, _alteration))
-    stored, resources = alterations, request.resources
+    stored: Sequence[Alteration] = alterations
+    resources: Sequence[AlterConfigsResource] = request.resources
     loggers_too = await in_turn(broker, context, _names_loggers(alterations))
     if loggers_too:
-        stored = [each for each in alterations if each.resource_type != ResourceType.BROKER_LOGGER]
-        resources = [each for each in resources if each.resource_type != ResourceType.BROKER_LOGGER]
+        numbers = await in_turn(broker, context, chosen(alterations, _is_stored))
+        stored, resources = Chosen(alterations, numbers), Chosen(request.resources, numbers)
 
     def only(numbers: Sequence[int]) -> IncrementalAlterConfigsRequest:
         return IncrementalAlterConfigsRequest([resources[n] for n in numbers], request.validate_only)
@@ -54,6 +65,10 @@ async def handle(
         answers = await in_turn(broker, context, with_loggers)
     responses = await in_turn(broker, context, told(alterations, answers, AlterConfigsResourceResponse))
     return IncrementalAlterConfigsResponse(responses=responses)
+
+
+def _is_stored(_: int, alteration: Alteration) -> bool:
+    return alteration.resource_type != ResourceType.BROKER_LOGGER
 
 
 def _names_loggers(alterations: Sequence[Alteration]) -> Steps[bool]:
@@ -78,11 +93,11 @@ def _with_loggers(
     validate_only: bool,
 ) -> Steps[list[ApiError]]:
     """Alters the levels of loggers; the answers to all alterations, of which those to the stored ones are decided."""
-    times = yield from times_named(alterations)
+    twice = yield from named_twice(alterations, context)
     of_stored, answers = iter(decided), list[ApiError]()
     for alteration in alterations:
         if alteration.resource_type == ResourceType.BROKER_LOGGER:
-            answers.append(_alter_loggers(broker, alteration, context, times, validate_only))
+            answers.append(_alter_loggers(broker, alteration, context, twice, validate_only))
         else:
             answers.append(next(of_stored))
         yield 1
@@ -93,17 +108,17 @@ def _alter_loggers(
     broker: Services,
     alteration: Alteration,
     context: RequestContext,
-    times: Mapping[tuple[int, str], int],
+    twice: SplitTable[tuple[int, str], None],
     validate_only: bool,
 ) -> ApiError:
-    """Levels are no metadata: they are set here and now. `times` is how often the request names each resource."""
+    """Levels are no metadata: they are set here and now. `twice` has the resources that are named twice."""
     on_controller = context.listener in broker.config.controller_listener_names
     # As in Kafka, whose controllers ask for what a node needs.
     operation = Operation.CLUSTER_ACTION if on_controller else Operation.ALTER_CONFIGS
     denied = config_access(context, operation, alteration.resource_type, alteration.name)
     if denied:
         return ApiError(denied)
-    if times[resource_of(alteration)] > 1:
+    if resource_of(alteration) in twice:
         return ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
     problem = check_form(alteration) or check_broker_name(alteration.name, broker.node_id)
     return problem or loggers.alter(alteration.changes, validate_only=validate_only)

@@ -6,15 +6,17 @@ Unsupported: names of hosts instead of addresses, which Kafka looks up.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.controller import ControllerError
-from headrace.broker.requests.pieces import listed
+from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_turn, listed
 from headrace.broker.requests.registry import handles
 from headrace.controller.context import ApiError
-from headrace.controller.quotas import QuotaAlteration
+from headrace.controller.quotas import CHANGES_MAX, QuotaAlteration
 from headrace.controller.requests import AlterQuotas
+from headrace.machine.split_table import SplitTable
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode, message_of
@@ -44,32 +46,49 @@ async def handle(
         try:
             answers = await broker.controller.ask(AlterQuotas(alterations, request.validate_only))
             if not request.validate_only:
-                done = [each for each, answer in zip(alterations, answers, strict=True) if not answer.code]
+                done = await in_turn(broker, context, _done(alterations, answers))
                 broker.audit.quotas_altered(context.principal, context.client_host, done)
         except ControllerError as error:
             answers = [ApiError(error.code, str(error))] * len(alterations)
     else:
         denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         answers = [ApiError(denied, message_of(denied))] * len(alterations)
-    # Clients find an answer by its entity: one for each of them.
-    told: dict[tuple[tuple[str, str | None], ...], ApiError] = {}
     context.keep(answers)
-    context.keep(told)
-    await listed(
-        broker, context, zip(alterations, answers, strict=True), lambda each: told.update({each[0].parts: each[1]})
-    )
-    return AlterClientQuotasResponse(entries=await listed(broker, context, told.items(), _entry))
+    return AlterClientQuotasResponse(entries=await in_turn(broker, context, _entries(alterations, answers, context)))
 
 
 def _alteration(entry: EntryData) -> QuotaAlteration:
     return QuotaAlteration(
         tuple([(part.entity_type, part.entity_name) for part in entry.entity[:PARTS_MAX]]),
-        [(op.key, None if op.remove else op.value) for op in entry.ops],
+        [(op.key, None if op.remove else op.value) for op in entry.ops[: CHANGES_MAX + 1]],  # one more: it is refused
     )
 
 
-def _entry(told: tuple[tuple[tuple[str, str | None], ...], ApiError]) -> ResponseEntryData:
-    parts, answer = told
+def _done(alterations: Sequence[QuotaAlteration], answers: Sequence[ApiError]) -> Steps[list[QuotaAlteration]]:
+    done: list[QuotaAlteration] = []
+    for at in range(0, len(alterations), SMALL_PER_STEP):
+        some = zip(alterations[at : at + SMALL_PER_STEP], answers[at : at + SMALL_PER_STEP], strict=True)
+        done += [each for each, answer in some if not answer.code]
+        yield 1
+    return done
+
+
+def _entries(
+    alterations: Sequence[QuotaAlteration], answers: Sequence[ApiError], context: RequestContext
+) -> Steps[list[ResponseEntryData]]:
+    """Clients find an answer by its entity: one for each of them. Those that are named twice have the same answer."""
+    entries: list[ResponseEntryData] = []
+    answered: SplitTable[tuple[tuple[str, str | None], ...], None] = SplitTable()
+    context.keep(answered)
+    for alteration, answer in zip(alterations, answers, strict=True):
+        if alteration.parts not in answered:
+            answered[alteration.parts] = None
+            entries.append(_entry(alteration.parts, answer))
+        yield 1
+    return entries
+
+
+def _entry(parts: tuple[tuple[str, str | None], ...], answer: ApiError) -> ResponseEntryData:
     return ResponseEntryData(
         error_code=answer.code,
         error_message=answer.message,

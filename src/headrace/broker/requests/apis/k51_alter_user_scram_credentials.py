@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headrace.broker.net.context import RequestContext
@@ -12,6 +12,7 @@ from headrace.broker.requests.registry import handles
 from headrace.controller.context import ApiError
 from headrace.controller.requests import AlterScramUsers
 from headrace.controller.scram_users import ScramDeletion, ScramUpsertion
+from headrace.machine.split_table import SplitTable
 from headrace.metadata.scram_credentials import BY_CODE
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from headrace.wire.apis import ApiKey
@@ -35,17 +36,28 @@ async def handle(
     if not context.authorize(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return await _every(broker, context, request, denied, message_of(denied))
-    deletions = await listed(broker, context, request.deletions, lambda each: ScramDeletion(each.name, each.mechanism))
-    upsertions = await listed(broker, context, request.upsertions, _upsertion)
+    wanted = await in_turn(broker, context, _wanted(request))
     try:
-        outcomes = await broker.controller.ask(AlterScramUsers(deletions, upsertions))
+        outcomes = await broker.controller.ask(AlterScramUsers(wanted))
     except ControllerError as failure:
         return await _every(broker, context, request, failure.code, str(failure))
-    for done, wanted in (("deleted", deletions), ("set", upsertions)):
-        users = await in_turn(broker, context, _users(wanted, outcomes))
-        broker.audit.users_altered(done, context.principal, context.client_host, users)
-    results = await listed(broker, context, outcomes.items(), lambda each: _result(each[0], each[1]))
+    context.keep(outcomes)
+    deleted, made = await in_turn(broker, context, _users(wanted, outcomes, context))
+    broker.audit.users_altered("deleted", context.principal, context.client_host, deleted)
+    broker.audit.users_altered("set", context.principal, context.client_host, made)
+    results = await listed(broker, context, outcomes, lambda each: _result(each[0], each[1]))
     return AlterUserScramCredentialsResponse(results=results)
+
+
+def _wanted(request: AlterUserScramCredentialsRequest) -> Steps[list[ScramDeletion | ScramUpsertion]]:
+    wanted: list[ScramDeletion | ScramUpsertion] = []
+    for deletion in request.deletions:
+        wanted.append(ScramDeletion(deletion.name, deletion.mechanism))
+        yield 1
+    for upsertion in request.upsertions:
+        wanted.append(_upsertion(upsertion))
+        yield 1
+    return wanted
 
 
 def _upsertion(each: ScramCredentialUpsertion) -> ScramUpsertion:
@@ -53,14 +65,25 @@ def _upsertion(each: ScramCredentialUpsertion) -> ScramUpsertion:
 
 
 def _users(
-    wanted: Sequence[ScramDeletion | ScramUpsertion], outcomes: Mapping[str, ApiError]
-) -> Steps[list[tuple[str, str]]]:
-    """Whose credentials were altered, and for which mechanism."""
-    users: list[tuple[str, str]] = []
-    for some in parts_of(wanted, SMALL_PER_STEP):
-        users += [(each.name, BY_CODE[each.mechanism].name) for each in some if not outcomes[each.name].code]
+    wanted: Sequence[ScramDeletion | ScramUpsertion], outcomes: Sequence[tuple[str, ApiError]], context: RequestContext
+) -> Steps[tuple[list[tuple[str, str]], list[tuple[str, str]]]]:
+    """Whose credentials were deleted and made, and for which mechanism."""
+    done: SplitTable[str, None] = SplitTable()
+    context.keep(done)
+    for some in parts_of(outcomes, SMALL_PER_STEP):
+        for name, error in some:
+            if not error.code:
+                done[name] = None
         yield 1
-    return users
+    deleted: list[tuple[str, str]] = []
+    made: list[tuple[str, str]] = []
+    for few in parts_of(wanted, SMALL_PER_STEP):
+        for each in few:
+            if each.name in done:
+                users = deleted if isinstance(each, ScramDeletion) else made
+                users.append((each.name, BY_CODE[each.mechanism].name))
+        yield 1
+    return deleted, made
 
 
 def _result(name: str, error: ApiError) -> AlterUserScramCredentialsResult:
@@ -71,11 +94,16 @@ async def _every(
     broker: Services, context: RequestContext, request: AlterUserScramCredentialsRequest, code: ErrorCode, text: str
 ) -> AlterUserScramCredentialsResponse:
     """The same error for each user."""
-    error, results = ApiError(code, text), dict[str, AlterUserScramCredentialsResult]()
+    error, results = ApiError(code, text), list[AlterUserScramCredentialsResult]()
+    refused: SplitTable[str, None] = SplitTable()
+    context.keep(refused)
+    context.keep(results)
 
     def refuse(name: str) -> None:
-        results[name] = _result(name, error)
+        if name not in refused:
+            refused[name] = None
+            results.append(_result(name, error))
 
     await listed(broker, context, request.deletions, lambda each: refuse(each.name))
     await listed(broker, context, request.upsertions, lambda each: refuse(each.name))
-    return AlterUserScramCredentialsResponse(results=list(results.values()))
+    return AlterUserScramCredentialsResponse(results=results)

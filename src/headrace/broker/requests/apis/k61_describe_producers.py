@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_pieces
-from headrace.broker.requests.readiness import once_ready
+from headrace.broker.requests.readiness import keys_in, once_ready
 from headrace.broker.requests.registry import handles
 from headrace.controller.names import illegal_name
 from headrace.security.authorizer import Operation, ResourceType
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @handles(ApiKey.DESCRIBE_PRODUCERS)
 def handle(broker: Services, request: DescribeProducersRequest, context: RequestContext) -> Any:
     """Answers once the logs are open, about each partition once."""
-    keys = ((topic.name, index) for topic in request.topics for index in topic.partition_indexes)
+    keys = keys_in((topic.name, topic.partition_indexes) for topic in request.topics)
     return once_ready(broker, keys, lambda: in_pieces(broker, context, _describe(broker, request, context)))
 
 

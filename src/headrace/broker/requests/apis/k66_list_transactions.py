@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_pieces, in_turn, parts_of
 from headrace.broker.requests.registry import handles
+from headrace.machine.split_table import SplitTable
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.transactions.asks import Filters
 from headrace.transactions.states import TransactionState
@@ -58,18 +59,23 @@ def _list(broker: Services, request: ListTransactionsRequest, context: RequestCo
     unknown: list[str] = []
     states: set[str] = set()
     for name in request.state_filters:
-        states.add(name)
-        if name not in _STATES:
+        if name in _STATES:
+            states.add(name)
+        else:
             unknown.append(name)
         yield 1
-    producer_ids: set[int] = set()
+    if unknown:
+        states.add(unknown[0])  # that no transaction has: without any filter all are listed
+    producer_ids: SplitTable[int, None] = SplitTable()
+    context.keep(producer_ids)
     for some in parts_of(request.producer_id_filters, SMALL_PER_STEP):
-        producer_ids.update(some)
+        for producer_id in some:
+            producer_ids[producer_id] = None
         yield 1
     shards = broker.transactions.read_all()
     if isinstance(shards, ErrorCode):
         return ListTransactionsResponse(error_code=shards)
-    filters = Filters(frozenset(states), frozenset(producer_ids), request.duration_filter)
+    filters = Filters(frozenset(states), producer_ids, request.duration_filter)
     now_ms = broker.transactions.now_ms()
     response = ListTransactionsResponse(unknown_state_filters=unknown)
     for shard in shards:

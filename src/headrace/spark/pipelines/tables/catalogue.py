@@ -192,9 +192,7 @@ def read_all(connection: Connection, table: str, key: list[str]) -> tuple[dict[s
     return columns, Watched(rules, triggers, entangled, checked, read)
 
 
-def _read(
-    connection: Connection, query: bytes, parameters: Sequence[Any]
-) -> tuple[dict[str, Column], tuple[Any, ...]]:
+def _read(connection: Connection, query: bytes, parameters: Sequence[Any]) -> tuple[dict[str, Column], tuple[Any, ...]]:
     """The columns of the table, with which the one row of a query begins, and the rest of it."""
     found = connection.execute(query, parameters).fetchone()
     assert found is not None
