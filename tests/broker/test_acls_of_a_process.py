@@ -40,7 +40,7 @@ class Asking(SecuredCluster):
         context = ssl.create_default_context(cafile=self.trust)
         context.load_cert_chain(certificate)
         with (
-            socket.create_connection(("127.0.0.1", self.ports[node][1]), timeout=20) as plain,
+            socket.create_connection(("127.0.0.1", self.ports[node][1]), timeout=60) as plain,
             context.wrap_socket(plain, server_hostname="localhost") as link,
             Raw.over(link) as raw,
         ):

@@ -35,7 +35,7 @@ class Clients:
 
     def create(self, name: str, partitions: int, replicas: int) -> None:
         """Creates a topic."""
-        self.admin.create_topics([NewTopic(name, partitions, replicas)])[name].result(30)
+        self.admin.create_topics([NewTopic(name, partitions, replicas)])[name].result(PATIENCE_S)
 
     def produce(self, count: int) -> None:
         """Sends so many records, and waits until each is acknowledged."""

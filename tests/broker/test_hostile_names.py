@@ -119,7 +119,7 @@ def send(port: int, request: Any, version: int, client_id: str) -> None:
         frame = encode_request(header, request)
     except (EncodeError, OverflowError, TypeError, AttributeError, ValueError):
         return  # the version cannot say it
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as link:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as link:
         link.sendall(frame)
         link.shutdown(socket.SHUT_WR)
         while link.recv(65_536):

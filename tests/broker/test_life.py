@@ -276,7 +276,7 @@ def test_a_compacted_topic_is_compacted_in_the_background(tmp_path: Path) -> Non
             records = [Record(0, now_ms, b"key", b"%d" % i * 50_000)]
             answer = raw.ask(produce("latest", build_batch(records)), 9).responses[0].partition_responses[0]
             assert answer.error_code == 0
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while offsets(raw, "latest")[0] < 10:
             assert time.monotonic() < deadline, offsets(raw, "latest")
             time.sleep(0.1)

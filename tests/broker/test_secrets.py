@@ -142,7 +142,7 @@ def test_logins(planted: Planted, capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_page_of_metrics(planted: Planted) -> None:
-    link = http.client.HTTPConnection("127.0.0.1", planted.broker.inside.monitor.port or 0, timeout=10)
+    link = http.client.HTTPConnection("127.0.0.1", planted.broker.inside.monitor.port or 0, timeout=60)
     for path in ("/metrics", "/health", "/", "/nothing"):
         link.request("GET", path)
         answer = link.getresponse()
@@ -152,7 +152,7 @@ def test_the_page_of_metrics(planted: Planted) -> None:
 
 def test_topics_of_its_own(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(self_topics, "TICK_S", 0.02)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not (files := list(planted.broker.data.glob(f"{self_topics.LOGS_TOPIC}-*/*.log"))):
         assert time.monotonic() < deadline
         time.sleep(0.05)

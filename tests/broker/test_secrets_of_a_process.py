@@ -186,7 +186,7 @@ def use(planted: Planted) -> None:
 
 
 def ask_pages(planted: Planted) -> None:
-    link = http.client.HTTPConnection("127.0.0.1", planted.ports["metrics"], timeout=10)
+    link = http.client.HTTPConnection("127.0.0.1", planted.ports["metrics"], timeout=60)
     for path in ("/metrics", "/livez", "/readyz", "/nothing"):
         for token in (METRICS, WRONG):
             link.request("GET", path, headers={"Authorization": f"Bearer {token}"})

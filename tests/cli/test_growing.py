@@ -221,7 +221,7 @@ def test_a_node_that_is_to_find_others_is_formatted_first(growing: Growing) -> N
     growing.nodes[1].start()
     growing.nodes[2].launch()
     refused = "voter belongs to another cluster"
-    last = time.monotonic() + 30
+    last = time.monotonic() + 60
     while refused not in growing.nodes[2].log.read_text():
         assert time.monotonic() < last, growing.nodes[2].log.read_text()
         time.sleep(0.1)

@@ -16,7 +16,7 @@ from headrace.spark.pipelines.running import Batch
 
 
 def page_of(port: int, path: str = "/metrics") -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
         assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
         text: str = answer.read().decode()
     return text
@@ -36,7 +36,7 @@ def test_the_text_is_prometheus_own() -> None:
 
 def test_an_ipv6_address_will_do() -> None:
     server = MetricsServer("::1", 0, lambda: "1")
-    with urllib.request.urlopen(f"http://[::1]:{server.port}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://[::1]:{server.port}/metrics", timeout=60) as answer:
         assert answer.read() == b"1"
     server.close()
 

@@ -148,7 +148,7 @@ def test_the_commands_of_a_cluster(tmp_path: Path) -> None:
 
 
 def _reads(run: Any, run_json: Any) -> None:
-    last = time.monotonic() + 30
+    last = time.monotonic() + 60
     while (found := run_json("quorum", "describe"))["high_watermark"] < 0:
         assert time.monotonic() < last
     assert [each["id"] for each in found["replicas"] if each["voter"]] == [1, 2]

@@ -22,7 +22,7 @@ from headrace.wire.messages.k12_heartbeat import HeartbeatResponse
 from headrace.wire.messages.k13_leave_group import LeaveGroupRequest, LeaveGroupResponse
 from headrace.wire.messages.k14_sync_group import SyncGroupRequest, SyncGroupResponse
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 class Coordinator:

@@ -220,7 +220,7 @@ def test_batches_closed_at_the_size_that_was_learned_leave_at_once() -> None:
             before = partition.arrivals
             for _ in range(1_000):  # less than a batch has where nothing was learned
                 producer.send("events", b"x" * 100, partition=0)
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 60
             while partition.arrivals == before and time.monotonic() < deadline:
                 time.sleep(0.01)
             assert partition.arrivals > before

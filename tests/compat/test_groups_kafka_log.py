@@ -132,8 +132,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The log directory that Kafka left."""
     with KafkaPeer(tmp_path_factory.mktemp("kafka"), LIVELY) as kafka:
         admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": kafka.bootstrap})
-        admin.create_topics([confluent_kafka.admin.NewTopic("t", 1, 1)])["t"].result(30)
-        admin.create_topics([confluent_kafka.admin.NewTopic("p", 4, 1)])["p"].result(30)
+        admin.create_topics([confluent_kafka.admin.NewTopic("t", 1, 1)])["t"].result(60)
+        admin.create_topics([confluent_kafka.admin.NewTopic("p", 4, 1)])["p"].result(60)
         producer = confluent_kafka.Producer({"bootstrap.servers": kafka.bootstrap})
         for number in range(10):
             producer.produce("t", str(number))

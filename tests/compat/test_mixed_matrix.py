@@ -89,7 +89,7 @@ class Administrator:
         self.by_everyone(lambda admin: right(self.places(admin, name)), f"{name} is as it should be")
 
     def places(self, admin: AdminClient, name: str) -> dict[int, tuple[int, list[int], list[int]]]:
-        found = admin.list_topics(name, timeout=10).topics[name].partitions
+        found = admin.list_topics(name, timeout=60).topics[name].partitions
         return {number: (each.leader, each.replicas, each.isrs) for number, each in found.items()}
 
     def reassign(self, name: str, replicas: dict[int, list[int]]) -> None:

@@ -62,7 +62,7 @@ def throttled(peer: HeadracePeer | KafkaPeer) -> list[object]:
         with Client(port) as slow:
             return slow.ask(request, version)
 
-    last = time.monotonic() + 30
+    last = time.monotonic() + 60
     while not (answer := ask(produce(name, batch(b"x" * 20_000)), 9)).throttle_time_ms:
         assert time.monotonic() < last, "the broker has not heard of the quota, and counts nothing"
     heard.append(round(answer.throttle_time_ms, -3))
@@ -90,7 +90,7 @@ def throttled(peer: HeadracePeer | KafkaPeer) -> list[object]:
 
 
 def until_led(raw: Raw, topic: str) -> None:
-    last = time.monotonic() + 30
+    last = time.monotonic() + 60
     while raw.ask(produce(topic, batch(b"x")), 9).responses[0].partition_responses[0].error_code:
         assert time.monotonic() < last, "nobody leads it"
         time.sleep(0.1)

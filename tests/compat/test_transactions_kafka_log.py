@@ -57,7 +57,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": kafka.bootstrap})
         topics = [confluent_kafka.admin.NewTopic("t", 3, 1), confluent_kafka.admin.NewTopic("u", 1, 1)]
         for made in admin.create_topics(topics).values():
-            made.result(30)
+            made.result(60)
         transact(kafka)
         transact_with_raises(kafka)
         with Client(kafka.bootstrap) as client:

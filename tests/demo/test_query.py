@@ -65,7 +65,7 @@ def test_a_flight_later_than_the_watermark_is_dropped_and_counted(spark: SparkSe
         (tmp_path / name).write_text("\n".join(events))
         (tmp_path / name).rename(source / name)  # whole, or not there
         running.processAllAvailable()
-        deadline = time.monotonic() + 20  # a batch reports itself a moment after it ends
+        deadline = time.monotonic() + 60  # a batch reports itself a moment after it ends
         while progress.rows < sent and time.monotonic() < deadline:
             time.sleep(0.05)
             progress.refresh()

@@ -35,7 +35,7 @@ def can_mount(folder: Path) -> bool:
     if shutil.which("unshare") is None:
         return False
     command = ["unshare", "-Urm", "mount", "-t", "tmpfs", "none", str(folder)]
-    return subprocess.run(command, check=False, capture_output=True, timeout=20).returncode == 0
+    return subprocess.run(command, check=False, capture_output=True, timeout=60).returncode == 0
 
 
 class OnSmallDisk(HeadracePeer):

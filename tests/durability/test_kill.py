@@ -33,7 +33,7 @@ def test_what_was_acknowledged_survives_kills(
     broker.start()
     try:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
-        admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
+        admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(60)
         promises = Promises(broker.bootstrap)
         with Load(broker.bootstrap, "load") as load:
             for _ in range(request.config.getoption("--kills") // 2):

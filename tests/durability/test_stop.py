@@ -55,7 +55,7 @@ def test_sigterm_under_load_is_a_clean_shutdown(tmp_path: Path) -> None:
     peer.start()
     try:
         admin = AdminClient({"bootstrap.servers": peer.bootstrap, "log_level": 0})
-        admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
+        admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(60)
         with Load(peer.bootstrap, "load") as load:
             for _ in range(ROUNDS):
                 wait_for(load, RECORDS_A_ROUND)

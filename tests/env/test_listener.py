@@ -51,7 +51,7 @@ async def test_nobody_can_connect_before_it_goes_on() -> None:
         await asyncio.open_connection("127.0.0.1", listener.port)
     listener.pause(False)
     _, writer = await asyncio.open_connection("127.0.0.1", listener.port)
-    await asyncio.wait_for(heard.wait(), 10)
+    await asyncio.wait_for(heard.wait(), 60)
     writer.close()
     with pytest.raises(OSError) as taken:
         listen(network, listener.port, lambda _: None)
@@ -76,21 +76,21 @@ async def test_who_knocks_waits_for_a_turn_and_costs_nothing_before() -> None:
     listener = listen(network, 0, came.append, turns)
     listener.pause(False)
     writers = [(await asyncio.open_connection("127.0.0.1", listener.port))[1] for _ in range(3)]
-    await asyncio.wait_for(turns.any.wait(), 10)
+    await asyncio.wait_for(turns.any.wait(), 60)
     assert len(turns.steps) == 1 and not came
     turns.give()
     assert len(came) == 3
     writers.append((await asyncio.open_connection("127.0.0.1", listener.port))[1])
-    await asyncio.wait_for(turns.any.wait(), 10)
+    await asyncio.wait_for(turns.any.wait(), 60)
     listener.pause(True)
     turns.give()
     assert len(came) == 3  # it was paused while it waited
     listener.pause(False)
-    await asyncio.wait_for(turns.any.wait(), 10)
+    await asyncio.wait_for(turns.any.wait(), 60)
     turns.give()
     assert len(came) == 4
     writers.append((await asyncio.open_connection("127.0.0.1", listener.port))[1])
-    await asyncio.wait_for(turns.any.wait(), 10)
+    await asyncio.wait_for(turns.any.wait(), 60)
     listener.close()
     turns.give()
     assert len(came) == 4

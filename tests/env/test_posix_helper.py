@@ -17,7 +17,7 @@ from peers.waiting import until
 from headrace.env.posix_helper import NICENESS, PosixHelper
 from headrace.env.workers import HelperDied
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def test_a_function_runs_in_one_other_process_at_a_low_priority(helper: PosixHel
     there = helper.call(os.getpid)
     assert there != os.getpid()
     assert helper.call(os.getpid) == there
-    assert helper.call(os.getpriority, os.PRIO_PROCESS, 0) == os.getpriority(os.PRIO_PROCESS, 0) + NICENESS
+    assert helper.call(os.getpriority, os.PRIO_PROCESS, 0) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)
 
 
 def test_large_arguments_and_results(helper: PosixHelper) -> None:
@@ -81,7 +81,7 @@ def test_closing_ends_it_at_once_and_tells_those_that_wait(helper: PosixHelper) 
 
     def wait() -> None:
         try:
-            helper.call(time.sleep, 60)
+            helper.call(time.sleep, 600)
         except HelperDied as error:
             told.append(error)
 

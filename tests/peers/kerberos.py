@@ -17,7 +17,7 @@ from typing import Final
 from .gssapi_package import program
 from .kafka import free_port
 
-PATIENCE_S: Final = 20
+PATIENCE_S: Final = 60
 SKEW_S: Final = 2
 """How far clocks may be apart: a ticket is taken so long after its end."""
 MODULE: Final = "com.sun.security.auth.module.Krb5LoginModule"

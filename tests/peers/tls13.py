@@ -112,7 +112,7 @@ class RawTls:
         self._data = b""
 
     @classmethod
-    def connected(cls, port: int, timeout_s: float = 10.0) -> Self:
+    def connected(cls, port: int, timeout_s: float = 60.0) -> Self:
         """With the handshake done."""
         made = cls(socket.create_connection(("127.0.0.1", port), timeout=timeout_s))
         made.shake_hands()
@@ -202,7 +202,7 @@ class RawTls:
         found, self._data = self._data[:size], self._data[size:]
         return found
 
-    def is_closed(self, timeout_s: float = 5.0) -> bool:
+    def is_closed(self, timeout_s: float = 60.0) -> bool:
         """Whether the server ends the connection, whatever it says before."""
         self.socket.settimeout(timeout_s)
         try:

@@ -93,5 +93,5 @@ def test_what_mit_writes(tmp_path: Path) -> None:
     said = "".join(f"addent -password -p {name} -k 3 -e aes256-cts-hmac-sha1-96\nword\n" for name in names)
     ktutil = program("ktutil")
     assert ktutil is not None
-    subprocess.run([ktutil], input=f"{said}wkt {path}\nquit\n", text=True, check=True, capture_output=True, timeout=20)
+    subprocess.run([ktutil], input=f"{said}wkt {path}\nquit\n", text=True, check=True, capture_output=True, timeout=60)
     assert list(map(str, principals(path.read_bytes()))) == names

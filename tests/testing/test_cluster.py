@@ -185,7 +185,7 @@ def test_two_nodes_apart_are_reached_by_clients_and_by_the_third(three: TestClus
     apart = [id_ for id_ in three.nodes if id_ != three.controller()]
     three.partition(*apart)
     for node in three.nodes.values():
-        with socket.create_connection(("127.0.0.1", node.port), timeout=5):
+        with socket.create_connection(("127.0.0.1", node.port), timeout=60):
             pass
     create(three, "while-apart", 1)
     three.heal()

@@ -46,7 +46,7 @@ CLUSTER_SETTINGS: Final[Mapping[str, str]] = {
     "controller.listener.names": "CONTROLLER",
     "controller.quorum.election.timeout.ms": "100",
     "controller.quorum.election.backoff.max.ms": "100",
-    "controller.quorum.fetch.timeout.ms": "600",
+    "controller.quorum.fetch.timeout.ms": "2000",
     "controller.quorum.request.timeout.ms": "600",
     "broker.heartbeat.interval.ms": "100",
     "broker.session.timeout.ms": "6000",
@@ -57,8 +57,9 @@ CLUSTER_SETTINGS: Final[Mapping[str, str]] = {
     "request.timeout.ms": "3000",
 }
 """What the nodes of a test's cluster have other than the defaults: as `SETTINGS`, and timers in proportion to a test.
-A dead broker is fenced at once; a silent one after 6 s (Kafka: 9 s), as a busy machine may silence any for a second or
-two. A test that waits until a silent one is fenced, or out of sync, asks for less."""
+A dead broker is fenced at once, and a dead controller replaced; a silent broker after 6 s (Kafka: 9 s), a silent
+controller after 2 s (as Kafka's), as a busy machine may silence any for a second or two. A test that waits until a
+silent one is fenced, or out of sync, asks for less."""
 
 LOOK_AGAIN_S: Final = 0.005
 

@@ -53,7 +53,7 @@ async def make() -> AsyncIterator[Make]:
 
 
 async def came(scripted: ScriptedCoordinator) -> None:
-    assert await asyncio.to_thread(scripted.came.acquire, timeout=20)
+    assert await asyncio.to_thread(scripted.came.acquire, timeout=60)
 
 
 async def test_each_partition_is_spoken_of(make: Make) -> None:

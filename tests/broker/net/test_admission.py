@@ -22,7 +22,7 @@ from headrace.testing.running import TestBroker
 from headrace.testing.running import broker as running_broker
 from headrace.wire.messages.k03_metadata import MetadataRequest
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 TWO = {
     "listeners": "BROKERS://127.0.0.1:0,CLIENTS://127.0.0.1:0",
     "listener.security.protocol.map": "BROKERS:PLAINTEXT,CLIENTS:PLAINTEXT",

@@ -35,7 +35,7 @@ from headrace.wire.messages.k36_sasl_authenticate import SaslAuthenticateRequest
 from headrace.wire.messages.k37_create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from headrace.wire.messages.k19900_headrace_group_end_txn import HeadraceGroupEndTxnRequest
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 ANYONE: Parts = [("user", None)]
 USER: Parts = [("user", "ANONYMOUS")]
 FAST: Parts = [("client-id", "fast")]

@@ -38,7 +38,7 @@ from headrace.wire.messages.k36_sasl_authenticate import SaslAuthenticateRequest
 why = gssapi_package.missing()
 pytestmark = pytest.mark.skipif(bool(why), reason=why)
 FAILED = ErrorCode.SASL_AUTHENTICATION_FAILED
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 FIRST = """
 import gssapi, sys
 keytab, principal, service = sys.argv[1:]

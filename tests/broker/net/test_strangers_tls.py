@@ -38,7 +38,7 @@ from headrace.wire.messages.k17_sasl_handshake import SaslHandshakeRequest
 from headrace.wire.messages.k18_api_versions import ApiVersionsRequest
 from headrace.wire.messages.k36_sasl_authenticate import SaslAuthenticateRequest
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 VERSIONS = ApiVersionsRequest(client_software_name="test", client_software_version="1")
 NEIGHBOUR_S = 5.0
 """One answer to a neighbour takes no longer, whoever is at the door. Bounds a hang, and is no measurement."""

@@ -50,7 +50,7 @@ class Place:
         context = ssl.create_default_context(cafile=self.trust)
         if client is not None:
             context.load_cert_chain(client.write_pem(self.folder / "client.pem"))
-        plain = socket.create_connection(("127.0.0.1", self.port), timeout=20)
+        plain = socket.create_connection(("127.0.0.1", self.port), timeout=60)
         return context.wrap_socket(plain, server_hostname="localhost")
 
     def shown(self) -> int:

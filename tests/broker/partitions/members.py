@@ -229,7 +229,7 @@ class Cluster:
             raise self.world.objection
         return results[0]
 
-    async def until(self, holds: Callable[[], object], seconds: float = 20.0) -> None:
+    async def until(self, holds: Callable[[], object], seconds: float = 60.0) -> None:
         """Returns as soon as something holds."""
         end = self.world.loop.time() + seconds
         while not holds():

@@ -13,7 +13,7 @@ class Answer(NamedTuple):
 
 
 class Web:
-    def __init__(self, port: int, timeout_s: float = 10.0, *, source: str = "127.0.0.1") -> None:
+    def __init__(self, port: int, timeout_s: float = 60.0, *, source: str = "127.0.0.1") -> None:
         """`source`: the address of this machine that the node sees."""
         self.socket = socket.create_connection(("127.0.0.1", port), timeout_s, (source, 0))
         self._came = b""

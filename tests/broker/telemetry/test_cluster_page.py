@@ -56,7 +56,7 @@ def three() -> Iterator[TestCluster]:
 
 
 def until(cluster: TestCluster, look: Callable[[Pages], bool], what: str) -> Pages:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not look(pages := Pages(cluster)):
         assert time.monotonic() < deadline, f"{what} does not come"
         time.sleep(0.02)

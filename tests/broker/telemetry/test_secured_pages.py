@@ -34,7 +34,7 @@ def status(link: http.client.HTTPConnection, path: str, token: str | None = None
 
 def test_whoever_does_not_show_the_token_sees_no_page() -> None:
     with running_broker({"metrics.listener": "127.0.0.1:0", "metrics.token": "open-sesame"}) as broker:
-        link = http.client.HTTPConnection("127.0.0.1", port_of(broker), timeout=20)
+        link = http.client.HTTPConnection("127.0.0.1", port_of(broker), timeout=60)
         for page in (*PAGES, "/nowhere"):
             assert status(link, page) == 401
             assert status(link, page, "open") == 401
@@ -54,10 +54,10 @@ def test_pages_over_tls(tmp_path: Path) -> None:
     }
     context = ssl.create_default_context(cafile=write_trust_pem(tmp_path / "ca.pem", [authority]))
     with running_broker(settings) as broker:
-        link = http.client.HTTPSConnection("localhost", port_of(broker), timeout=20, context=context)
+        link = http.client.HTTPSConnection("localhost", port_of(broker), timeout=60, context=context)
         assert [status(link, page, "open-sesame") for page in PAGES] == [200, 200, 200]
         link.close()
-        plain = http.client.HTTPConnection("127.0.0.1", port_of(broker), timeout=20)
+        plain = http.client.HTTPConnection("127.0.0.1", port_of(broker), timeout=60)
         with pytest.raises((http.client.HTTPException, OSError)):
             status(plain, "/livez", "open-sesame")
         plain.close()

@@ -217,7 +217,7 @@ def converse(port: int, versions: dict[int, range]) -> dict[str, Any]:
 
 
 def _until(ask: Callable[[], Any], fine: Callable[[Any], bool]) -> Any:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not fine(answer := ask()):
         assert time.monotonic() < deadline, answer
         time.sleep(0.05)

@@ -183,7 +183,7 @@ def test_answers_and_records_are_kafkas(tmp_path: Path) -> None:
     with KafkaPeer(tmp_path / "kafka", settings) as kafka:
         admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": kafka.bootstrap})
         for name, count in PARTITIONS.items():
-            admin.create_topics([confluent_kafka.admin.NewTopic(name, count, 1)])[name].result(30)
+            admin.create_topics([confluent_kafka.admin.NewTopic(name, count, 1)])[name].result(60)
         link = Link(kafka.port)
         asked = MetadataRequest([MetadataRequestTopic(name=name) for name in PARTITIONS])
         metadata = link.ask(asked, 12)

@@ -94,7 +94,7 @@ class Both(MixedGroups):
         """Somebody's JoinGroup waits: it has to be there before another connection's next one is."""
         link = self.links.setdefault("looks", Link(self.port, 20))
         ours = self.shard.describe_group(group_id)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             theirs = link.ask(DescribeGroupsRequest(groups=[group_id]), 5).groups[0]
             if (theirs.group_state, len(theirs.members)) == (ours.group_state, len(ours.members)):
@@ -241,7 +241,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaPeer]:
 def test_answers_and_records_are_kafkas(kafka: KafkaPeer) -> None:
     admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": kafka.bootstrap})
     for name, count in PARTITIONS.items():
-        admin.create_topics([confluent_kafka.admin.NewTopic(name, count, 1)])[name].result(30)
+        admin.create_topics([confluent_kafka.admin.NewTopic(name, count, 1)])[name].result(60)
     link = Link(kafka.port)
     asked = MetadataRequest([MetadataRequestTopic(name=name) for name in PARTITIONS])
     metadata = link.ask(asked, 12)

@@ -203,7 +203,7 @@ def test_an_acl_of_an_ipv6_address_is_as_java_writes_it() -> None:
         port = broker.call(lambda inside: inside.listeners[1].port)
         with Raw(broker.port) as six:
             six.socket.close()
-            six.socket = socket.create_connection(("::1", port), timeout=10.0)
+            six.socket = socket.create_connection(("::1", port), timeout=60.0)
             assert describe(six).error_code == NO_CLUSTER
             create(raw, acl(ResourceType.CLUSTER, CLUSTER_NAME, Operation.DESCRIBE, host="::1"))
             assert describe(six).error_code == NO_CLUSTER

@@ -146,7 +146,7 @@ def test_topics_are_created_on_first_use(start: Callable[..., Running]) -> None:
     one = start(num_partitions="3")
     first = one.metadata("new", "bad/name", create=True)
     assert [t.error_code for t in first] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION]
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while (now := one.metadata("new")[0]).error_code:
         assert time.monotonic() < deadline
     assert len(now.partitions) == 3
@@ -274,7 +274,7 @@ def test_replicas_spread_over_log_directories(start: Callable[..., Running], tmp
     assert [result.log_dir for result in answer.results] == [f"{tmp_path}/one", f"{tmp_path}/two"]
     assert [sum(len(t.partitions) for t in result.topics) for result in answer.results] == [3, 3]
     assert all(result.total_bytes > result.usable_bytes > 0 for result in answer.results)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
 
     def directories() -> set[bytes]:
         return one.broker.call(lambda b: {p.directory_of(1) for p in b.image.topics.topics_by_name["a"].partitions})
@@ -328,7 +328,7 @@ def test_a_replica_moves_to_another_directory(start: Callable[..., Running], tmp
     more = [b"more %d" % n for n in range(50)]
     for value in more:
         produce(one, "a", [value])
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not (target / "a-0").is_dir():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -368,7 +368,7 @@ def test_a_move_back_is_called_off(start: Callable[..., Running], tmp_path: Path
 def test_a_partition_in_a_directory_that_is_gone_stays_offline(start: Callable[..., Running], tmp_path: Path) -> None:
     one = start(log_dirs=f"{tmp_path}/one,{tmp_path}/two")
     one.create("a", 2)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while one.broker.call(
         lambda b: {p.directory_of(1) for p in b.image.topics.topics_by_name["a"].partitions} & {DIRECTORY_UNASSIGNED}
     ):
@@ -385,7 +385,7 @@ def test_a_partition_in_a_directory_that_is_gone_stays_offline(start: Callable[.
 def test_a_failed_directory_takes_its_leaders_along(start: Callable[..., Running], tmp_path: Path) -> None:
     one = start(log_dirs=f"{tmp_path}/one,{tmp_path}/two")
     one.create("a", 2)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while one.broker.call(
         lambda b: {p.directory_of(1) for p in b.image.topics.topics_by_name["a"].partitions} & {DIRECTORY_UNASSIGNED}
     ):

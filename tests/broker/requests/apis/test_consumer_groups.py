@@ -94,7 +94,7 @@ def assigned(answer: Any) -> int:
 
 def changed(raw: Raw, group: str, epoch: int) -> Any:
     """The first answer with an assignment, to heartbeats of member m."""
-    deadline_s = time.monotonic() + 20
+    deadline_s = time.monotonic() + 60
     while time.monotonic() < deadline_s:
         answer = raw.ask(stays(group, epoch), 1)
         if answer.assignment is not None and answer.assignment.topic_partitions:
