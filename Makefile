@@ -22,10 +22,9 @@ install: $(INSTALLED)
 
 $(INSTALLED): $(LOCK) pyproject.toml setup.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=...")'
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || tools/system_deps.sh install --if-root
 	@test -x $(RUN) || $(PYTHON) -m venv $(VENV)
-	@echo "installing into $(VENV)"
-	@$(RUN) -m pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCK)
-	@$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(RUN) tools/install.py $(LOCK)
 	@touch $(INSTALLED)
 
 check: static
@@ -65,8 +64,11 @@ codegen-check: install
 	$(RUN) -m tools.codegen --check
 
 # The peers first (Kafka's jars, Spark's connector and its PySpark), so that no test waits for Maven or pip; without
-# Java or Maven the tests say what they skip.
-test: static
+# Java or Maven the tests say what they skip. What of the system is missing is installed first where this is root, else
+# it is named with the command that installs it.
+test:
+	@tools/system_deps.sh test --if-root
+	@$(MAKE) --no-print-directory static
 	@$(RUN) tools/interpreters.py
 	@$(RUN) -m tests.peers.gssapi_package
 	@if command -v mvn >/dev/null && command -v java >/dev/null; then $(RUN) tests/peers/jars.py all && $(RUN) -m tests.peers.spark && $(RUN) -m tests.peers.class_archive; fi
@@ -80,6 +82,7 @@ coverage: install
 	$(RUN) -m coverage report
 
 demo: install
+	@tools/system_deps.sh demo --if-root
 	$(RUN) -m demo $(if $(KEEP),--keep) $(if $(BROKERS),--brokers $(BROKERS)) $(ARGS)
 
 # The picture of the README: the demo's table once a killed leader has been replaced.

@@ -27,8 +27,9 @@ def nothing_remembered() -> Iterator[None]:
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that is the whole PATH: everything that is wanted but a JDK, and an apt-get that writes down."""
-    for name in ("sh", "sed", "head", "id"):
+    for name in ("sh", "sed", "head"):
         (tmp_path / name).symlink_to(shutil.which(name) or "")
+    command(tmp_path, "id", "echo 0")
     kerberos = ("krb5kdc", "kadmin.local", "kinit", "krb5-config")
     for name in (*kerberos, "mvn", "kcat", "openssl", "initdb", "cc", "c++", "make", "cargo", "go", "npm", "python3"):
         command(tmp_path, name, "exit 0")
@@ -94,6 +95,53 @@ def test_a_jdk_is_installed(machine: Path, runtime: str | None, compiler: str | 
     assert JDK in installed(machine)
     assert kafka.missing().startswith(why)
     assert session.java_is_missing() == (runtime != "17.0.15")
+
+
+def said(folder: Path, *arguments: str) -> tuple[int, str]:
+    """How the script ends, and what it says of what is wrong."""
+    done = subprocess.run([str(folder / "sh"), str(SCRIPT), *arguments], check=False, capture_output=True, text=True)
+    return done.returncode, done.stderr
+
+
+def test_who_may_not_install_hears_the_one_command(machine: Path) -> None:
+    command(machine, "id", "echo 1000")
+    status, text = said(machine, "test", "--if-root")
+    assert status == 0
+    assert text.splitlines() == [
+        f"missing of the system's packages: {JDK}",
+        "run this first: sudo tools/system_deps.sh test",
+        "what needs them is skipped, or says so",
+    ]
+    assert not (machine / "asked").exists()
+
+
+def test_root_gets_what_is_missing_at_once(machine: Path) -> None:
+    assert said(machine, "test", "--if-root") == (0, "")
+    assert JDK in (machine / "asked").read_text()
+
+
+def test_the_demo_needs_a_runtime_alone(machine: Path) -> None:
+    assert said(machine, "demo", "--if-root") == (0, "")
+    assert (machine / "asked").read_text().split()[-1] == "openjdk-17-jre-headless"
+
+
+def test_without_venv_an_installation_does_not_begin(machine: Path) -> None:
+    command(machine, "python3", "exit 1")
+    command(machine, "id", "echo 1000")
+    status, text = said(machine, "install", "--if-root")
+    assert status == 1
+    assert text.splitlines() == [
+        "missing of the system's packages: python3-venv",
+        "run this first: sudo tools/system_deps.sh install",
+    ]
+
+
+def test_tests_go_on_where_packages_cannot_be_had(machine: Path) -> None:
+    command(machine, "apt-get", "exit 100")
+    status, text = said(machine, "test", "--if-root")
+    assert status == 0
+    assert f"these could not be installed: {JDK}" in text
+    assert said(machine, "test")[0] == 1
 
 
 def test_java_starts_in_tests_that_are_marked_alone() -> None:
