@@ -1,7 +1,9 @@
-"""Names in the pages' examples and sentences exist: commands and their options, settings, make's targets, variables."""
+"""Names in the pages' examples and sentences exist: commands and their options, settings, make's targets, variables,
+and lines of logs."""
 
 from __future__ import annotations
 
+import ast
 import pkgutil
 import re
 import shlex
@@ -202,6 +204,24 @@ def test_settings_are_told_from_what_is_none() -> None:
 def test_every_setting_that_a_page_names_exists(page: Path) -> None:
     names = {each.partition("=")[0] for each in spans(page.read_text("utf-8"))}
     assert not sorted(name for name in names if DOTTED.fullmatch(name) and not is_known(name))
+
+
+@cache
+def texts() -> str:
+    """Every string of the code; those that stand side by side are one."""
+    trees = (ast.parse(path.read_text("utf-8")) for path in sorted((ROOT / "src").rglob("*.py")))
+    nodes = (node for tree in trees for node in ast.walk(tree))
+    return "\n".join(node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_message_that_a_page_quotes_exists(page: Path) -> None:
+    """Sentences in backticks; one of two parts, with a colon between them, may be put together by the code."""
+    text = FENCE.sub("", page.read_text("utf-8"))
+    quoted = (" ".join(each.split()) for each in re.findall(r"`([a-z][a-z',:;\s-]+)`", text))
+    for message in quoted:
+        if len(message.split()) > 3 and not message.startswith(("headrace ", "make ", "kafka-")):
+            assert all(part in texts() for part in message.split(": ")), message
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
