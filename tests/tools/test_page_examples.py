@@ -15,6 +15,7 @@ import click
 import pytest
 
 from headrace.cli import main
+from headrace.cli.serve.environment import settings_of
 from headrace.config import FAMILIES, GROUP_SETTINGS, SETTINGS, TOPIC_SETTINGS
 from headrace.config.client_properties import IS_SECRET
 from headrace.metadata import levels
@@ -237,4 +238,6 @@ def test_every_setting_of_an_example_exists(page: Path) -> None:
 def test_every_variable_of_ours_that_a_page_names_exists(page: Path) -> None:
     names = set(re.findall(r"\b(HEADRACE_[A-Z_]+[A-Z])\b", page.read_text("utf-8"))) - OF_KUBERNETES
     properties = {f"HEADRACE_{name.upper().replace('.', '_')}" for name in IS_SECRET}
+    server = {name for name in settings_of(dict.fromkeys(names, "")) if is_setting(name)}
+    properties |= {name for name in names if set(settings_of({name: ""})) & server}
     assert not sorted(name for name in names if name not in properties and f'"{name}"' not in code())

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "RELEASING.md", *(ROOT / "docs").rglob("*.md")])
 RESULTS = ROOT / "bench" / "results"
 BROKER_RUN = "20261125T095418.jsonl"
 LIFE_RUN = "20261125T102817.jsonl"

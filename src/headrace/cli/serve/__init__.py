@@ -11,6 +11,7 @@ import click
 from headrace import __version__
 from headrace.cli.failures import NOT_FOUND, Failure
 from headrace.cli.options import parse_pairs
+from headrace.cli.serve.environment import settings_of
 
 DEFAULT_LISTEN = "127.0.0.1:9092"
 EVERY_INTERFACE = ("0.0.0.0", "[::]")
@@ -59,8 +60,9 @@ def serve(
 ) -> None:
     """Run a broker until SIGTERM, SIGHUP or an interrupt, each of which shuts it down cleanly.
 
-    The file is Apache Kafka's server.properties; without one, the process is a broker and a controller. Options win
-    over the file. The broker formats empty log directories, and adopts those of Apache Kafka as they are.
+    The file is Apache Kafka's server.properties; without one, the process is a broker and a controller. Variables such
+    as HEADRACE_SERVER_LOG_DIRS (log.dirs; `__` is an underscore, `___` a hyphen) win over the file, options over both.
+    The broker formats empty log directories, and adopts those of Apache Kafka as they are.
 
     With --brokers N this process runs N of them as one cluster, a process each, in folders below one --data, and starts
     again whichever dies. The ports are those of --listen and the next ones; port 0 takes free ones, and keeps them for
@@ -89,7 +91,7 @@ def serve(
 
 def _given_for_all(file: Path | None, listen: str | None, advertise: str | None, settings: list[str]) -> dict[str, str]:
     """The settings of all nodes, with the listeners of the first one."""
-    given = {} if file is None else read_properties(file)
+    given = {**({} if file is None else read_properties(file)), **settings_of(os.environ)}
     own = parse_pairs(settings, "--set")
     return _with_addresses({**given, **own}, own, listen, advertise, is_bare=file is None)
 
@@ -144,6 +146,7 @@ def properties_of(
 ) -> dict[str, str]:
     """What a server.properties with all of this would say. Raises `Failure` for a file that cannot be read."""
     properties = {"process.roles": "broker,controller", "node.id": "1"} if file is None else read_properties(file)
+    properties.update(settings_of(os.environ))
     given = parse_pairs(settings, "--set")
     names_directories = {"log.dirs", "log.dir"} & (properties.keys() | given.keys())
     if data:
@@ -159,7 +162,7 @@ def _with_addresses(
 ) -> dict[str, str]:
     """The properties with what --listen and --advertise say, where --set (`given`) does not say it; `is_bare`: there is
     no file, and somewhere a node has to listen."""
-    if listen is not None or (is_bare and "listeners" not in given):
+    if listen is not None or (is_bare and "listeners" not in {**properties, **given}):
         properties["listeners"] = _with_listener(properties, listen or DEFAULT_LISTEN)
         properties.pop("advertised.listeners", None)
     if listen is not None and advertise is None and "advertised.listeners" not in given:

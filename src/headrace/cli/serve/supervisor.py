@@ -19,6 +19,7 @@ from typing import Final
 
 import click
 
+from headrace.cli.serve.environment import without_settings
 from headrace.cli.serve.restarts import DEATHS_MAX, WINDOW_S, Restarts
 from headrace.env.posix_service import ServiceManager, without_manager
 
@@ -148,7 +149,7 @@ class Supervisor:
             stdout=PIPE,
             stderr=PIPE,
             pass_fds=(self._lifeline,),
-            env=without_manager(os.environ),  # this process speaks for all of them
+            env=without_manager(without_settings(os.environ)),  # it speaks for them, and the files hold all settings
             process_group=0,  # what a terminal sends to its group comes to the nodes through the supervisor alone
         )
         if self._stop.is_set():  # it came while the process was being made
