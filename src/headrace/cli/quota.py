@@ -60,8 +60,8 @@ def quota() -> None:
     controller_mutation_rate  partitions a second that are created or deleted
     connection_creation_rate  connections a second; of addresses alone
 
-    A broker that is asked for more delays its answers. A user's quotas go before those of its client id, and those of
-    both together before either.
+    A client that asks for more gets its answer, and the broker does not read from it for as long as it has to wait. A
+    user's quotas go before those of its client id, and those of both together before either.
     """
 
 
