@@ -175,8 +175,9 @@ class Jobs:
         """
         import pyarrow as pa
 
-        from headrace.spark.exactly_once import commit_write, encode_rows
+        from headrace.spark.exactly_once import commit_write
         from headrace.spark.options import sink_options
+        from headrace.spark.parts import encode_rows
 
         options = sink_options({
             "kafka.bootstrap.servers": self.bootstrap, "topic": to, "delivery": "exactly-once",

@@ -31,6 +31,7 @@ SHAPES = {
     "two drivers": replace(ONE, grouped=True),
     "a checkpoint out of reach": replace(ONE, plain=True),
     "another program": replace(TWO, changes=True),
+    "two drivers and plans of tasks": replace(ONE, mode=PER_TASK, changes=True),
 }
 FOUND_WITH = {
     "decides-without-the-ordinal": (TWO, 1),
@@ -40,6 +41,8 @@ FOUND_WITH = {
     "marks-before-it-commits": (TWO, 3),
     "compares-no-rows-of-batches": (replace(ONE, plain=True), 1),
     "compares-no-rows-of-tasks": (replace(ONE, mode=PER_TASK, rivals=False, changes=True), 8),
+    "leaves-no-plan": (replace(ONE, mode=PER_TASK, changes=True), 1),
+    "fences-nothing-for-a-plan": (replace(ONE, mode=PER_TASK, changes=True), 1),
 }
 """Of which shape a query is that finds a fault, and the seed with which the search begins: see `FOUND_AT`."""
 

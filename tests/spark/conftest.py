@@ -17,13 +17,15 @@ from headrace.client.cluster import Client
 def _no_clients_left() -> Iterator[None]:
     """A process keeps the clients that it writes by: none stays open behind a test."""
     yield
-    writing = sys.modules.get("headrace.spark.exactly_once")
+    committing, writing = (sys.modules.get(f"headrace.spark.{name}") for name in ("exactly_once", "parts"))
+    if committing is not None:
+        for each in committing._kept.values():
+            each.producer.client.close()
+        committing._kept.clear()
     if writing is not None:
-        kept = [each.producer.client for each in writing._kept.values()]
-        for client in [*writing._clients.values(), *kept]:
+        for client in writing._clients.values():
             client.close()
         writing._clients.clear()
-        writing._kept.clear()
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ from typing import Any, NoReturn
 from headrace.client.channel import Channel
 from headrace.client.connection import Connection
 from headrace.spark import exactly_once
-from headrace.spark.exactly_once import EncodedTask
 from headrace.spark.options import SinkOptions
+from headrace.spark.parts import EncodedTask
 from headrace.wire.apis import ApiKey
 
 DEAD, DONE, FAILED = 9, 0, 1

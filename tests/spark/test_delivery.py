@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headrace.spark.delivery import ExactlyOnce
-from headrace.spark.exactly_once import NO_BATCH, task_names, told
 from headrace.spark.options import sink_options
+from headrace.spark.parts import NO_BATCH, task_names, told
 
 BROKERS = {"kafka.bootstrap.servers": "h:1"}
 ONCE = {**BROKERS, "delivery": "exactly-once", "topic": "t"}

@@ -31,9 +31,10 @@ from headrace.client.reading import Fetcher, latest_offsets, visible_batches
 from headrace.client.transaction_states import list_transactions
 from headrace.spark import exactly_once
 from headrace.spark.delivery import OfBatch
-from headrace.spark.exactly_once import EncodedTask, commit_batch, commit_write
+from headrace.spark.exactly_once import commit_batch, commit_write
 from headrace.spark.markers import HistoryError
 from headrace.spark.options import SinkOptions, sink_options
+from headrace.spark.parts import EncodedTask
 from headrace.spark.sink import BatchWriter
 from headrace.wire.apis import ApiKey as A
 from headrace.wire.records import Record, build_batch, decode_batch

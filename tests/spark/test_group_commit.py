@@ -25,10 +25,11 @@ from headrace.client.errors import BrokerError, ConnectionLostError, FencedError
 from headrace.client.reading import latest_offsets
 from headrace.client.transaction_states import list_transactions
 from headrace.client.transactions import TransactionalProducer
-from headrace.spark import exactly_once
-from headrace.spark.exactly_once import EncodedTask, abort_batch, commit_batch
+from headrace.spark import exactly_once, parts
+from headrace.spark.exactly_once import abort_batch, commit_batch
 from headrace.spark.group_commit import WrittenTask, write_task
 from headrace.spark.markers import HistoryError
+from headrace.spark.parts import EncodedTask
 from headrace.wire.apis import ApiKey as A
 from headrace.wire.errors import ErrorCode
 
@@ -48,7 +49,7 @@ def peer() -> Iterator[HeadracePeer]:
 def query(peer: HeadracePeer) -> Iterator[GroupQuery]:
     with Client(peer.bootstrap) as client, GroupQuery(client) as query:
         yield query
-        exactly_once._clients.pop(query.options.cluster, client).close()
+        parts._clients.pop(query.options.cluster, client).close()
 
 
 class Context:
@@ -107,7 +108,7 @@ class GroupQuery(Query):
         """A task's process that ends after so many parts of its rows, without a word."""
         child = os.fork()
         if child == 0:
-            exactly_once._clients.clear()  # a process of its own has connections of its own
+            parts._clients.clear()  # a process of its own has connections of its own
             try:
                 self.write(batch_id, task, rows=self._dying(batch_id, task, at), **how)
             finally:

@@ -23,10 +23,12 @@ from headrace.client.reading import latest_offsets
 from headrace.client.transaction_groups import end_leftovers
 from headrace.client.transaction_states import describe_transaction, list_transactions
 from headrace.client.transactions import TransactionalProducer
-from headrace.spark import exactly_once
-from headrace.spark.exactly_once import EncodedTask, WholeBatch, commit_write, write_group_of
+from headrace.spark import parts
+from headrace.spark.exactly_once import WholeBatch, commit_write
 from headrace.spark.group_commit import FEW_ROWS_SHARE, TASK_TIMEOUT_MS, WrittenTask
+from headrace.spark.markers import write_group_of
 from headrace.spark.options import SinkOptions
+from headrace.spark.parts import EncodedTask
 from headrace.wire.apis import ApiKey as A
 from headrace.wire.errors import ErrorCode
 
@@ -50,7 +52,7 @@ def peer() -> Iterator[HeadracePeer]:
 def write(peer: HeadracePeer) -> Iterator[BatchWrite]:
     with Client(peer.bootstrap) as client, BatchWrite(client) as write:
         yield write
-        exactly_once._clients.pop(write.options.cluster, client).close()
+        parts._clients.pop(write.options.cluster, client).close()
 
 
 class BatchWrite(Query):
@@ -92,7 +94,7 @@ class BatchWrite(Query):
 
     def killed(self, task: int) -> None:
         def work() -> None:
-            exactly_once._clients.clear()  # a process of its own has connections of its own
+            parts._clients.clear()  # a process of its own has connections of its own
             self.run(task, mark="killed", dies=True)
 
         assert run_and_die(work, None) == DEAD

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import uuid
 
 import pytest
 
 from headrace.client.groups import Committed
 from headrace.spark.markers import (
+    NO_BATCH,
+    RUNS_KEPT,
+    WRITES_MAX,
     HistoryError,
     Mark,
+    Plan,
     Step,
     Turn,
     Write,
@@ -127,6 +132,35 @@ def test_what_the_mark_of_a_task_is() -> None:
     said = mark.committed()
     assert json.loads(said.metadata or "")["hash"] == "ffffffffffffffff"
     assert parsed(said) == mark
+
+
+def test_a_mark_with_a_plan() -> None:
+    plan = Plan(7, "run", 16, (4, 1), 3, ("other", "third"))
+    mark = Mark(3, "other", 3, 17, plan=plan)
+    found = parsed(mark.committed(), "topic")
+    assert found == mark and (found.plan, found.topic) == (plan, "topic")
+    next_one = Turn("q", "run", 4).marked(found, tasks=1, rows=1, mode="exactly-once-per-task")
+    assert next_one.plan == plan
+
+
+def test_a_plan_before_the_first_batch() -> None:
+    """A version without plans takes it for no mark, and for no batch either."""
+    plan = Plan(1, "run", 8, (0, 0))
+    said = Mark(NO_BATCH, plan=plan).committed()
+    assert said.offset == 0 and set(json.loads(said.metadata or "")) == {"v", "plan"}
+    found = parsed(said)
+    assert found is not None and (found.place, found.plan) == ((NO_BATCH, 0), plan)
+    assert decide(found, Turn("q", "run", 0), trusted=False) is Step.WRITE
+    with pytest.raises(HistoryError, match="remembers no batch as the last one"):
+        decide(found, Turn("q", "run", 1), trusted=False)
+
+
+def test_a_mark_has_room_for_all_that_it_may_say() -> None:
+    writes = tuple(Write(number, "t" * 249, "d" * 8) for number in range(WRITES_MAX))
+    runs = tuple(str(uuid.uuid4()) for _ in range(RUNS_KEPT))
+    plan = Plan(10_000_000, runs[0], 1 << 20, (10_000_000, WRITES_MAX - 1), 1 << 20, runs)
+    mark = Mark(10_000_000, runs[0], 1 << 20, 1 << 40, "exactly-once-per-task", 1, "0" * 16, writes, 1, plan)
+    assert len(mark.committed().metadata or "") < 4096
 
 
 @pytest.mark.parametrize("text", ["", "x", "[]", "{}", '{"v":2,"run":"r","tasks":1,"rows":1}', '{"v":1}', None])

@@ -5,6 +5,7 @@ side by side, plans that change, and the change to and from one transaction a ba
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -18,12 +19,14 @@ from peers.settling import client_of
 from peers.transactions import SMALL, set_transaction_version, settled_ends, visible
 
 from headrace.client.cluster import Client
+from headrace.client.connection import Connection
 from headrace.client.errors import FencedError, InDoubtError
+from headrace.client.groups import commit_offsets
 from headrace.client.reading import latest_offsets
 from headrace.client.transactions import State, TransactionalProducer
 from headrace.spark import exactly_once, markers
 from headrace.spark.exactly_once import commit_batch
-from headrace.spark.markers import HistoryError, Mark, group_of, read_mark, task_group_of
+from headrace.spark.markers import HistoryError, Mark, Plan, group_of, read_mark, task_group_of
 from headrace.spark.options import SinkOptions
 from headrace.spark.per_task import DoneTask, PerTask, TaskWrite
 from headrace.wire.apis import ApiKey as A
@@ -80,12 +83,18 @@ def arrow(rows: Rows, size: int = 5) -> Iterator[pa.RecordBatch]:
 
 
 def run(
-    query: Query, batch_id: int, task: int, rows: Rows | None = None, options: SinkOptions | None = None
+    query: Query,
+    batch_id: int,
+    task: int,
+    rows: Rows | None = None,
+    options: SinkOptions | None = None,
+    *,
+    of: str = "run",
 ) -> DoneTask:
-    """An attempt of a task, with a client of its own."""
+    """An attempt of a task `of` a run, with a client of its own."""
     options = options or per_task(query)
     with options.cluster.client(known=True) as client:
-        names = (query.id, "run", batch_id)
+        names = (query.id, of, batch_id)
         given = rows_of(query, batch_id, task) if rows is None else rows
         return TaskWrite(options, client, names, task, "").run(arrow(given))
 
@@ -94,10 +103,10 @@ def finish(query: Query, batch_id: int, tasks: Sequence[DoneTask]) -> None:
     PerTask().commit_batch(per_task(query), tasks, batch_id)
 
 
-def whole(query: Query, batch_id: int) -> None:
+def whole(query: Query, batch_id: int, *, of: str = "run") -> None:
     """A batch from a driver that knows nothing."""
     exactly_once._kept.clear()
-    finish(query, batch_id, [run(query, batch_id, task) for task in range(2)])
+    finish(query, batch_id, [run(query, batch_id, task, of=of) for task in range(2)])
 
 
 def test_batches_one_after_the_other(query: Query) -> None:
@@ -157,8 +166,8 @@ def test_a_mark_that_counts_late_is_waited_for(query: Query, monkeypatch: pytest
     """The transaction of the batch before is decided, and its group has not heard of that; its driver goes on."""
     marks: list[Mark | None] = [None]
 
-    def late(client: Client, group: str, topic: str, *, stable: bool) -> Mark | None:
-        mark = read_mark(client, group, topic, stable=stable)
+    def late(client: Client, group: str, topic: str, *, stable: bool, is_alone: bool = False) -> Mark | None:
+        mark = read_mark(client, group, topic, stable=stable, is_alone=is_alone)
         if stable or group != group_of(query.id):
             return mark
         marks.append(mark)
@@ -195,7 +204,7 @@ def test_fewer_tasks_than_before_are_refused(query: Query) -> None:
     whole(query, 0)
     run(query, 1, 1)
     both = [*rows_of(query, 1, 0), *rows_of(query, 1, 1)]
-    done = run(query, 1, 0, both)
+    done = run(query, 1, 0, both, of="other")
     exactly_once._kept.clear()
     with pytest.raises(HistoryError, match="planned with more tasks before than the 1 of now"):
         finish(query, 1, [done])
@@ -265,11 +274,12 @@ def test_the_delivery_changes_between_batches_and_not_within_one(query: Query) -
     commit_batch(query.options, query.tasks(3), 3)
     commit_batch(query.options, query.tasks(4), 4)
     # the other way a batch is there or not: what was begun is aborted, what was decided is found
-    assert commit_and_die(query.options, query.tasks(5), 5, Death(A.END_TXN, "before")) == DEAD
-    whole(query, 5)
+    assert commit_and_die(query.options, query.tasks(5), 5, Death(A.END_TXN, "before", 2)) == DEAD
+    whole(query, 5, of="next")
     exactly_once._kept.clear()
-    assert commit_and_die(query.options, query.tasks(6), 6, Death(A.END_TXN, "answered")) == DEAD
-    whole(query, 6)
+    after = query.tasks(6, run="after")
+    assert commit_and_die(query.options, after, 6, Death(A.END_TXN, "answered", 2)) == DEAD
+    whole(query, 6, of="last")
     query.check(*range(7))
     query.check_reader(*range(7))
 
@@ -366,3 +376,181 @@ def test_a_batch_that_was_planned_again_after_it_was_whole(query: Query) -> None
 def commit_batch_of(query: Query, tasks: Sequence[DoneTask], offsets: str) -> None:
     exactly_once._kept.clear()
     exactly_once.commit_parts(per_task(query), tasks, 0, offsets)
+
+
+def thirds(query: Query, batch_id: int) -> list[Rows]:
+    """The rows of a batch as three tasks have them."""
+    rows = [*rows_of(query, batch_id, 0), *rows_of(query, batch_id, 1)]
+    return [rows[task::3] for task in range(3)]
+
+
+def plan_in(query: Query) -> Plan:
+    mark = read_mark(query.client, group_of(query.id), query.topic, stable=True)
+    assert mark is not None and mark.plan is not None
+    return mark.plan
+
+
+def test_of_two_runs_that_plan_a_batch_differently_one_writes(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first stands still before one of its tasks commits, and goes on when the second has begun."""
+    whole(query, 0)
+    end = TransactionalProducer._end
+    first = thirds(query, 1)
+
+    def frozen(self: Any, *, committed: bool) -> None:
+        monkeypatch.setattr(TransactionalProducer, "_end", end)
+        whole(query, 1, of="second")
+        end(self, committed=committed)
+
+    monkeypatch.setattr(TransactionalProducer, "_end", frozen)
+    with pytest.raises(FencedError):
+        run(query, 1, 2, first[2])
+    for task in range(3):
+        with pytest.raises(FencedError):
+            run(query, 1, task, first[task])
+    assert (plan_in(query).run_id, plan_in(query).replaced) == ("second", ("run",))
+    whole(query, 2, of="second")
+    query.check(0, 1, 2)
+    query.check_reader(0, 1, 2)
+
+
+def test_a_task_that_has_seen_its_plan_before_another_run_took_over(
+    query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes its producer id when the other run has fenced those that were known."""
+    whole(query, 0)
+    take = TransactionalProducer.initialize
+
+    def late(self: Any) -> None:
+        if "-task-2" in self.transactional_id:
+            monkeypatch.setattr(TransactionalProducer, "initialize", take)
+            run(query, 1, 0, of="second")
+        take(self)
+
+    monkeypatch.setattr(TransactionalProducer, "initialize", late)
+    with pytest.raises(FencedError):
+        run(query, 1, 2, thirds(query, 1)[2])
+    exactly_once._kept.clear()
+    finish(query, 1, [run(query, 1, task, of="second") for task in range(2)])
+    query.check(0, 1)
+
+
+def test_a_plan_that_fits_what_others_have_committed_is_finished_by_its_driver(query: Query) -> None:
+    """No task of another plan commits anything meanwhile."""
+    whole(query, 0)
+    three = thirds(query, 1)
+    run(query, 1, 0, three[0])
+    seen = sorted(visible(query.client, query.topic))
+    other = [run(query, 1, 1, of="second")]
+    with pytest.raises(HistoryError, match="Task 0 of batch 1 has other rows"):
+        run(query, 1, 0, of="second")
+    assert other[0].opened is not None
+    PerTask().abort(per_task(query), [*other, None], "")
+    assert settled_ends(query.client, query.topic) == latest_offsets(query.client, query.topic)
+    assert sorted(visible(query.client, query.topic)) == seen
+    third = [run(query, 1, task, rows, of="third") for task, rows in enumerate(three)]
+    assert [done.opened is None for done in third] == [True, False, False]
+    assert sorted(visible(query.client, query.topic)) == seen
+    exactly_once._kept.clear()
+    finish(query, 1, third)
+    assert plan_in(query).kept == 1
+    exactly_once._kept.clear()
+    finish(query, 2, [run(query, 2, task, of="third") for task in range(2)])
+    query.check(0, 1, 2)
+    query.check_reader(0, 1, 2)
+
+
+def test_of_what_tasks_have_left_to_the_driver_one_is_gone(query: Query) -> None:
+    """The others are committed, and the next run has less to do."""
+    whole(query, 0)
+    three = thirds(query, 1)
+    run(query, 1, 0, three[0])
+    second = [run(query, 1, task, rows, of="second") for task, rows in enumerate(three)]
+    run(query, 1, 1, three[1], of="second")  # another attempt
+    exactly_once._kept.clear()
+    with pytest.raises(FencedError):
+        finish(query, 1, second)
+    third = [run(query, 1, task, rows, of="third") for task, rows in enumerate(three)]
+    assert [done.opened is None for done in third] == [True, False, True]
+    for death in (Death(A.END_TXN, "sent"), Death(A.END_TXN, "answered")):
+        exactly_once._kept.clear()
+        assert run_and_die(partial(finish, query, 1, third), death) == DEAD
+    whole_again = [run(query, 1, task, rows, of="fourth") for task, rows in enumerate(three)]
+    exactly_once._kept.clear()
+    finish(query, 1, whole_again)
+    query.check(0, 1)
+    query.check_reader(0, 1)
+
+
+def test_a_driver_whose_run_was_replaced_commits_no_mark(query: Query) -> None:
+    whole(query, 0)
+    done = [run(query, 1, task) for task in range(2)]
+    again = [run(query, 1, task, of="second") for task in range(2)]
+    for _ in range(2):
+        exactly_once._kept.clear()
+        with pytest.raises(FencedError, match="a newer producer"):
+            finish(query, 1, done)
+    finish(query, 1, again)
+    query.check(0, 1)
+
+
+def test_more_tasks_than_the_plan_has_room_for(query: Query) -> None:
+    """In the first batch of a run, and in one whose driver goes on with its producer; the next run fences all."""
+    for batch_id in range(3):
+        rows = [*rows_of(query, batch_id, 0), *rows_of(query, batch_id, 1)]
+        count = (2, 9, 20)[batch_id]
+        done = [run(query, batch_id, task, rows[task::count]) for task in range(count)]
+        finish(query, batch_id, done)
+        assert (plan_in(query).number, plan_in(query).tasks) == (batch_id + 1, (8, 16, 32)[batch_id])
+    query.check(0, 1, 2)
+    rows = [*rows_of(query, 3, 0), *rows_of(query, 3, 1)]
+    run(query, 3, 18, rows[18::20])
+    run(query, 3, 0, of="second")
+    assert plan_in(query).kept == 19
+
+
+def test_a_mark_of_the_version_before(query: Query) -> None:
+    """Which had no plan: a part of a batch that its tasks have committed counts, and so does the mark of the batch."""
+    whole(query, 0)
+    mark = read_mark(query.client, group_of(query.id), query.topic, stable=True)
+    assert mark is not None
+    rows = thirds(query, 1)
+    run(query, 1, 2, rows[2])
+    at = (query.topic, markers.PARTITION)
+    commit_offsets(query.client, group_of(query.id), {at: replace(mark, plan=None).committed()})
+    with pytest.raises(HistoryError, match="Batch 1 .* was begun with delivery exactly-once-per-task: let it end"):
+        exactly_once._kept.clear()
+        commit_batch(query.options, query.tasks(1), 1)
+    exactly_once._kept.clear()
+    commit_offsets(query.client, group_of(query.id), {at: replace(mark, plan=None).committed()})
+    assert run(query, 1, 0, of="newer").opened is not None
+    assert (plan_in(query).kept, plan_in(query).replaced) == (3, ())
+    finish(query, 1, [run(query, 1, task, rows[task], of="newer") for task in range(3)])
+    query.check(0, 1)
+    query.check_reader(0, 1)
+
+
+def test_what_a_plan_costs(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing from a run's second batch on: a task makes four requests for marks and its id, and the driver two."""
+    asked: list[int] = []
+    send = Connection.send
+
+    def counted(self: Any, request: Any, *given: Any, **more: Any) -> Any:
+        asked.append(request.API_KEY)
+        return send(self, request, *given, **more)
+
+    monkeypatch.setattr(Connection, "send", counted)
+    first = run(query, 0, 0)
+    asked_first = Counter(asked)
+    finish(query, 0, [first, run(query, 0, 1)])
+    asked.clear()
+    done = [run(query, 1, task) for task in range(2)]
+    of_tasks = Counter(asked)
+    asked.clear()
+    finish(query, 1, done)
+    of_driver = Counter(asked)
+    costs = A.INIT_PRODUCER_ID, A.OFFSET_FETCH, A.TXN_OFFSET_COMMIT, A.END_TXN, A.LIST_TRANSACTIONS
+    assert [of_tasks[each] for each in costs] == [2, 8, 2, 2, 0]
+    is_kept = of_driver[A.INIT_PRODUCER_ID] == 0
+    assert [of_driver[each] for each in costs[1:4]] == ([0, 1, 1] if is_kept else [2, 1, 1])
+    # of the query's first run: its id, what the cluster remembers, the plan, and the mark again
+    assert [asked_first[each] for each in costs] == [2, 6, 2, 2, 1]

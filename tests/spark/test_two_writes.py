@@ -25,12 +25,13 @@ from headrace.client.cluster import Client
 from headrace.client.groups import commit_offsets, fetch_offsets
 from headrace.client.reading import latest_offsets
 from headrace.client.transactions import TransactionalProducer
-from headrace.spark import exactly_once
+from headrace.spark import exactly_once, parts
 from headrace.spark.delivery import OfBatch
-from headrace.spark.exactly_once import EncodedTask, commit_batch
+from headrace.spark.exactly_once import commit_batch
 from headrace.spark.group_commit import WrittenTask, write_task
 from headrace.spark.markers import HistoryError, Mark
 from headrace.spark.options import SinkOptions, sink_options
+from headrace.spark.parts import EncodedTask
 from headrace.spark.per_task import PerTask, TaskWrite
 from headrace.spark.sink import way_of
 from headrace.spark.turns import last_mark
@@ -375,7 +376,7 @@ def test_tasks_hash_their_rows_where_nobody_can_read_offsets(query: Query, mode:
         assert options.exactly_once is not None
         of = OfBatch(0, 0, None, offsets)
         options = replace(options, exactly_once=replace(options.exactly_once, checkpoint=checkpoint, of_batch=of))
-        with exactly_once.told((query.id, "run", 0)):
+        with parts.told((query.id, "run", 0)):
             return way_of(options).write(iter([rows]), options, "")
 
     assert made("s3a://bucket/query").row_hash == hash_rows(rows, query.topics[0])

@@ -219,7 +219,8 @@ def _send(rows: pa.RecordBatch, options: SinkOptions) -> None:
 def _send_once(rows: pa.RecordBatch, batch_id: int, *, options: SinkOptions, checkpoint: Path) -> None:
     """Writes what a batch of the query has for the topic, unless it is there."""
     from headrace.spark.checkpoint_offsets import digest, query_id
-    from headrace.spark.exactly_once import EncodedTask, commit_batch, encode_rows
+    from headrace.spark.exactly_once import commit_batch
+    from headrace.spark.parts import EncodedTask, encode_rows
 
     encoded = encode_rows(iter([rows]), options)
     task = EncodedTask(query_id(checkpoint), "", batch_id, encoded.batches)

@@ -139,6 +139,8 @@ class TransactionalProducer:
         self._writer: Producer | None = None
         self._joined: set[TopicPartition] = set()
         self._groups: set[str] = set()
+        self._has_ended = False
+        """Whether a transaction has ended since the id was taken."""
         self._taken_on = False
         """Whether another producer wrote what this one is to end."""
         self._undecided = False
@@ -166,8 +168,9 @@ class TransactionalProducer:
         from headrace.wire.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
         self.state = State.NEW
+        self._has_ended = False
         self._forget()
-        self._joins_by_writing = describe_features(self.client).get("transaction.version", 0) >= 2
+        self._find_version()
         request = InitProducerIdRequest(transactional_id=self.transactional_id, transaction_timeout_ms=self.timeout_ms)
         answer = self._ask(request, InitProducerIdResponse, lambda r: r.error_code)
         self._identity = (answer.producer_id, answer.producer_epoch)
@@ -191,9 +194,13 @@ class TransactionalProducer:
         self._forget()
         self._joined.clear()
         self._groups.clear()
-        self._joins_by_writing = self._taken_on = True
+        self._find_version()
+        self._taken_on = True
         self._identity = (opened.producer_id, opened.epoch)
         self.state = State.OPEN
+
+    def _find_version(self) -> None:
+        self._joins_by_writing = describe_features(self.client).get("transaction.version", 0) >= 2
 
     @property
     def _has_begun(self) -> bool:
@@ -232,10 +239,11 @@ class TransactionalProducer:
 
     def hand_over(self) -> OpenTransaction | None:
         """What was written is acknowledged, and left for somebody else to end; None where nothing was. This producer is
-        at its end. Needs a cluster of `transaction.version` 2, where an epoch is one transaction's alone."""
+        at its end. The epoch must be this transaction's alone: below `transaction.version` 2 only the first one after
+        `initialize` can be handed over."""
         self._flushed()
-        if not self._joins_by_writing:
-            raise ProtocolMismatchError("a transaction can be handed over from transaction.version 2 on")
+        if not self._joins_by_writing and self._has_ended:
+            raise ProtocolMismatchError("a second transaction can be handed over from transaction.version 2 on")
         opened = OpenTransaction(self.transactional_id, *self._identity) if self._has_begun else None
         self.state = State.DEAD
         self._forget()
@@ -261,6 +269,7 @@ class TransactionalProducer:
                 what = f"transactional id {self.transactional_id}: whether the transaction was committed is not known"
                 raise InDoubtError(f"{what} ({error})") from error
             raise
+        self._has_ended = True
         if self._joins_by_writing:
             self._identity = identity
             self._writer = None

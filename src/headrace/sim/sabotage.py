@@ -336,6 +336,8 @@ PLANTED_IN_SINKS: Final = (
     "marks-before-it-commits",
     "compares-no-rows-of-batches",
     "compares-no-rows-of-tasks",
+    "leaves-no-plan",
+    "fences-nothing-for-a-plan",
 )
 """The names of the faults of the sink that writes exactly once from Spark, which is loaded where it is needed."""
 PLANTED_IN_FAILURES: Final = tuple(failing_plants())

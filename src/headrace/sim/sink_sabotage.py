@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from headrace.client.groups import commit_offsets
-from headrace.spark import markers
+from headrace.spark import markers, plans
 from headrace.spark.exactly_once import Batch
-from headrace.spark.markers import Mark, Step, Turn
+from headrace.spark.markers import Mark, Plan, Step, Turn
 from headrace.spark.per_task import TaskWrite
 from headrace.spark.sink import TaskRows
+from headrace.spark.turns import last_mark
 
 Real = Callable[..., Any]
 
@@ -69,6 +70,23 @@ def _pass_rows_over(*_: object, **__: object) -> str:
     return ""
 
 
+def _no_plan(mark: Mark | None, turn: Turn) -> Plan:
+    """A run that leaves no plan, and asks for none."""
+    return Plan(0, turn.run_id, 0, turn.place)
+
+
+def _plan_nothing(self: TaskWrite) -> tuple[Plan | None, bool]:
+    """Whether the batch is there is all that counts."""
+    mark = last_mark(self.client, self.how, self.query_id)
+    done = markers.decide(mark, self.turn, trusted=self.how.trusted) is Step.SKIP
+    return (None if done else _no_plan(mark, self.turn)), False
+
+
+def _fence_nothing(*_: object) -> int:
+    """What other runs have committed is not asked for, and what they have open may be committed."""
+    return 0
+
+
 def sink_plants() -> dict[str, list[tuple[Any, str, Any]]]:
     """By name: whose attributes, which, and what takes their place."""
     repeated = vars(markers)["_repeated"]
@@ -80,4 +98,6 @@ def sink_plants() -> dict[str, list[tuple[Any, str, Any]]]:
         "marks-before-it-commits": [(Batch, "_transact", _mark_first(vars(Batch)["_transact"]))],
         "compares-no-rows-of-batches": [(markers, "compare_rows", _pass_rows_over)],
         "compares-no-rows-of-tasks": [(TaskWrite, "_compare", _compare_nothing)],
+        "leaves-no-plan": [(TaskWrite, "_planned", _plan_nothing), (plans, "check_owner", _no_plan)],
+        "fences-nothing-for-a-plan": [(plans, "_committed", _fence_nothing)],
     }

@@ -9,160 +9,27 @@ gone, the mark is read again.
 
 from __future__ import annotations
 
-import re
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
-from headrace.arrow.encode import Encoded
 from headrace.client.cluster import Client
-from headrace.client.deliveries import Delivery
 from headrace.client.errors import BrokerError, ClientError, FencedError, InDoubtError
 from headrace.client.groups import Committed
-from headrace.client.transaction_groups import abandon, end_leftovers
-from headrace.client.transaction_states import list_transactions
-from headrace.client.transactions import TIMEOUT_MS, OpenTransaction, State, TransactionalProducer
-from headrace.spark import checkpoint_offsets, commit_records, markers
+from headrace.client.transactions import TransactionalProducer
+from headrace.spark import checkpoint_offsets, commit_records, markers, plans
 from headrace.spark.client_settings import ClusterSettings
 from headrace.spark.commit_records import CommitRecord, Span
-from headrace.spark.delivery import PER_TASK, ExactlyOnce
-from headrace.spark.markers import HistoryError, Mark, Step, Turn
+from headrace.spark.delivery import PER_TASK
+from headrace.spark.markers import Mark, Step, Turn, write_group_of
 from headrace.spark.options import SinkOptions
-from headrace.spark.sink import Sources, encoded_rows, span_of
-from headrace.spark.turns import TaskNames, last_mark, make_topics, turn_of
-from headrace.wire.apis import ApiKey
+from headrace.spark.parts import EncodedTask, Part, received
+from headrace.spark.sending import abandon_tasks, aborted_on_error, end_others, opened_by, producer_of, send_parts
+from headrace.spark.turns import last_mark, make_topics, turn_of
 from headrace.wire.errors import ErrorCode
-
-NO_BATCH: Final = -1
-"""The batch of a task that is not of a stream."""
-
-
-class Part(Protocol):
-    """What one task says of its part of a batch. `batches` are what is still to be sent, and `sources` are of them."""
-
-    query_id: str
-    run_id: str
-    batch_id: int
-    batches: list[Encoded]
-    sources: list[Sources]
-    row_hash: int | None
-
-    @property
-    def rows(self) -> int: ...
-
-
-@dataclass
-class EncodedTask(WriterCommitMessage):
-    """What one task has to write: whole record batches, and of which query, run and batch they are."""
-
-    query_id: str = ""
-    run_id: str = ""
-    batch_id: int = NO_BATCH
-    batches: list[Encoded] = field(default_factory=list)
-    sources: list[Sources] = field(default_factory=list)
-    """As many as there are batches, or none."""
-    row_hash: int | None = None
-    """The sum of the hashes of its rows, where the driver compares that: see `turns.compares_rows`."""
-
-    @property
-    def opened(self) -> OpenTransaction | None:
-        """The transaction that the rows lie in already, where the task has written them: see `group_commit`."""
-        return None
-
-    @property
-    def spans(self) -> Sequence[Span]:
-        """Where they lie, then."""
-        return ()
-
-    @property
-    def size(self) -> int:
-        return sum(len(batch) for _, _, batch, _ in self.batches)
-
-    @property
-    def rows(self) -> int:
-        return sum(count for _, _, _, count in self.batches)
-
-
-_clients: dict[ClusterSettings, Client] = {}
-"""One client a worker process and cluster: tasks ask how many partitions topics have."""
-
-
-def kept_client(options: SinkOptions) -> Client:
-    """The worker's client."""
-    client = _clients.get(options.cluster)
-    if client is None:
-        client = _clients[options.cluster] = options.cluster.client(known=True)
-    return client
-
-
-def encode_rows(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> EncodedTask:
-    """The rows of one task as record batches. Raises ValueError for a wrong row, or where they are too many."""
-    return encoded_task(encoded_rows(batches, kept_client(options), options), options)
-
-
-def encoded_task(rows: Iterable[tuple[Encoded, Sources]], options: SinkOptions) -> EncodedTask:
-    """The same of rows that are encoded."""
-    assert options.exactly_once is not None
-    done = EncodedTask(*task_names())
-    size = 0
-    for encoded, sources in rows:
-        done.batches.append(encoded)
-        done.sources.append(sources)
-        size += len(encoded[2])
-        _check_size(size, options.exactly_once, "One task of a batch")
-    return done
-
-
-_told: list[TaskNames] = []
-
-
-@contextmanager
-def told(names: TaskNames) -> Iterator[None]:
-    """Inside the block this task is of these: Spark tells the tasks of a stream itself, but not over Connect."""
-    _told.append(names)
-    try:
-        yield
-    finally:
-        _told.pop()
-
-
-def task_names() -> TaskNames:
-    """Of which query, run and batch this task is; outside a stream it is of none."""
-    if _told:
-        return _told[-1]
-    task = TaskContext.get()
-    batch_id = None if task is None else task.getLocalProperty("streaming.sql.batchId")
-    if task is None or batch_id is None:
-        return "", "", NO_BATCH
-    query_id = task.getLocalProperty("sql.streaming.queryId") or ""
-    return query_id, task.getLocalProperty("spark.jobGroup.id") or "", int(batch_id)
-
-
-def _check_size(size: int, how: ExactlyOnce, what: str) -> None:
-    if size > how.max_bytes:
-        raise ValueError(
-            f"{what} has {size} bytes of encoded records or more, and the option exactlyOnceMaxBytes allows "
-            f"{how.max_bytes}: make batches smaller (maxOffsetsPerTrigger at the source, kafka.compression.type), "
-            "raise the option if the driver's memory allows, or let each task commit itself "
-            f"(delivery = {PER_TASK})."
-        )
-
-
-def _received(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> list[EncodedTask]:
-    """The tasks' messages, if there is one of each and they are not too large together."""
-    assert options.exactly_once is not None
-    tasks = [message for message in messages if isinstance(message, EncodedTask)]
-    if len(tasks) != len(messages):
-        raise ValueError(f"{len(messages) - len(tasks)} of {len(messages)} tasks have not said what they encoded.")
-    _check_size(sum(task.size for task in tasks), options.exactly_once, "A batch")
-    return tasks
-
 
 # -- a batch of a stream
 
@@ -197,7 +64,7 @@ def commit_batch(
     `HistoryError` where the mark does not fit, `FencedError` where another driver has the query, `InDoubtError` and
     other errors of the client. After any of them nothing of the batch is visible, or all of it and its mark.
     """
-    return commit_parts(options, _received(options, messages), batch_id, offsets)
+    return commit_parts(options, received(options, messages), batch_id, offsets)
 
 
 def commit_parts(
@@ -210,7 +77,7 @@ def commit_parts(
     turn = turn_of(options, (parts[0].query_id, parts[0].run_id, batch_id), offsets)
     key = (options.cluster, turn.query_id)
     kept = _kept.pop(key, None)  # kept again only when all is well
-    if kept is not None and not (kept.run_id == turn.run_id and turn.follows(kept.mark)):
+    if kept is not None and not (kept.run_id == turn.run_id and turn.follows(kept.mark) and _has_plan(kept, parts)):
         # others may have written since: a run that begins asks the cluster, and so does one that has other processes
         kept.producer.client.close()
         kept = None
@@ -224,8 +91,8 @@ def commit_parts(
         producer = batch.commit(known)
         if batch.is_repeated:
             abandon_tasks(client, parts)
-        elif producer is not known or _opened(parts):
-            _end_leftovers(client, batch.group, parts)
+        elif producer is not known or opened_by(parts):
+            end_others(client, batch.group, parts)
     except BaseException:
         abandon_tasks(client, parts)
         client.close()
@@ -238,28 +105,10 @@ def commit_parts(
     return batch.spans
 
 
-def _opened(parts: Sequence[Part]) -> list[OpenTransaction]:
-    """The transactions in which tasks have written, and which nobody has ended."""
-    return [part.opened for part in parts if isinstance(part, EncodedTask) and part.opened is not None]
-
-
-def abandon_tasks(client: Client, parts: Sequence[Part]) -> None:
-    """Abort what tasks have written and nobody commits, so that readers do not wait for its timeout; what is decided
-    stays."""
-    try:
-        abandon(client, _opened(parts))
-    except ClientError as error:  # nobody is asked twice: the timeout does the same
-        warnings.warn(f"What tasks have written stays open until its timeout: {error}.", RuntimeWarning, stacklevel=2)
-
-
-def _end_leftovers(client: Client, group: str, parts: Sequence[Part]) -> None:
-    """Abort what other tasks of the query have left open: those that failed, were killed, or lost to another attempt,
-    and those of runs that are over. The batch is committed, whatever comes of this."""
-    try:
-        end_leftovers(client, group, keep={each.transactional_id for each in _opened(parts)})
-    except ClientError as error:
-        what = "What other tasks of the query have left open stays so until its timeout"
-        warnings.warn(f"{what}: {error}.", RuntimeWarning, stacklevel=2)
+def _has_plan(kept: _Kept, parts: Sequence[Part]) -> bool:
+    """Whether no task has taken the query's id since, to leave another plan."""
+    plan = kept.mark.plan
+    return all(isinstance(part, EncodedTask) or (plan is not None and plan.number == part.plan) for part in parts)
 
 
 def abort_batch(options: SinkOptions, messages: Sequence[WriterCommitMessage | None], write_id: str = "") -> None:
@@ -268,11 +117,11 @@ def abort_batch(options: SinkOptions, messages: Sequence[WriterCommitMessage | N
     So is what tasks of a batch write have left open that say nothing: no other batch comes that would do it.
     """
     tasks = [message for message in messages if isinstance(message, EncodedTask)]
-    if write_id or _opened(tasks):
+    if write_id or opened_by(tasks):
         with options.cluster.client(known=True) as client:
             abandon_tasks(client, tasks)
             if write_id:
-                _end_leftovers(client, write_group_of(write_id), [])
+                end_others(client, write_group_of(write_id), [])
 
 
 class Batch:
@@ -403,6 +252,7 @@ class Batch:
         """
         make_topics(self.client, self.how)
         mark = markers.read_mark(self.client, self.group, self.how.marker_topic, stable=False)
+        plans.check_not_replaced(mark, self.turn)
         if mark is not None and mark.batch_id >= self.batch_id:
             self.mark = mark
             if self._decide(mark) is Step.SKIP and self._repeated(mark) == mark.repeated:
@@ -412,41 +262,27 @@ class Batch:
         self.mark = last_mark(self.client, self.how, self.query_id)
         step = self._decide(self.mark)
         if step is Step.WRITE:
-            self._check_tasks()
+            self._check_tasks(producer)
             if self.mark is not None and self.mark.batch_id == self.batch_id:
                 self._recall()
         return producer, step
 
-    def _check_tasks(self) -> None:
-        """No task may have committed a part of this batch that this driver knows nothing of.
-
-        Tasks that could still commit one are fenced. Where each task commits itself, those that have reported are
-        known.
-        """
-        if not self.client.supports(ApiKey.LIST_TRANSACTIONS):
-            return  # nor could tasks commit themselves
-        known = len(self.parts) if self.how.mode == PER_TASK else 0
-        begins = markers.task_group_of(self.query_id, 0)[:-1]
-        for group in _transactional_ids(self.client, begins):
-            if int(group.removeprefix(begins)) < known:
-                continue
-            producer_of(self.options, self.client, group).initialize()
-            mark = markers.read_mark(self.client, group, self.how.marker_topic, stable=True)
-            if mark is not None and mark.place >= self.turn.place:
-                why = (
-                    f"was planned with more tasks before than the {known} of now: run it as before"
-                    if known
-                    else f"was begun with delivery {PER_TASK}: let it end with that before another is chosen"
-                )
-                raise HistoryError(
-                    f"Batch {self.batch_id} of query {self.query_id} {why}; a part of it is in the topic, and nothing "
-                    "was added to it."
-                )
+    def _check_tasks(self, producer: TransactionalProducer) -> None:
+        """No task may have committed a part of this batch that this driver knows nothing of, nor may one that could
+        still commit a part."""
+        if self.how.mode == PER_TASK:
+            plans.check_kept(plans.check_owner(self.mark, self.turn), self.turn, len(self.parts))
+        elif plans.plan_of(self.mark) is not None or plans.task_ids(self.client, self.query_id):
+            self.mark = plans.seize(self.options, producer, self.turn, self.mark)
 
     def _transact(self, producer: TransactionalProducer) -> None:
         """The rows, the mark and the sources' offsets, all or none."""
         counts = {"tasks": len(self.parts), "rows": self._rows}
         mark = self.turn.marked(self.mark, **counts, mode=self.how.mode, row_hash=self._row_hash)
+        opened = opened_by(self.parts)
+        if self.how.mode == PER_TASK:
+            plans.commit_tasks(self.options, self.client, self.turn, self.parts)
+            opened = []
         groups: dict[str, dict[tuple[str, int], int | Committed]] = {
             self.group: {(self.how.marker_topic, markers.PARTITION): mark.committed()}
         }
@@ -460,7 +296,7 @@ class Batch:
                 self._record(producer, mark, spans)
             for group, offsets in groups.items():
                 producer.send_offsets(group, offsets)
-            producer.commit(_opened(self.parts))
+            producer.commit(opened)
         self.mark, self.spans = mark, spans
 
     def _written(self) -> list[Span]:
@@ -483,63 +319,7 @@ def settled_mark(options: SinkOptions, query_id: str) -> Mark | None:
         return last_mark(client, options.exactly_once, query_id)
 
 
-def _transactional_ids(client: Client, begins: str) -> list[str]:
-    """The ids of tasks of a query, that the cluster remembers."""
-    pattern = f"{re.escape(begins)}[0-9]+" if client.supports(ApiKey.LIST_TRANSACTIONS, 2) else None
-    names = [found.transactional_id for found in list_transactions(client, pattern=pattern)]
-    return [name for name in names if name.startswith(begins) and name[len(begins) :].isdecimal()]
-
-
-def producer_of(
-    options: SinkOptions, client: Client, transactional_id: str, *, timeout_ms: int = TIMEOUT_MS
-) -> TransactionalProducer:
-    """A transactional producer with the sink's settings; where these do not say for how long its transaction may be
-    open, `timeout_ms` does."""
-    return TransactionalProducer(
-        client,
-        transactional_id,
-        timeout_ms=options.produce.transaction_timeout_ms or timeout_ms,
-        request_timeout_s=options.cluster.request_timeout_ms / 1000,
-        delivery_timeout_s=options.produce.delivery_timeout_ms / 1000,
-        compression=options.compression,
-    )
-
-
-def send_parts(producer: TransactionalProducer, parts: Sequence[Part]) -> list[Span]:
-    """Everything the tasks have encoded, acknowledged when this returns, and where it is."""
-    producer.join((topic, partition) for part in parts for topic, partition, _, _ in part.batches)
-    sent: list[tuple[Delivery, Sources]] = []
-    for part in parts:
-        for place, (topic, partition, batch, _) in enumerate(part.batches):
-            sources = part.sources[place] if part.sources else None
-            sent.append((producer.send_batch(topic, partition, batch), sources))
-    producer.flush()
-    return commit_records.joined(span_of(done, sources) for done, sources in sent)
-
-
-@contextmanager
-def aborted_on_error(producer: TransactionalProducer) -> Iterator[None]:
-    """A transaction that cannot be committed is aborted, so that readers do not wait for its timeout; where a newer
-    producer has the id, this says so."""
-    try:
-        yield
-    except BaseException as error:
-        if producer.state in (State.OPEN, State.FAILED):
-            try:
-                producer.abort()
-            except FencedError as fenced:
-                raise fenced from error
-            except ClientError as second:
-                error.add_note(f"the transaction could not be aborted and ends by its timeout: {second}")
-        raise
-
-
 # -- a batch write
-
-
-def write_group_of(write_id: str) -> str:
-    """The transactional id of a batch write; those of its tasks begin with it."""
-    return f"headrace-write-{write_id}"
 
 
 def commit_write(options: SinkOptions, messages: Sequence[WriterCommitMessage | None], write_id: str) -> Sequence[Span]:
@@ -547,8 +327,8 @@ def commit_write(options: SinkOptions, messages: Sequence[WriterCommitMessage | 
 
     Whoever runs the write again writes it again, as nothing tells two writes from one that is repeated.
     """
-    tasks = _received(options, messages)
-    opened = _opened(tasks)
+    tasks = received(options, messages)
+    opened = opened_by(tasks)
     spans = [span for task in tasks for span in task.spans]
     if not opened and not any(task.batches for task in tasks):
         return []
@@ -567,8 +347,8 @@ def commit_write(options: SinkOptions, messages: Sequence[WriterCommitMessage | 
         except BaseException:
             abandon_tasks(client, tasks)
             raise
-        if _opened(tasks):
-            _end_leftovers(client, write_group_of(write_id), tasks)
+        if opened_by(tasks):
+            end_others(client, write_group_of(write_id), tasks)
     return spans
 
 

@@ -31,16 +31,10 @@ from headrace.client.transaction_groups import child_id, serves_groups
 from headrace.client.transactions import TIMEOUT_MS, OpenTransaction, TransactionalProducer
 from headrace.spark import markers
 from headrace.spark.commit_records import Span
-from headrace.spark.exactly_once import (
-    EncodedTask,
-    encode_rows,
-    encoded_task,
-    kept_client,
-    producer_of,
-    task_names,
-    write_group_of,
-)
+from headrace.spark.markers import write_group_of
 from headrace.spark.options import SinkOptions
+from headrace.spark.parts import EncodedTask, encode_rows, encoded_task, kept_client, task_names
+from headrace.spark.sending import producer_of
 from headrace.spark.sink import Sources, TaskRows, encoded_rows, span_of
 from headrace.spark.turns import compares_rows
 from headrace.wire.errors import ErrorCode

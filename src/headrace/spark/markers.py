@@ -15,7 +15,9 @@ that is repeated must write the same again, and its writes that are there are pa
 them only, `"repeated"` says how many. The newest mark of the group counts, in whichever topic's name it is kept.
 
 Where each task commits itself, each has a group and a mark of its own, `headrace-<query id>-task-<number>`, with the
-sum of its rows' hashes; the mark of the query follows when all have theirs. Both say so in `"mode"`.
+sum of its rows' hashes; the mark of the query follows when all have theirs. Both say so in `"mode"`. Before the first
+task of a run commits, the mark of the query says in `"plan"` that this run writes what comes next: see `plans`. If
+there is no batch yet, the mark has a plan alone, and the offset is 0.
 """
 
 from __future__ import annotations
@@ -43,6 +45,10 @@ WRITES_MAX: Final = 48
 """Of one batch: so many fit into a mark."""
 
 
+NO_BATCH: Final = -1
+"""The number of the batch in a mark that has a plan alone."""
+RUNS_KEPT: Final = 4
+"""Runs that a plan names as replaced: a mark has room for so many beside its writes."""
 ROW_HASH_MASK: Final = (1 << 64) - 1
 """Hashes of rows are summed up to 64 bits."""
 
@@ -68,6 +74,11 @@ def task_group_of(query_id: str, task: int) -> str:
     return f"{group_of(query_id)}-task-{task}"
 
 
+def write_group_of(write_id: str) -> str:
+    """The transactional id of a batch write; those of its tasks begin with it."""
+    return f"headrace-write-{write_id}"
+
+
 @dataclass(frozen=True, slots=True)
 class Write:
     """One of a batch's writes, by its number from 0. `digest` is of its topic and of the options that say what is
@@ -83,6 +94,32 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
+class Plan:
+    """Which run writes what comes next, if each task commits itself.
+
+    `number` counts the plans of a query. Tasks of the run have numbers below `tasks`; one with a higher number raises
+    that first. When the run took over, the next write was `place`, and of its tasks those below `kept` had committed,
+    or some of them, for runs before. `replaced` are the last runs that others took over from.
+    """
+
+    number: int
+    run_id: str
+    tasks: int
+    place: tuple[int, int]
+    kept: int = 0
+    replaced: tuple[str, ...] = ()
+
+    def fields(self) -> list[Any]:
+        """As JSON has it."""
+        return [self.number, self.run_id, self.tasks, self.place, self.kept, self.replaced]
+
+
+def _plan_of(said: list[Any]) -> Plan:
+    number, run_id, tasks, (batch_id, write), kept, replaced = said
+    return Plan(number, run_id, tasks, (batch_id, write), kept, tuple(replaced))
+
+
+@dataclass(frozen=True, slots=True)
 class Mark:
     """What is committed with a batch, or with a task's part of it.
 
@@ -90,7 +127,7 @@ class Mark:
     rows, where tasks have told it. `offsets` is the digest of where the batch ends in its sources; it is empty
     where nobody could read that, and in marks of older versions, which have no `writes` either. `repeated` says how
     many of its writes a repetition of the batch has come to; it is None where that has come to all, or there was none.
-    `topic` is the one in whose name the mark was found.
+    `topic` is the one in whose name the mark was found. A mark of `NO_BATCH` has nothing but a `plan`.
     """
 
     batch_id: int
@@ -102,6 +139,7 @@ class Mark:
     offsets: str = ""
     writes: tuple[Write, ...] = ()
     repeated: int | None = None
+    plan: Plan | None = field(default=None, compare=False)
     topic: str = field(default="", compare=False)
 
     @property
@@ -116,7 +154,12 @@ class Mark:
 
     def fields(self) -> dict[str, Any]:
         """As JSON has it, without the number of the batch."""
-        said: dict[str, Any] = {"v": VERSION, "run": self.run_id, "tasks": self.tasks, "rows": self.rows}
+        said: dict[str, Any] = {"v": VERSION}
+        if self.plan is not None:
+            said["plan"] = self.plan.fields()
+        if self.batch_id == NO_BATCH:
+            return said
+        said |= {"run": self.run_id, "tasks": self.tasks, "rows": self.rows}
         if self.offsets:
             said["offsets"] = self.offsets
         if self.writes:
@@ -131,7 +174,7 @@ class Mark:
 
     def committed(self) -> Committed:
         """As the group's offset."""
-        return Committed(self.batch_id, -1, json.dumps(self.fields(), separators=(",", ":")))
+        return Committed(max(self.batch_id, 0), -1, json.dumps(self.fields(), separators=(",", ":")))
 
 
 def mark_of(batch_id: int, said: Any) -> Mark | None:
@@ -139,11 +182,14 @@ def mark_of(batch_id: int, said: Any) -> Mark | None:
     try:
         if said["v"] != VERSION:
             return None
+        plan = _plan_of(said["plan"]) if "plan" in said else None
+        if plan is not None and "run" not in said:
+            return Mark(NO_BATCH, plan=plan)
         row_hash = int(said["hash"], 16) if "hash" in said else None
         mode, offsets, repeated = said.get("mode", EXACTLY_ONCE), said.get("offsets", ""), said.get("repeated")
         writes = tuple(Write(*each) for each in said.get("writes", ()))
         counts = said["tasks"], said["rows"]
-        return Mark(batch_id, said["run"], *counts, mode, row_hash, offsets, writes, repeated)
+        return Mark(batch_id, said["run"], *counts, mode, row_hash, offsets, writes, repeated, plan)
     except (ValueError, TypeError, KeyError):
         return None
 
@@ -157,27 +203,34 @@ def parsed(found: Committed, topic: str = "") -> Mark | None:
     return None if mark is None else replace(mark, topic=topic)
 
 
-def read_mark(client: Client, group: str, topic: str, *, stable: bool) -> Mark | None:
+def read_mark(client: Client, group: str, topic: str, *, stable: bool, is_alone: bool = False) -> Mark | None:
     """The mark of the last batch, of those of equal age that of this `topic`; None where there is none.
 
     Where it is to be `stable` this waits for the group's open transaction, if there is one: to its timeout, where the
-    driver that has it is gone. Else what is found may be too low, as that transaction may be decided already.
+    driver that has it is gone. Else what is found may be too low, as that transaction may be decided already. Apache
+    Kafka does not report the first offset of a group so unless it is asked for: `is_alone` looks in `topic` alone.
 
     Raises `BrokerError`, and `HistoryError` for an offset that is no mark of ours.
     """
     if not client.supports(ApiKey.OFFSET_FETCH, _REQUIRES_STABLE):
         raise ProtocolMismatchError("delivery exactly once needs a broker of Apache Kafka 2.5 or later")
     newest = None
-    for (name, _), found in fetch_offsets(client, group, require_stable=stable).items():
+    wanted = [(topic, PARTITION)] if is_alone else None
+    for (name, _), found in fetch_offsets(client, group, wanted, require_stable=stable).items():
         mark = parsed(found, name)
         if mark is None:
             raise HistoryError(
                 f"Group {group} has an offset in topic {name} that is no mark of this version of headrace's sink: "
                 f"{found.metadata!r}."
             )
-        if newest is None or (mark.place, name == topic) > (newest.place, newest.topic == topic):
+        if newest is None or _age(mark, topic) > _age(newest, topic):
             newest = mark
     return newest
+
+
+def _age(mark: Mark, topic: str) -> tuple[tuple[int, int], int, bool]:
+    """What is higher of a newer mark."""
+    return mark.place, 0 if mark.plan is None else mark.plan.number, mark.topic == topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +267,8 @@ class Turn:
         if mark is not None and mark.batch_id == self.batch_id:
             tasks, rows, row_hash = tasks + mark.tasks, rows + mark.rows, None
             writes = (*(mark.writes or (Write(),)), self.write)
-        return Mark(self.batch_id, self.run_id, tasks, rows, mode, row_hash, self.offsets, writes)
+        plan = None if mark is None else mark.plan
+        return Mark(self.batch_id, self.run_id, tasks, rows, mode, row_hash, self.offsets, writes, plan=plan)
 
 
 def decide(mark: Mark | None, turn: Turn, *, trusted: bool) -> Step:
@@ -238,7 +292,7 @@ def decide(mark: Mark | None, turn: Turn, *, trusted: bool) -> Step:
         _check_complete(mark, turn)
     if trusted or turn.batch_id == marked + 1:
         return Step.WRITE
-    last = "no batch" if mark is None else f"batch {marked}"
+    last = "no batch" if marked < 0 else f"batch {marked}"
     raise HistoryError(
         f"{batch} is to be written, and the cluster remembers {last} as the last one: the mark has expired "
         "(offsets.retention.minutes), or the query wrote batches at least once, or without any write. If all batches "

@@ -4,9 +4,12 @@ No byte passes through the driver, and a batch is seen task by task. A task that
 does not send again; but then it must have the rows that it had. The mark has their number and the sum of their hashes,
 so that rows which a repeated batch gives to other tasks end the query: they would be lost, or be there twice.
 
+Before the first task of a run commits, it makes the query's plan that of its run: see `plans`. If a run before has
+committed some tasks of the batch, the others leave their transactions to the driver.
+
 When all tasks are done the driver commits the mark of the query, which says that the whole batch is there and how it
 was delivered. As long as that is not so, the batch must end as it began. A transaction of `exactly_once` that is open
-is ended by the first task, which takes its id.
+is ended by the first task, which takes its id for the plan.
 """
 
 from __future__ import annotations
@@ -20,22 +23,17 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
 from headrace.arrow.encode import Encoded
-from headrace.client.cluster import Client
+from headrace.client.cluster import Client, Retry
 from headrace.client.errors import FencedError, InDoubtError, ProtocolMismatchError
-from headrace.client.transactions import TransactionalProducer
-from headrace.spark import markers
+from headrace.client.transactions import OpenTransaction, TransactionalProducer
+from headrace.spark import markers, plans
 from headrace.spark.commit_records import Span
 from headrace.spark.delivery import PER_TASK
-from headrace.spark.exactly_once import (
-    NO_BATCH,
-    aborted_on_error,
-    commit_parts,
-    kept_client,
-    producer_of,
-    task_names,
-)
-from headrace.spark.markers import HistoryError, Mark, Step
+from headrace.spark.exactly_once import commit_parts
+from headrace.spark.markers import HistoryError, Mark, Plan, Step
 from headrace.spark.options import SinkOptions
+from headrace.spark.parts import NO_BATCH, kept_client, task_names
+from headrace.spark.sending import abandon_tasks, aborted_on_error, producer_of
 from headrace.spark.sink import Sources, TaskRows, encoded_rows
 from headrace.spark.turns import compares_rows, last_mark, make_topics, turn_of
 from headrace.wire.apis import ApiKey
@@ -56,6 +54,9 @@ class DoneTask(WriterCommitMessage):
     batches: list[Encoded] = field(default_factory=list)
     """What is left to send: nothing."""
     sources: list[Sources] = field(default_factory=list)
+    plan: int = 0
+    opened: OpenTransaction | None = None
+    """What the driver is to commit."""
 
 
 class TaskWrite:
@@ -84,23 +85,32 @@ class TaskWrite:
             raise ProtocolMismatchError(f"delivery {PER_TASK} needs brokers of Apache Kafka 3.0 or later")
         make_topics(self.client, self.how)
         rows = TaskRows(batches, self.options.topic)
-        if self.of_query and self._batch_is_done(fence=True):
-            return self._repeated(rows)
-        mark = self._mark(stable=False)
+        plan, took_over = None, False
+        if self.of_query:
+            plan, took_over = self._planned()
+            if plan is None:
+                return self._repeated(rows)
+        mark, opened = self._mark(stable=False), None
         producer = None
         if mark is None or mark.place < self.turn.place:
             producer = producer_of(self.options, self.client, self.group, timeout_ms=TIMEOUT_MS)
             producer.initialize()
-            # earlier attempts are fenced now, and what they had open is over
-            if self.of_query and self._batch_is_done(fence=False):
-                return self._repeated(rows)
+            # earlier attempts are fenced now, and what they had open is over; who takes over from here on fences this
+            if self.of_query:
+                of_query = last_mark(self.client, self.how, self.query_id)
+                if self._is_done(of_query):
+                    return self._repeated(rows)
+                plan = plans.check_owner(of_query, self.turn)
             mark = self._mark(stable=True)
         if mark is not None and mark.place >= self.turn.place:
             self._compare(mark, rows)
         else:
             assert producer is not None
-            self._commit(producer, rows)
-        return self._done(rows)
+            others = plan is not None and plan.place == self.turn.place and plan.kept > 0
+            opened = self._commit(producer, rows, is_last=not others)
+        done = self._done(rows)
+        done.plan, done.opened = 0 if plan is None or took_over else plan.number, opened
+        return done
 
     def _repeated(self, rows: TaskRows) -> DoneTask:
         """The whole batch is there: the driver compares it with what the tasks would have written, if it has to."""
@@ -115,22 +125,38 @@ class TaskWrite:
     def _mark(self, *, stable: bool) -> Mark | None:
         return markers.read_mark(self.client, self.group, self.how.marker_topic, stable=stable)
 
-    def _batch_is_done(self, *, fence: bool) -> bool:
-        """Whether the query has the whole batch. Raises `HistoryError` where it cannot be the next one.
+    def _planned(self) -> tuple[Plan | None, bool]:
+        """The plan of this run, which has room for this task, or None if the query has the whole batch; and whether
+        this took the query's id. Raises `HistoryError` where the batch cannot be the next one, and `FencedError` if
+        another run has taken over.
 
-        Where the batch before was not delivered task by task, a driver may have a transaction open with this one: to
-        `fence` takes the query's id from it, and waits for the transaction to end.
+        To take over is to take the query's id: a driver of another delivery that has a transaction open is fenced.
         """
-        group = markers.group_of(self.query_id)
-        mark = markers.read_mark(self.client, group, self.how.marker_topic, stable=False)
-        if (mark is None and self.turn.place > (0, 0)) or (mark is not None and not self._is_after(mark)):
-            # Spark knows that what comes before is committed: its end is on its way to the group, and is not fenced,
-            # as the driver goes on with this producer
-            mark = markers.read_mark(self.client, group, self.how.marker_topic, stable=True)
-        if mark is None or (mark.mode != PER_TASK and mark.place < self.turn.place):
-            if fence:
-                producer_of(self.options, self.client, group).initialize()
-            mark = last_mark(self.client, self.how, self.query_id)
+        retry = Retry(self.client.timeout_s)
+        stable = took_over = False
+        while True:
+            mark = markers.read_mark(self.client, markers.group_of(self.query_id), self.how.marker_topic, stable=stable)
+            plan = plans.plan_of(mark)
+            is_own = plan is not None and plan.run_id == self.run_id and self.task < plan.tasks
+            if not stable and is_own and mark is not None and not self._is_after(mark):
+                # Spark knows that what comes before is committed: its end is on its way to the group, and is not
+                # fenced, as the driver goes on with this producer
+                stable = True
+                continue
+            plans.check_not_replaced(mark, self.turn)
+            if mark is not None and mark.place >= self.turn.place and self._is_done(mark):
+                return None, took_over
+            if is_own and not self._is_done(mark):
+                return plan, took_over
+            took_over = True
+            try:
+                return plans.take_over(self.options, self.client, self.turn, self.task), took_over
+            except (FencedError, InDoubtError) as error:
+                retry.pause(error)  # another task of this run, perhaps
+                stable = True
+
+    def _is_done(self, mark: Mark | None) -> bool:
+        """Whether the query has this write. Raises `HistoryError` where it cannot be the next one."""
         return markers.decide(mark, self.turn, trusted=self.how.trusted) is Step.SKIP
 
     def _is_after(self, mark: Mark) -> bool:
@@ -154,7 +180,9 @@ class TaskWrite:
                 "delivery exactly-once for a new query."
             )
 
-    def _commit(self, producer: TransactionalProducer, rows: TaskRows) -> None:
+    def _commit(self, producer: TransactionalProducer, rows: TaskRows, *, is_last: bool) -> OpenTransaction | None:
+        """The rows and their mark; `is_last` says whether this decides of them, else it returns what the driver is to
+        decide of."""
         producer.begin()
         try:
             with aborted_on_error(producer):
@@ -164,6 +192,8 @@ class TaskWrite:
                 writes = (self.turn.write,) if self.of_query else ()
                 mark = Mark(self.batch_id, self.run_id, 0, rows.count, PER_TASK, rows.row_hash, writes=writes)
                 producer.send_offsets(self.group, {(self.how.marker_topic, markers.PARTITION): mark.committed()})
+                if not is_last:
+                    return producer.hand_over()
                 producer.commit()
         except InDoubtError as doubt:
             if not isinstance(doubt.__cause__, FencedError):
@@ -171,6 +201,7 @@ class TaskWrite:
             found = self._mark(stable=True)
             if found is None or found.place != self.turn.place:
                 raise
+        return None
 
 
 class PerTask:
@@ -200,4 +231,9 @@ class PerTask:
         return []
 
     def abort(self, options: SinkOptions, messages: Sequence[WriterCommitMessage | None], write_id: str) -> None:
-        """What tasks have committed stays, and their next attempts fence the rest."""
+        """What tasks have committed stays, and their next attempts fence the rest; what they have left to the driver is
+        aborted."""
+        left = [message for message in messages if isinstance(message, DoneTask) and message.opened is not None]
+        if left:
+            with options.cluster.client(known=True) as client:
+                abandon_tasks(client, left)

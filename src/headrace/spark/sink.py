@@ -253,7 +253,7 @@ class BatchWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         if self.of_batch is None or self.of_batch.query is None:
             return way_of(self.options).write(iterator, self.options, self.write_id)
-        from headrace.spark.exactly_once import told
+        from headrace.spark.parts import told
 
         with told((*self.of_batch.query, self.of_batch.batch_id)):
             return way_of(self.options).write(iterator, self.options, self.write_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from typing import Final
 
 from headrace.client.cluster import Client
@@ -51,8 +52,14 @@ def make_topics(client: Client, how: ExactlyOnce) -> None:
 def last_mark(client: Client, how: ExactlyOnce, query_id: str) -> Mark | None:
     """The query's mark, or what the commit topic has of it where that is gone. No transaction of the query is open, or
     this waits for it."""
-    mark = markers.read_mark(client, markers.group_of(query_id), how.marker_topic, stable=True)
-    if mark is None and how.commit_topic:
+    group = markers.group_of(query_id)
+    mark = markers.read_mark(client, group, how.marker_topic, stable=True)
+    if mark is None:
+        mark = markers.read_mark(client, group, how.marker_topic, stable=True, is_alone=True)
+    if (mark is None or mark.batch_id == markers.NO_BATCH) and how.commit_topic:
         record = commit_records.read_last(client, how.commit_topic, query_id)
-        mark = None if record is None else record.mark
+        if record is not None:
+            # the group alone says whose turn it is
+            found = (None, "") if mark is None else (mark.plan, mark.topic)
+            return replace(record.mark, plan=found[0], topic=found[1])
     return mark

@@ -27,12 +27,12 @@ from headrace.client.errors import ClientError
 from headrace.sim.blocking import EndedError, Fate, Process
 from headrace.sim.checkers.deliveries import Claim, Deliveries
 from headrace.sim.workloads.spark_queries import CALM, Chances, Checkpoint, Context, Program, Shape, rows_of
-from headrace.spark import checkpoint_offsets, exactly_once, sink
+from headrace.spark import checkpoint_offsets, exactly_once, parts, sink
 from headrace.spark.commit_records import CommitRecord, read_last
 from headrace.spark.delivery import PER_TASK, OfBatch
-from headrace.spark.exactly_once import told
 from headrace.spark.markers import HistoryError, Mark
 from headrace.spark.options import SinkOptions, sink_options
+from headrace.spark.parts import told
 from headrace.spark.sink import BatchWriter, StreamWriter
 from headrace.spark.turns import last_mark
 from headrace.spark.updates import Count
@@ -92,9 +92,7 @@ class Query:
         order = tuple(range(len(shape.topics)))
         self.programs = [Program(order, 2)]
         if shape.changes:
-            tasks = self.rng.choice((1, 2, 3))
-            # two plans that are at work at a time have each some tasks of a batch committed, and neither gets on
-            self.programs.append(Program(order[::-1], 2 if shape.mode == PER_TASK and shape.rivals else tasks))
+            self.programs.append(Program(order[::-1], self.rng.choice((1, 2, 3))))
         self.operator = new_client("operator")
         self.last = self.checkpoints[0]
         """The one in which the last batch was committed."""
@@ -144,9 +142,8 @@ class Query:
 
     @property
     def _may_copy(self) -> bool:
-        """Whether two runs may plan one batch differently: where each task commits itself, and both do it, each can
-        have a part of the batch, and neither gets on."""
-        return self.shape.rivals and self.shape.mode != PER_TASK and len(self.checkpoints) <= COPIES_MAX
+        """Whether a run may plan a batch once more that another has planned."""
+        return self.shape.rivals and len(self.checkpoints) <= COPIES_MAX
 
     def _copy(self, checkpoint: Checkpoint) -> Checkpoint:
         made = checkpoint.copy(f"copy {len(self.checkpoints)}", self.rng.choice((0, 1, 1, 2)))
@@ -210,9 +207,9 @@ class Query:
         made = Process(
             client,
             {
-                (exactly_once, "_clients"): {},
+                (parts, "_clients"): {},
                 (exactly_once, "_kept"): {},
-                (exactly_once, "_told"): [],
+                (parts, "_told"): [],
                 (sink, "time"): time,
                 (encode, "random"): client.rng,
                 (TaskContext, "_taskContext"): context,
@@ -250,19 +247,14 @@ class Run:
     run_id: str
     driver: Process = field(init=False)
     count: Count = field(init=False)
-    tasks: list[Process] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.driver = self.query.process("driver")
         self.count = Count(self.run_id)
 
     def end(self) -> None:
-        """Spark's driver ends, and its processes with it. Tasks may go on for a while, but where that would be as two
-        plans at work (see `Query`)."""
+        """Spark's driver ends, and its processes with it. Tasks may go on for a while."""
         self.driver.kill()
-        if self.query.shape.mode == PER_TASK and self.query.shape.changes:
-            for process in self.tasks:
-                process.kill()
 
     async def batch(self) -> None:
         """The next micro-batch, from its plan to the commits log."""
@@ -356,7 +348,6 @@ class Run:
         shape = self.query.shape
         acts_itself = shape.grouped or shape.mode == PER_TASK
         process = self.query.process("task", Context(*number) if acts_itself else None)
-        self.tasks = [*(each for each in self.tasks if each.is_alive), process]
         # Spark pickles what it sends
         sent = pickle.loads(pickle.dumps(writer))
 

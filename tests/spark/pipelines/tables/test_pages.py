@@ -19,7 +19,7 @@ import headrace.testing
 from headrace.client import admin
 from headrace.client.cluster import Client
 from headrace.client.reading import latest_offsets
-from headrace.spark import exactly_once
+from headrace.spark import exactly_once, parts
 from headrace.spark.markers import HistoryError
 from headrace.spark.options import SinkOptions, sink_options
 from headrace.spark.pipelines.tables.following import TableError
@@ -72,7 +72,7 @@ class Shop:
     def run(self, checkpoint: str = "state") -> int:
         """A run that ends when it has looked once, in pages of four rows; how many rows it sent."""
         exactly_once._kept.clear()
-        exactly_once._clients.clear()
+        parts._clients.clear()
         place = parse_place(f"sqlite:{self.file}#items")
         assert isinstance(place, SqlitePlace)
         source = SqliteSource(place, Watch(("id",), "at"), print)

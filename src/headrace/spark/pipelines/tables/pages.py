@@ -16,8 +16,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from headrace.spark.checkpoint_offsets import DIGEST_SIZE
-from headrace.spark.exactly_once import EncodedTask, commit_batch, encode_rows, settled_mark
+from headrace.spark.exactly_once import commit_batch, settled_mark
 from headrace.spark.options import SinkOptions
+from headrace.spark.parts import EncodedTask, encode_rows
 from headrace.spark.pipelines.tables.following import TableError
 from headrace.spark.pipelines.tables.moments import Moment, moment_told, told
 from headrace.spark.pipelines.tables.watching import Sent

@@ -1,0 +1,208 @@
+"""Whose turn it is to write a batch task by task: the plan, which a run leaves in the query's mark before its tasks
+commit anything.
+
+Two runs may be at work on one batch at a time: a driver that stands still and the one in its place, or one with a copy
+of the checkpoint. If they plan the batch in different numbers of tasks, or up to other offsets, each could commit some
+of its tasks, and rows would be doubled or lost. So a task commits only while the plan is that of its run. It takes its
+producer id first and reads the plan then, and a run that takes over does the opposite:
+
+1. it takes the query's transactional id, and puts its plan into a transaction, so that readers of stable offsets wait;
+2. it takes the ids of all tasks that the run before may have, so that what they have open is aborted;
+3. it reads those tasks' marks, puts into the plan how far they have come with this write, and commits.
+
+What others have committed by then is known. If that is nothing, each task of the new run commits by itself. Else those
+tasks' rows must be the same in the new run, and no task can know of itself that the others' are. So the others write,
+and leave their transactions to the driver, which ends them when every task has said that its rows fit.
+
+A run takes over once: one that has been replaced does not come back. The plan stays in the query's mark from batch to
+batch, so that it costs a run one transaction when it begins, and one whenever a batch has many more tasks than before.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from headrace.client.cluster import Client
+from headrace.client.errors import ClientError, FencedError
+from headrace.client.transaction_states import list_transactions
+from headrace.client.transactions import TransactionalProducer
+from headrace.spark import markers
+from headrace.spark.delivery import PER_TASK
+from headrace.spark.markers import NO_BATCH, RUNS_KEPT, HistoryError, Mark, Plan, Step, Turn
+from headrace.spark.options import SinkOptions
+from headrace.spark.parts import Part
+from headrace.spark.sending import aborted_on_error, producer_of
+from headrace.spark.turns import last_mark
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+
+TASKS_MIN: Final = 8
+"""Tasks that a plan counts with at least; it grows by powers of two."""
+
+
+def plan_of(mark: Mark | None) -> Plan | None:
+    """The plan in a query's mark."""
+    return None if mark is None else mark.plan
+
+
+def check_owner(mark: Mark | None, turn: Turn) -> Plan:
+    """The plan, which must be that of the turn's run. Raises `FencedError`."""
+    plan = plan_of(mark)
+    if plan is None or plan.run_id != turn.run_id:
+        raise _replaced(plan, turn)
+    return plan
+
+
+def check_not_replaced(mark: Mark | None, turn: Turn) -> None:
+    """Raises `FencedError` if another run has taken over from this one."""
+    plan = plan_of(mark)
+    if plan is not None and turn.run_id in plan.replaced:
+        raise _replaced(plan, turn)
+
+
+def _replaced(plan: Plan | None, turn: Turn) -> FencedError:
+    error = FencedError(markers.group_of(turn.query_id), ErrorCode.PRODUCER_FENCED)
+    now = "no run has a plan for it now" if plan is None else f"run {plan.run_id} writes it now"
+    error.add_note(
+        f"Batch {turn.batch_id} of query {turn.query_id} was to be written by run {turn.run_id}, and {now}: two "
+        "drivers have one checkpoint, or one has a copy of the other's."
+    )
+    return error
+
+
+def take_over(options: SinkOptions, client: Client, turn: Turn, task: int) -> Plan | None:
+    """Makes the plan that of the turn's run, with room for this task, unless it is so already. Returns it, or None if
+    the write is done. The query's driver must take the query's id again.
+
+    Raises `FencedError` if somebody else takes over meanwhile, perhaps another task of the run, and `HistoryError` if
+    the write cannot be the next one.
+    """
+    how = options.exactly_once
+    assert how is not None
+    producer = producer_of(options, client, markers.group_of(turn.query_id))
+    producer.initialize()
+    mark = last_mark(client, how, turn.query_id)
+    check_not_replaced(mark, turn)
+    plan = plan_of(mark)
+    if markers.decide(mark, turn, trusted=how.trusted) is Step.SKIP:
+        return None
+    if plan is None or plan.run_id != turn.run_id:
+        return seize(options, producer, turn, mark, task).plan
+    if task >= plan.tasks:
+        plan = replace(plan, number=plan.number + 1, tasks=_room_for(task))
+        producer.begin()
+        with aborted_on_error(producer):
+            _send(options, producer, mark, plan)
+            producer.commit()
+    return plan
+
+
+def seize(options: SinkOptions, producer: TransactionalProducer, turn: Turn, mark: Mark | None, task: int = 0) -> Mark:
+    """Takes over from the run that has the plan in `mark`, with the query's producer. Returns the mark with the new
+    plan. Raises `HistoryError` if each task is no longer to commit itself, and some of them have."""
+    assert options.exactly_once is not None
+    client, old = producer.client, plan_of(mark)
+    if old is not None:
+        ids: Iterable[str] = [markers.task_group_of(turn.query_id, number) for number in range(old.tasks)]
+        replaced = tuple(run for run in (*old.replaced, old.run_id) if run != turn.run_id)[-RUNS_KEPT:]
+    else:
+        ids, replaced = task_ids(client, turn.query_id), ()
+    last = 0 if mark is None else mark.tasks
+    number = 1 if old is None else old.number + 1
+    plan = Plan(number, turn.run_id, max(_room_for(task), last), turn.place, replaced=replaced)
+    producer.begin()
+    with aborted_on_error(producer):
+        _send(options, producer, mark, plan)
+        kept = max((_committed(options, client, turn, each) for each in ids), default=0)
+        if kept and options.exactly_once.mode != PER_TASK:
+            raise HistoryError(
+                f"Batch {turn.batch_id} of query {turn.query_id} was begun with delivery {PER_TASK}: let it end with "
+                "that before another is chosen; a part of it is in the topic, and nothing was added to it."
+            )
+        left = _send(options, producer, mark, replace(plan, kept=kept)) if kept else _with(mark, plan)
+        producer.commit()
+    return left
+
+
+def check_kept(plan: Plan, turn: Turn, tasks: int) -> None:
+    """Raises `HistoryError` if a run before has committed tasks of this write that are not planned now."""
+    if plan.place == turn.place and plan.kept > tasks:
+        raise HistoryError(
+            f"Batch {turn.batch_id} of query {turn.query_id} was planned with more tasks before than the {tasks} of "
+            "now: run it as before; a part of it is in the topic, and nothing was added to it."
+        )
+
+
+def commit_tasks(options: SinkOptions, client: Client, turn: Turn, parts: Iterable[Part]) -> None:
+    """Ends the transactions that tasks have left to the driver, one after the other.
+
+    If one cannot be committed the others are all the same, so that less is left to the next run. Raises its error.
+    """
+    assert options.exactly_once is not None
+    wrong: ClientError | None = None
+    for part in parts:
+        if part.opened is None:
+            continue
+        group = part.opened.transactional_id
+        producer = producer_of(options, client, group)
+        try:
+            producer.take_on(part.opened)
+            producer.commit()
+        except ClientError as error:
+            # whoever has fenced it may have a transaction open for long
+            is_fenced = isinstance(error, FencedError) or isinstance(error.__cause__, FencedError)
+            if not is_fenced:
+                producer.initialize()
+            mark = markers.read_mark(client, group, options.exactly_once.marker_topic, stable=not is_fenced)
+            if mark is None or mark.place != turn.place:
+                wrong = error
+    if wrong is not None:
+        raise wrong
+
+
+def task_ids(client: Client, query_id: str) -> list[str]:
+    """The transactional ids of tasks of a query that the cluster remembers; none if it cannot list them, for then no
+    task commits itself. A version without plans left no number of them."""
+    if not client.supports(ApiKey.LIST_TRANSACTIONS):
+        return []
+    begins = markers.task_group_of(query_id, 0)[:-1]
+    pattern = f"{re.escape(begins)}[0-9]+" if client.supports(ApiKey.LIST_TRANSACTIONS, 2) else None
+    names = [found.transactional_id for found in list_transactions(client, pattern=pattern)]
+    return sorted(name for name in names if name.startswith(begins) and name[len(begins) :].isdecimal())
+
+
+def _room_for(task: int) -> int:
+    return max(TASKS_MIN, 1 << task.bit_length())
+
+
+def _committed(options: SinkOptions, client: Client, turn: Turn, group: str) -> int:
+    """Takes the id of a task from the run that had it. Returns one more than the task's number if it has committed its
+    part of this write, else 0."""
+    assert options.exactly_once is not None
+    producer_of(options, client, group).initialize()
+    mark = markers.read_mark(client, group, options.exactly_once.marker_topic, stable=True)
+    if mark is None or mark.place < turn.place:
+        return 0
+    number = int(group.rpartition("-")[2])
+    if mark.place > turn.place:
+        raise HistoryError(
+            f"Task {number} of query {turn.query_id} has committed batch {mark.batch_id} already, and this is batch "
+            f"{turn.batch_id}: another driver has gone on with this checkpoint; nothing was written."
+        )
+    return number + 1
+
+
+def _with(mark: Mark | None, plan: Plan) -> Mark:
+    return Mark(NO_BATCH, plan=plan) if mark is None else replace(mark, plan=plan)
+
+
+def _send(options: SinkOptions, producer: TransactionalProducer, mark: Mark | None, plan: Plan) -> Mark:
+    """The mark with another plan, in the producer's transaction."""
+    assert options.exactly_once is not None
+    left = _with(mark, plan)
+    at = (left.topic or options.exactly_once.marker_topic, markers.PARTITION)
+    producer.send_offsets(producer.transactional_id, {at: left.committed()})
+    return left
