@@ -70,7 +70,7 @@ def _pass_rows_over(*_: object, **__: object) -> str:
     return ""
 
 
-def _no_plan(mark: Mark | None, turn: Turn) -> Plan:
+def _no_plan(_mark: Mark | None, turn: Turn) -> Plan:
     """A run that leaves no plan, and asks for none."""
     return Plan(0, turn.run_id, 0, turn.place)
 
