@@ -324,7 +324,7 @@ class Broker:
         self._seat = QuorumSeat(
             self.node, quorum, lambda: self.config, lambda: self.authorizer, self.ways.to_controllers
         )
-        self.controller_link, self.duties = self._seat.link, self._seat.duties
+        self.controller_link, self.duties = self._seat.forwarding, self._seat.duties
         self.controller, self.local_controller = self._seat.controller, self._seat.local
         self.server.serve_controllers()
         self._seat.start()

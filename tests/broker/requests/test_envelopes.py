@@ -3,6 +3,7 @@ sends it, however large it is."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from headrace.broker.net.remains import FREED_AT_ONCE
 from headrace.broker.requests import forwarding
 from headrace.broker.requests.apis import k58_envelope
 from headrace.broker.requests.envelopes import WrappedAnswer, WrappedRequest, decode_envelope, wrapped_answer
+from headrace.controller.requests import AllocateProducerIds
 from headrace.testing.running_cluster import TestNode, cluster
 from headrace.wire.apis import ApiKey
 from headrace.wire.frame import RequestHeader, decode_request_header, decode_response_header
@@ -119,6 +121,28 @@ def test_a_broker_frees_next_to_nothing_on_its_loop(nodes: Nodes, small: pytest.
         raw.send(question(), 2)
         raw.receive_frame()
         assert freed_on_loop(nodes.follows, MANY) <= FREED_AT_ONCE
+
+
+def test_what_a_node_asks_does_not_wait_behind_what_it_forwards(nodes: Nodes, small: pytest.MonkeyPatch) -> None:
+    """A controller answers the requests of a connection in their order, and a large one may take it seconds."""
+    turn = nodes.leads.inside.long_answers.turn
+    follower = nodes.follows
+    epoch = nodes.leads.inside.image.brokers[follower.id].epoch
+    with Raw(follower.port, timeout_s=60) as raw:
+        small.setattr(connection, "FEW_ELEMENT_BYTES", 1 << 20)  # the follower itself needs no turn
+        turn_taken = nodes.leads.call(lambda _: asyncio.ensure_future(turn.acquire()))
+        until(turn_taken.done, "nothing else has the turn")
+        raw.send(question(), 2)
+        until(lambda: nodes.leads.call(lambda _: bool(turn._waiters)), "the controller has what is forwarded")
+        own = follower.call(
+            lambda inside: asyncio.ensure_future(inside.controller.ask(AllocateProducerIds(follower.id, epoch)))
+        )
+        try:
+            until(own.done, "what the node itself asks is answered")
+        finally:
+            nodes.leads.call(lambda _: turn.release())
+        raw.receive_frame()
+        assert own.exception() is None
 
 
 def test_the_controller_sends_the_answer_as_a_worker_has_encoded_it(nodes: Nodes, small: pytest.MonkeyPatch) -> None:

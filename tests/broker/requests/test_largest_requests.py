@@ -96,24 +96,25 @@ class Attack(NamedTuple):
     key: int
     path: Path
     role: str
-    wrapped: bool
+    how: str = ""
+    """`envelope`: as another broker sends it on; `forwarded`: to a broker that sends it on to the active controller."""
 
     @property
     def label(self) -> str:
-        return f"{self.role}-{'envelope-' if self.wrapped else ''}{APIS[self.key].name}-{'.'.join(self.path)}"
+        return f"{self.role}-{self.how and self.how + '-'}{APIS[self.key].name}-{'.'.join(self.path)}"
 
 
 def attacks() -> list[Attack]:
     made = [
-        Attack(key, path, role, False)
+        Attack(key, path, role)
         for role in ("controller", "broker")
         for key in sorted({*SERVED, *CLUSTER} - {*LOGINS})
         if role in APIS[key].listeners
         for path in paths_of(request_class(key))
     ]
-    made += [
-        Attack(key, path, "controller", True) for key in sorted(FORWARDED) for path in paths_of(request_class(key))
-    ]
+    for key in sorted(FORWARDED):
+        for path in paths_of(request_class(key)):
+            made += [Attack(key, path, "controller", "envelope"), Attack(key, path, "broker", "forwarded")]
     return sorted(made, key=lambda each: (each.key in PUT_LAST, each.role == "broker"))
 
 
@@ -122,17 +123,28 @@ class Attacked(NamedTuple):
     node: int
     speaker: Speaker
 
+    @property
+    def follower(self) -> int:
+        """Another node."""
+        return next(each for each in self.cluster.nodes if each != self.node)
+
 
 @pytest.fixture(scope="module")
-def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AttackedCluster]:
     with AttackedCluster(tmp_path_factory.mktemp("data") / "cluster") as cluster:
         cluster.fill()
-        node = cluster.quorum().leader_id
-        with Raw(cluster.ports[node][0]) as raw:
+        with Raw(cluster.ports[1][0]) as raw:
             broker.requests.large.ID = (
                 raw.ask(k03.MetadataRequest([k03.MetadataRequestTopic(name=THERE)]), 12).topics[0].topic_id
             )
-        yield Attacked(cluster, node, Speaker(CLUSTER_ID, node, epoch_of(cluster, node)))
+        yield cluster
+
+
+@pytest.fixture
+def attacked(filled: AttackedCluster) -> Attacked:
+    """With its active controller of now: one test that moves it fails, and not all behind it."""
+    node = filled.quorum().leader_id
+    return Attacked(filled, node, Speaker(CLUSTER_ID, node, epoch_of(filled, node)))
 
 
 def epoch_of(cluster: AttackedCluster, node: int) -> int:
@@ -144,11 +156,26 @@ def epoch_of(cluster: AttackedCluster, node: int) -> int:
     raise AssertionError("no epoch is the broker's")
 
 
-def largest(attack: Attack, speaker: Speaker, most: int, *, alike: bool) -> bytes:
+class Ask(NamedTuple):
+    """A request of an attack: where it is sent, by whom, how many elements it has at most, and whether these differ."""
+
+    listener: Listener
+    user: str
+    most: int
+    alike: bool = False
+    within: str = ""
+    """In an envelope: whose request it is."""
+
+    def __str__(self) -> str:
+        whose = f" of {self.within}" if self.within else ""
+        return f"{self.listener.name} {self.user}{whose} {self.most} {'alike' if self.alike else 'distinct'}"
+
+
+def largest(attack: Attack, speaker: Speaker, ask: Ask) -> bytes:
     """The request with the most elements that is still read, up to so many."""
-    message, version = _made(attack, speaker, min(most, _readable(attack, speaker)), alike=alike)
-    if attack.wrapped:
-        message, version = in_envelope(message, version, "127.0.0.1"), 0
+    message, version = _made(attack, speaker, min(ask.most, _readable(attack, speaker)), alike=ask.alike)
+    if ask.within:
+        message, version = in_envelope(message, version, "127.0.0.1", USERS[ask.within]), 0
     return encode_request(RequestHeader(message.API_KEY, version, 1, "large"), message)
 
 
@@ -186,49 +213,52 @@ def _readable(attack: Attack, speaker: Speaker) -> int:
     return (REQUEST_ELEMENT_BYTES - BESIDE_BYTES) * PROBED // least
 
 
-def ways(cluster: AttackedCluster, attack: Attack) -> Iterator[tuple[Listener, str, int, bool]]:
-    """How each request is sent: where, by whom, how many elements at most, and whether they are alike.
-
-    The largest ones come from a super user and from somebody without rights, over one listener; everybody else, and
-    the other listeners, have several times what takes more than one turn.
-    """
+def asks(cluster: AttackedCluster, attack: Attack) -> Iterator[Ask]:
+    """How the requests of an attack are sent. The largest ones come from every kind of user, over one listener; the
+    other listeners have several times what takes more than one turn."""
     first, *others = [each for each in LISTENERS if each.role == attack.role and each.protocol != "SSL"]
-    users = cluster.users_at(first)
-    yield first, "super user", MOST, False
-    yield first, users[0], MOST, True
-    for user in users:
-        for alike in (False, True):
-            yield first, user, MANY, alike
     others += [each for each in LISTENERS if each.role == attack.role and each.protocol == "SSL"]
-    for listener in others:
-        yield from ((listener, user, MANY, False) for user in cluster.users_at(listener))
+    users = cluster.users_at(first)
+    if attack.how == "envelope":
+        yield Ask(first, users[0], MOST, within="super user")
+        for most in (MOST, MANY):
+            yield from (Ask(first, "super user", most, within=user) for user in users)
+        yield from (Ask(each, "super user", MANY, within="super user") for each in others)
+        return
+    yield from (Ask(first, user, MOST) for user in users)
+    yield Ask(first, users[0], MOST, alike=True)
+    for user in users:
+        yield from (Ask(first, user, MANY, alike) for alike in (False, True))
+    if attack.how != "forwarded":
+        for listener in others:
+            yield from (Ask(listener, user, MANY) for user in cluster.users_at(listener))
 
 
 @pytest.mark.parametrize("attack", [pytest.param(each, id=each.label) for each in attacks()])
 def test_nobody_waits(attacked: Attacked, attack: Attack) -> None:
-    cluster, node, speaker = attacked
+    cluster, leads, speaker = attacked
+    node = attacked.follower if attack.how == "forwarded" else leads
     failures: list[str] = []
-    frames: dict[tuple[int, bool], bytes] = {}
-    for listener, user, most, alike in ways(cluster, attack):
-        if (most, alike) not in frames:
-            frames[most, alike] = largest(attack, speaker, most, alike=alike)
-        what = f"{attack.label} {listener.name} {user} {most} {'alike' if alike else 'distinct'}"
+    frames: dict[tuple[int, bool, str], bytes] = {}
+    for ask in asks(cluster, attack):
+        kind = ask.most, ask.alike, ask.within
+        if kind not in frames:
+            frames[kind] = largest(attack, speaker, ask)
         said = ""
         for _ in range(TRIES):
-            said = attempt(attacked, what, listener, user, frames[most, alike])
+            said = attempt(cluster, node, attack.label, ask, frames[kind])
             if not said:
                 break
         failures += [said] if said else []
     assert not failures, "\n".join(failures)
-    is_as_ever(cluster, node)
+    is_as_ever(cluster, leads)
 
 
-def attempt(attacked: Attacked, what: str, listener: Listener, user: str, frame: bytes) -> str:
-    """Sends a request; what it did to others, if that is too much."""
-    cluster, node, _ = attacked
+def attempt(cluster: AttackedCluster, node: int, label: str, ask: Ask, frame: bytes) -> str:
+    """Sends a request to a node; what it did to others, if that is too much."""
     longest, pid = turns_of_node(cluster, node), cluster.nodes[node].pid
     answer = b""
-    with cluster.entered(node, listener, user) as raw:
+    with cluster.entered(node, ask.listener, ask.user) as raw:
         raw.ask(k18.ApiVersionsRequest("large", "1"), 3)
         before = resident_bytes(pid)
         bystander = Bystander(cluster.ports[node][0])
@@ -244,7 +274,9 @@ def attempt(attacked: Attacked, what: str, listener: Listener, user: str, frame:
     turn_s, grown = longest.seconds, resident_bytes(pid) - before
     slower = slowness() if turn_s > TURN_S else 1.0
     over = over_budget(longest.levels, len(frame), len(answer))
-    said = f"{what}: waits {bystander.longest_s:.3f} turn {turn_s:.3f} of {slower * TURN_S:.3f} ({longest.parts}) "
+    said = (
+        f"{label} {ask}: waits {bystander.longest_s:.3f} turn {turn_s:.3f} of {slower * TURN_S:.3f} ({longest.parts}) "
+    )
     said += f"took {took_s:.1f} grown {grown >> 20} MB answer {len(answer)} {over}"
     print(said, flush=True)
     waits = bystander.longest_s > WAITS_S and os.getloadavg()[0] <= BUSY

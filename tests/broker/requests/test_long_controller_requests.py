@@ -28,6 +28,7 @@ from headrace.wire.messages import k62_broker_registration as k62
 from headrace.wire.messages import request_class
 from headrace.wire.messages.k18_api_versions import ApiVersionsRequest
 from headrace.wire.messages.k58_envelope import EnvelopeRequest
+from headrace.wire.messages.principal import DefaultPrincipalData
 
 MANY = 6000
 FEW_BYTES = 1024
@@ -49,8 +50,7 @@ ABOUT_METADATA = (
 )
 OTHER = 99
 """A broker that registers, and is never seen."""
-ANYBODY = b"\x00\x00\x05User\x0aANONYMOUS\x00\x00"
-"""The principal of an envelope."""
+ANYBODY = "ANONYMOUS"
 
 
 def is_served(key: int) -> bool:
@@ -116,9 +116,10 @@ def speak_as_node(message: Any, speaker: Speaker, path: Path) -> None:
                     setattr(topic, field, METADATA_TOPIC)
 
 
-def in_envelope(message: Any, version: int, host: str) -> EnvelopeRequest:
+def in_envelope(message: Any, version: int, host: str, user: str = ANYBODY) -> EnvelopeRequest:
     framed = encode_request(RequestHeader(message.API_KEY, version, 7, "client"), message)
-    return EnvelopeRequest(framed[SIZE_BYTES:], ANYBODY, ipaddress.ip_address(host).packed)
+    principal = b"\x00\x00" + DefaultPrincipalData(type="User", name=user).encode(0)
+    return EnvelopeRequest(framed[SIZE_BYTES:], principal, ipaddress.ip_address(host).packed)
 
 
 def test_no_api_is_forgotten(running: tuple[TestNode, int, Turns]) -> None:

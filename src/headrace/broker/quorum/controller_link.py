@@ -1,5 +1,7 @@
 """The way of a node to the active controller: one connection, to the voter that leads as far as this node knows.
 
+A node has two of them: for what it asks itself, heartbeats among it, and for what it forwards (see `seat`).
+
 A node whose metadata log cannot be written hears of no election. It asks the voters in turn, and stays with the one
 that does not send it away.
 """

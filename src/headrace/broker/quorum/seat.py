@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.broker.quorum.cluster_controller import ClusterController
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
 class QuorumSeat:
     """See the module. `controller` is the port that handlers and drivers hold, `local` the controller of this process,
-    `link` the way to the active one."""
+    `forwarding` the connection to the active one for requests of clients: behind a large one the node's own would wait,
+    and without heartbeats it is fenced."""
 
     def __init__(
         self,
@@ -41,7 +43,8 @@ class QuorumSeat:
         self.duties.controller = self.local
         settings = config()
         driver.way = way
-        self.link = ControllerLink(
+        link = partial(
+            ControllerLink,
             node,
             self._leader_endpoint,
             self._other_voters,
@@ -50,8 +53,9 @@ class QuorumSeat:
             way=way,
             why_unknown=lambda: "" if driver.links is None else driver.links.denial,
         )
-        driver.on_leader = self.link.moved
-        self.controller = ClusterController(driver, self.local, self.link)
+        self._link, self.forwarding = link(), link()
+        driver.on_leader = self._link.moved
+        self.controller = ClusterController(driver, self.local, self._link)
         self._registration: ControllerRegistration | None = None
         if not settings.is_broker_alone:
             endpoints = controller_endpoints(settings)
@@ -83,4 +87,5 @@ class QuorumSeat:
         if self._registration is not None:
             await self._registration.close()
         await self.duties.close()
-        self.link.close()
+        self._link.close()
+        self.forwarding.close()
