@@ -56,6 +56,11 @@ MEMBER_BYTES_MAX: Final = 256 * 1024 * 1024
 to it is answered COORDINATOR_NOT_AVAILABLE."""
 PRINCIPAL_MEMBER_BYTES_MAX: Final = MEMBER_BYTES_MAX // 2
 """The same, of the members of one principal."""
+ASSIGNMENT_BYTES_MAX: Final = 2 * 1024 * 1024 * 1024
+"""What a broker keeps of what it has made of that for consumer groups: assignments (four million partitions), and the
+topics that regular expressions mean. Where there is no room for more, a group keeps the targets that it has."""
+PRINCIPAL_ASSIGNMENT_BYTES_MAX: Final = ASSIGNMENT_BYTES_MAX // 2
+"""The same, of the groups that one principal has made."""
 
 
 class ModernGroup:
@@ -119,6 +124,7 @@ class Tallies(NamedTuple):
     regexes: Tally
     """Regular expressions."""
     member_bytes: Tally
+    assignment_bytes: Tally
 
 
 class ShardState:
@@ -127,9 +133,9 @@ class ShardState:
     The tables hold what is in the log, and `GroupShard.apply` alone writes them; `groups` and `timers` live in memory.
     """
 
-    __slots__ = ("classic", "group_count", "group_owners", "groups", "groups_held", "member_bytes", "member_owners",
-                 "modern", "new_id", "offsets", "open_transactions", "regex_owners", "regexes_held", "settings",
-                 "settings_of", "timeline", "timers", "topics")  # fmt: skip
+    __slots__ = ("assignment_bytes", "assignments_held", "classic", "group_count", "group_owners", "groups",
+                 "groups_held", "member_bytes", "member_owners", "modern", "new_id", "offsets", "open_transactions",
+                 "regex_owners", "regexes_held", "settings", "settings_of", "timeline", "timers", "topics")  # fmt: skip
 
     def __init__(
         self,
@@ -141,7 +147,10 @@ class ShardState:
     ) -> None:
         self.settings = settings
         tallies = tallies or Tallies(
-            Tally(self.count_groups), Tally(self.count_regexes), Tally(self.count_member_bytes)
+            Tally(self.count_groups),
+            Tally(self.count_regexes),
+            Tally(self.count_member_bytes),
+            Tally(self.count_assignment_bytes),
         )
         self.groups_held = tallies.groups
         self.group_owners: dict[str, str] = {}
@@ -161,7 +170,10 @@ class ShardState:
         """Entropy, as the text of a random UUID."""
         self.group_count = group_count
         """Groups of all kinds, in all shards of the broker."""
+        self.assignments_held = tallies.assignment_bytes
         self.timeline = timeline = Timeline()
+        self.assignment_bytes: TimelineTable[None, int] = TimelineTable(timeline)
+        """What this shard keeps of ASSIGNMENT_BYTES_MAX."""
         self.classic: TimelineTable[str, StoredGroup] = TimelineTable(timeline)
         """Classic groups, each with its last stored generation, or NEVER_JOINED."""
         self.modern: TimelineTable[str, NewerGroup] = TimelineTable(timeline)
@@ -176,6 +188,23 @@ class ShardState:
     def has_room_for(self, principal: str, amount: int, now_ms: int) -> bool:
         """Whether members of a principal may keep so many bytes more."""
         return self.member_bytes.has_room(principal, amount, PRINCIPAL_MEMBER_BYTES_MAX, MEMBER_BYTES_MAX, now_ms)
+
+    def take_for_assignments(self, group_id: str, amount: int, now_ms: int) -> bool:
+        """Whether a group may keep so many bytes more of what is made for it: its principal is charged then."""
+        owner = self.group_owners.get(group_id, "")
+        share = PRINCIPAL_ASSIGNMENT_BYTES_MAX if owner else ASSIGNMENT_BYTES_MAX
+        if not self.assignments_held.has_room(owner, amount, share, ASSIGNMENT_BYTES_MAX, now_ms):
+            return False
+        self.assignments_held.add(owner, amount)
+        return True
+
+    def count_assignment_bytes(self) -> Counter[str]:
+        """How many bytes are kept in this shard for the groups of each principal."""
+        held: Counter[str] = Counter()
+        for group_id, modern in self.modern.latest.items():
+            if isinstance(modern, ConsumerGroup):
+                held[self.group_owners.get(group_id, "")] += modern.made_bytes
+        return held
 
     def count_member_bytes(self) -> Counter[str]:
         """How many bytes the members of each principal keep in this shard."""

@@ -323,6 +323,12 @@ class GroupShard:
         self.state.timers.cancel(rebalance.sync_key(group.id))
         group.state = GroupState.DEAD
 
+    def _count_made(self, group: object, sign: int) -> None:
+        """What is made for a consumer group counts for the shard; `sign` -1: counts no longer."""
+        if isinstance(group, ConsumerGroup) and (size := group.made_bytes):
+            table = self.state.assignment_bytes
+            table.put(None, table.latest.get(None, 0) + sign * size)
+
     def _apply_newer(self, record: ConsumerRecord | ModernRecord) -> None:
         state, group_id = self.state, record.group_id
         group_type = ConsumerGroup.type if isinstance(record, ConsumerRecord) else modern_type(record.kind)
@@ -335,6 +341,7 @@ class GroupShard:
                 modern = ConsumerGroup(group_id, state.timeline)
             else:
                 modern = ModernGroup(group_id, group_type, state.timeline)
+            self._count_made(state.modern.latest.get(group_id), -1)
             state.modern.put(group_id, modern)
             if state.classic.latest.get(group_id) is NEVER_JOINED and state.groups[group_id].protocol_type is None:
                 # It only held offsets that came before: they belong to the group of the newer kind.
@@ -342,7 +349,9 @@ class GroupShard:
                 del state.groups[group_id]
         if isinstance(modern, ConsumerGroup):
             assert isinstance(record, ConsumerRecord)
+            self._count_made(modern, -1)
             modern.apply(record)
+            self._count_made(modern, 1)
         else:
             assert isinstance(record, ModernRecord)
             modern.apply(record)

@@ -25,6 +25,11 @@ class Tally:
         self._total = 0
         self._counted_ms = -RECOUNT_INTERVAL_MS
 
+    @property
+    def total(self) -> int:
+        """What all principals hold, and what was given back since the last count."""
+        return self._total
+
     def add(self, principal: str, amount: int = 1) -> None:
         """The principal has so much more."""
         self._held[principal] += amount

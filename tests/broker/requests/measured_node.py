@@ -13,7 +13,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
-WATCHED: Final = ("requests.bytes_held", "responses.bytes_held", "fetch.session_partitions")
+WATCHED: Final = (
+    "requests.bytes_held",
+    "responses.bytes_held",
+    "fetch.session_partitions",
+    "groups.member_bytes_counted",
+    "groups.assignment_bytes_held",
+)
 """Gauges whose highest level after a turn is noted."""
 _NUMBERS: Final = struct.Struct("3dq")
 _LEVELS: Final = struct.Struct(f"{len(WATCHED)}d")

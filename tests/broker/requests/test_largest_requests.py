@@ -33,6 +33,7 @@ from peers.cluster import CLUSTER_ID
 
 from headrace.broker.net.long_answers import DECODED_PER_BYTE
 from headrace.broker.requests.apis import CLUSTER, FORWARDED, SERVED
+from headrace.groups.outcome import ASSIGNMENT_BYTES_MAX, MEMBER_BYTES_MAX
 from headrace.replicas.sessions import PARTITIONS_MAX
 from headrace.wire.apis import APIS, ApiKey
 from headrace.wire.frame import RequestHeader, encode_request
@@ -289,6 +290,8 @@ def over_budget(levels: dict[str, float], asked: int, answered: int) -> str:
         "requests.bytes_held": REQUEST_BYTES + ONE_DECODED_BYTES + 2 * asked,
         "responses.bytes_held": RESPONSE_BYTES + answered,
         "fetch.session_partitions": PARTITIONS_MAX,
+        "groups.member_bytes_counted": MEMBER_BYTES_MAX,
+        "groups.assignment_bytes_held": ASSIGNMENT_BYTES_MAX,
     }
     assert most.keys() == levels.keys()
     return ", ".join(f"{name} {level:.0f} of {most[name]}" for name, level in levels.items() if level > most[name])

@@ -66,6 +66,17 @@ class GroupCoordinator(Coordinator["GroupShard"]):
             metrics=metrics,
         )
         metrics.gauge("groups.count", self.group_count)
+        metrics.gauge("groups.member_bytes_counted", self.member_bytes_counted)
+        metrics.gauge("groups.assignment_bytes_held", self.assignment_bytes)
+
+    def member_bytes_counted(self) -> int:
+        """What members have sent to be kept, as it counts against its budget: what was given back since the last count
+        is in it."""
+        return 0 if self._tallies is None else self._tallies.member_bytes.total
+
+    def assignment_bytes(self) -> int:
+        """What is kept of assignments, and of the topics that regular expressions mean."""
+        return sum(runtime.shard.state.assignment_bytes.latest.get(None, 0) for runtime in self.runtime.shards.values())
 
     def group_count(self) -> int:
         """Groups of all kinds that this broker keeps."""
@@ -101,6 +112,7 @@ class GroupCoordinator(Coordinator["GroupShard"]):
                 Tally(lambda: self._count(lambda state: state.count_groups())),
                 Tally(lambda: self._count(lambda state: state.count_regexes())),
                 Tally(lambda: self._count(lambda state: state.count_member_bytes())),
+                Tally(lambda: self._count(lambda state: state.count_assignment_bytes())),
             )
         new_uuid = self._node.entropy.uuid
         shard = GroupShard(

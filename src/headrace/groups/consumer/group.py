@@ -7,7 +7,7 @@ lost is taken back. What is counted is counted as records come in, so that no he
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Any, Final, TypeAlias
 
@@ -22,6 +22,7 @@ from headrace.groups.consumer.records import (
     Partitions,
     Resolved,
     TargetEpoch,
+    target_size,
 )
 from headrace.machine.timeline import Timeline, TimelineTable
 
@@ -54,8 +55,8 @@ class ConsumerGroup:
     """The records of one consumer group, and what follows from them."""
 
     __slots__ = ("checked_topics", "classic_protocols", "currents", "epochs", "holders", "id", "instances",
-                 "known_topics", "look_up", "looked_ms", "members", "readers", "regex_readers", "regexes",
-                 "target_epochs", "targets", "votes")  # fmt: skip
+                 "known_topics", "look_up", "looked_ms", "made", "members", "readers", "regex_readers",
+                 "regexes", "target_epochs", "targets", "votes")  # fmt: skip
 
     type: Final = "consumer"
 
@@ -82,6 +83,8 @@ class ConsumerGroup:
         """assignor -> how many members ask for it"""
         self.classic_protocols: TimelineTable[str | None, int] = TimelineTable(timeline)
         """protocol -> how many of the members that speak the classic protocol support it; None -> how many these are"""
+        self.made: TimelineTable[Kind, int] = TimelineTable(timeline)
+        """Bytes of the targets, and of what the regular expressions mean."""
         self.checked_topics: object = None
         """The topics of the cluster that the group's hash was last compared with: in memory alone."""
         self.looked_ms = -1_000_000
@@ -100,6 +103,16 @@ class ConsumerGroup:
     def target_epoch(self) -> TargetEpoch:
         """The epoch of the targets, as decisions see it."""
         return self.target_epochs.latest.get(None, NEW_TARGET)
+
+    @property
+    def target_bytes(self) -> int:
+        """What the targets take in memory, as decisions see it."""
+        return self.made.latest.get(Kind.TARGET, 0)
+
+    @property
+    def made_bytes(self) -> int:
+        """The same, with what the regular expressions mean."""
+        return sum(self.made.latest.values())
 
     @property
     def has_members(self) -> bool:
@@ -216,8 +229,14 @@ class ConsumerGroup:
             self._count(record.name, value)
             _set(self.members, record.name, value)
         elif record.kind is Kind.TARGET:
+            had, has = self.targets.latest.get(record.name, NOTHING), NOTHING if value is None else value
+            assert isinstance(has, Mapping)
+            _add(self.made, Kind.TARGET, target_size(has) - target_size(had))
             _set(self.targets, record.name, value)
         elif record.kind is Kind.REGEX:
+            assert value is None or isinstance(value, Resolved)
+            meant = self.regexes.latest.get(record.name)
+            _add(self.made, Kind.REGEX, (value.size if value else 0) - (meant.size if meant else 0))
             _set(self.regexes, record.name, value)
         elif record.kind is Kind.TARGET_EPOCH:
             _set(self.target_epochs, None, value)
@@ -269,7 +288,9 @@ def _set(table: TimelineTable[Any, Any], key: str | None, value: object) -> None
         table.put(key, value)
 
 
-def _add(table: TimelineTable[Any, int], key: str | None, by: int) -> None:
+def _add(table: TimelineTable[Any, int], key: object, by: int) -> None:
+    if not by:
+        return
     count = table.latest.get(key, 0) + by
     if count:
         table.put(key, count)

@@ -58,6 +58,11 @@ class Kind(IntEnum):
     """The topics that a regular expression was found to mean."""
 
 
+PARTITION_BYTES: Final = 512
+"""What a partition of a target takes in memory: there, in what its member has, and in the table of who has it."""
+TOPIC_BYTES: Final = 64
+"""What a topic takes that a regular expression means; its name is the cluster's."""
+
 _OF_THE_GROUP: Final = frozenset({Kind.EPOCH, Kind.PARTITION_METADATA, Kind.TARGET_EPOCH})
 """Kinds of which a group has one record."""
 
@@ -138,6 +143,16 @@ class Resolved:
     topics: frozenset[str]
     metadata_version: int
     resolved_ms: int
+
+    @property
+    def size(self) -> int:
+        """What it takes in memory, in bytes."""
+        return TOPIC_BYTES * len(self.topics)
+
+
+def target_size(target: Partitions) -> int:
+    """What a target takes in memory, with what comes of it, in bytes."""
+    return PARTITION_BYTES * sum(map(len, target.values()))
 
 
 Value: TypeAlias = GroupEpoch | Member | TargetEpoch | Partitions | Current | Resolved | bytes

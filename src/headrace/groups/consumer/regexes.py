@@ -102,9 +102,13 @@ def found(shard: ShardState, look_up: LookUp, regex: str, means: frozenset[str],
     """The topics of one regular expression. One that nobody subscribes to any more is left out."""
     out, group = Outcome(), look_up.group
     if _is_current(shard, look_up) and regex in group.regex_readers.latest:
-        before = group.regexes.latest.get(regex)
-        look_up.changed = look_up.changed or means != (frozenset() if before is None else before.topics)
         value = Resolved(means, look_up.topics.version, now_ms)
+        before = group.regexes.latest.get(regex)
+        growth = value.size - (0 if before is None else before.size)
+        if growth > 0 and not shard.take_for_assignments(group.id, growth, now_ms):
+            out.note("a regular expression means what it meant: there is no room for more topics", group=group.id)
+            return out
+        look_up.changed = look_up.changed or means != (frozenset() if before is None else before.topics)
         out.records.append(ConsumerRecord(group.id, Kind.REGEX, regex, value))
     return out
 

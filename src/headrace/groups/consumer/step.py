@@ -11,6 +11,7 @@ from headrace.groups.consumer.group import NOTHING, ConsumerGroup
 from headrace.groups.consumer.member_timers import await_revocation, forget
 from headrace.groups.consumer.reconcile import Owned, reconcile
 from headrace.groups.consumer.records import (
+    PARTITION_BYTES,
     ConsumerRecord,
     Current,
     GroupEpoch,
@@ -117,6 +118,9 @@ class Step:
         last = group.target_epoch
         if last.epoch >= epoch or not is_due(last, self.settings.assignment_interval_ms, self.now_ms):
             return last.epoch, self.target_now
+        if not self._has_room(said):
+            self.out.note("targets stay as they are: there is no room for larger ones", group=group.id)
+            return last.epoch, self.target_now
         computed = self._compute(said)
         holder = self.member_id if self.replaces is None else self.replaces
         for member_id, target in sorted(computed.items()):
@@ -125,6 +129,14 @@ class Step:
                 self.write(Kind.TARGET, member_id, target)
         self.write(Kind.TARGET_EPOCH, "", TargetEpoch(epoch, self.now_ms))
         return epoch, computed[self.member_id]
+
+    def _has_room(self, said: Member) -> bool:
+        """Whether all partitions of the group's topics may be assigned: the group is charged for them then."""
+        group, topics = self.group, self.shard.topics.by_name
+        names = group.topics_with(self.member, said)
+        partitions = sum([topics[name].partition_count for name in names if name in topics])
+        growth = PARTITION_BYTES * partitions - group.target_bytes
+        return growth <= 0 or self.shard.take_for_assignments(group.id, growth, self.now_ms)
 
     def _compute(self, said: Member) -> dict[str, Partitions]:
         """The targets of everybody, by the assignor that most members ask for."""

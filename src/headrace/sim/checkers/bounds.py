@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from headrace.groups.outcome import ASSIGNMENT_BYTES_MAX, MEMBER_BYTES_MAX
+
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
     from headrace.sim.world import World
@@ -26,6 +28,11 @@ class Bounds:
         self._world.demand(used >= 0, f"requests hold {used} bytes")
         used = server.responses_budget.used
         self._world.demand(used >= 0, f"responses hold {used} bytes")
+        for what, used, limit in (
+            ("members", broker.groups.member_bytes_counted(), MEMBER_BYTES_MAX),
+            ("assignments", broker.groups.assignment_bytes(), ASSIGNMENT_BYTES_MAX),
+        ):
+            self._world.demand(0 <= used <= limit, f"{what} of groups hold {used} bytes, {limit} are allowed")
 
     def look_at_rest(self, broker: Broker) -> None:
         """When no client is connected: everything was given back."""
