@@ -38,11 +38,11 @@ def test_what_is_open(tmp_path: Path) -> None:
         tmp_path, {**BASE, "listeners": "PLAINTEXT://0.0.0.0:9092", "advertised.listeners": "PLAINTEXT://h:1"}, 1
     )
     assert said.splitlines() == [
-        "Listener PLAINTEXT at 0.0.0.0:9092 is not encrypted. Whoever reaches it comes in, as User:ANONYMOUS. Other "
-        "machines may reach it.",
-        "There is no authorizer: whoever comes in may do everything.",
+        "Listener PLAINTEXT at 0.0.0.0:9092 is not encrypted. Anyone who reaches it is let in, as User:ANONYMOUS. "
+        "Other machines can reach it.",
+        "There is no authorizer: every client may do everything.",
         "No super users are named.",
-        "The node is alone in its cluster: nothing is sent between nodes.",
+        "The node is alone in its cluster, and connects to no other node.",
         "Open beyond this machine, without a login: PLAINTEXT.",
     ]
 
@@ -71,7 +71,7 @@ def tls(tmp_path: Path, **more: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("asked", "words", "code"),
     [
-        ("none", "Whoever reaches it comes in, as User:ANONYMOUS", 1),
+        ("none", "Anyone who reaches it is let in, as User:ANONYMOUS", 1),
         ("requested", "without one as User:ANONYMOUS", 1),
         ("required", "Clients need a certificate that the trust store vouches for", 0),
     ],
@@ -107,14 +107,29 @@ def test_logins_rights_and_nodes(tmp_path: Path) -> None:
         "PLAIN or SCRAM-SHA-256.",
         "Listener IN at 0.0.0.0:9095 is encrypted (TLS). Clients log in by",
         "Listener CTL at 10.0.0.1:9096 is encrypted (TLS). Clients need a certificate",
-        "What no ACL is about, everyone may use",
-        "Super users, who may do everything: User:admin, User:node.",
-        "brokers are asked at listener IN: encrypted (TLS), and nodes log in by SCRAM-SHA-256.",
-        "controllers are asked at listener CTL: encrypted (TLS), and nodes show certificates.",
+        "Everyone may use what no ACL names",
+        "Super users may do everything: User:admin, User:node.",
+        "brokers use listener IN: encrypted (TLS), and nodes log in by SCRAM-SHA-256.",
+        "controllers use listener CTL: encrypted (TLS), and nodes show certificates.",
         "Metrics are served at 0.0.0.0:9404 over HTTP",
         "Nothing beyond this machine is open to clients without a login.",
     ):
         assert words in said, said
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({}, "over HTTP, to anyone who reaches them; they name topics."),
+        ({"metrics.token": "hunter2"}, "over HTTP, to clients that send the token."),
+        ({"metrics.token": "hunter2", "metrics.protocol": "SSL"}, "over HTTPS, to clients that send the token."),
+    ],
+)
+def test_who_may_read_the_metrics(tmp_path: Path, settings: dict[str, str], sentence: str) -> None:
+    tls = {"listener.name.metrics.ssl.keystore.location": str(tmp_path / "x")}
+    said = check(tmp_path, {**BASE, "metrics.listener": "0.0.0.0:9404", **tls, **settings}, 0)
+    assert f"Metrics are served at 0.0.0.0:9404 {sentence}" in said
+    assert "hunter2" not in said
 
 
 KERBEROS = "com.sun.security.auth.module.Krb5LoginModule"
@@ -133,7 +148,7 @@ def said_of_keytab(tmp_path: Path, options: str | None) -> str:
     }
     if options is not None:
         settings["listener.name.out.gssapi.sasl.jaas.config"] = f"{KERBEROS} required {options};"
-    return check(tmp_path, settings, 0).splitlines()[0].partition("Other machines may reach it.")[2].strip()
+    return check(tmp_path, settings, 0).splitlines()[0].partition("Other machines can reach it.")[2].strip()
 
 
 def test_keytabs_that_listeners_name(tmp_path: Path) -> None:
@@ -186,17 +201,17 @@ def test_serve_names_a_listener_that_is_open(tmp_path: Path) -> None:
     with serving("--data", str(tmp_path / "a"), *OPEN) as (process, _):
         process.terminate()
         _, errors = process.communicate(timeout=30)
-    lines = [line for line in errors.splitlines() if "lets in whoever reaches it" in line]
+    lines = [line for line in errors.splitlines() if "lets in anyone who reaches it" in line]
     assert len(lines) == 1 and "listener PLAINTEXT at 0.0.0.0:0" in lines[0]
     with serving("--data", str(tmp_path / "b"), "--listen", "127.0.0.1:0") as (process, _):
         process.terminate()
         _, errors = process.communicate(timeout=30)
-    assert "lets in whoever reaches it" not in errors
+    assert "lets in anyone who reaches it" not in errors
 
 
 def test_strict_refuses_it(tmp_path: Path) -> None:
     line = refused("--data", str(tmp_path), *OPEN, "--set", "security.strict=true")
-    assert "lets in whoever reaches it, without a login, and security.strict=true refuses that" in line
+    assert "lets in anyone who reaches it, without a login, and security.strict=true refuses that" in line
     assert not (tmp_path / "meta.properties").exists()
 
 

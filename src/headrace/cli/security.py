@@ -31,11 +31,11 @@ def security() -> None:
 @json_option
 @click.pass_context
 def check(ctx: click.Context, file: Path, as_json: bool) -> None:
-    """Say in sentences who may come in at which listener, and what they may do then.
+    """Say in sentences whom each listener lets in, and what clients may do.
 
-    Keytabs that listeners name are read: whether they are there, and have the principal's key.
-    The exit code is 1 where a listener that other machines reach asks nobody who they are. Nothing is connected to;
-    settings that were changed while the broker ran are not looked at.
+    The exit code is 1 if a listener that other machines can reach lets in clients without a login. The command
+    reads the file and the keytabs that it names. It connects to nothing, and does not see settings that were changed
+    while the broker ran.
     """
     config = _config(file)
     from headrace.config.exposure import open_listeners
@@ -160,7 +160,13 @@ def _metrics(config: BrokerConfig) -> dict[str, Any] | None:
     if config.metrics_address is None:
         return None
     host, port = config.metrics_address
-    return {"host": host or "0.0.0.0", "port": port, "loopback": is_loopback(host)}
+    return {
+        "host": host or "0.0.0.0",
+        "port": port,
+        "loopback": is_loopback(host),
+        "encrypted": config.metrics_protocol == "SSL",
+        "token": bool(config.metrics_token),
+    }
 
 
 # -- sentences
@@ -173,7 +179,9 @@ def _sentences(config: BrokerConfig, found: dict[str, Any]) -> list[str]:
     lines += _of_nodes(found["between_nodes"])
     metrics = found["metrics"]
     if metrics is not None and not metrics["loopback"]:
-        lines.append(f"Metrics are served at {_at(metrics)} over HTTP, to whoever reaches it; they name topics.")
+        scheme = "HTTPS" if metrics["encrypted"] else "HTTP"
+        who = "clients that send the token" if metrics["token"] else "anyone who reaches them; they name topics"
+        lines.append(f"Metrics are served at {_at(metrics)} over {scheme}, to {who}.")
     if found["open"]:
         lines.append(f"Open beyond this machine, without a login: {', '.join(found['open'])}.")
     else:
@@ -194,14 +202,14 @@ def _of_listener(each: dict[str, Any]) -> str:
     else:
         how = "is not encrypted" + (": PLAIN sends passwords that others can read" if sends_passwords else "")
     who = {
-        "none": f"Whoever reaches it comes in, as {ANONYMOUS}",
-        "requested": f"Whoever reaches it comes in: with a certificate under its name, without one as {ANONYMOUS}",
+        "none": f"Anyone who reaches it is let in, as {ANONYMOUS}",
+        "requested": f"Anyone who reaches it is let in: with a certificate under its name, without one as {ANONYMOUS}",
         "required": "Clients need a certificate that the trust store vouches for",
     }[each["client_auth"]]
     if each["mechanisms"]:
         who = f"Clients log in by {' or '.join(each['mechanisms'])}"
         who += " and need a certificate too" if each["client_auth"] == "required" else ""
-    reach = "Only this machine reaches it" if each["loopback"] else "Other machines may reach it"
+    reach = "Only this machine can reach it" if each["loopback"] else "Other machines can reach it"
     return f"Listener {each['listener']} at {_at(each)} {how}. {who}. {reach}.{_of_keytab(each['keytab'])}"
 
 
@@ -214,27 +222,27 @@ def _of_keytab(keytab: dict[str, str] | None) -> str:
 
 def _of_rights(config: BrokerConfig, found: dict[str, Any]) -> str:
     if not found["authorizer"]:
-        return "There is no authorizer: whoever comes in may do everything."
-    said = "The authorizer lets whoever comes in do what ACLs allow, and what no other ACL denies."
+        return "There is no authorizer: every client may do everything."
+    said = "Clients may do what an ACL allows and no ACL denies."
     if config.allow_everyone_if_no_acl_found:
-        said += " What no ACL is about, everyone may use (allow.everyone.if.no.acl.found)."
+        said += " Everyone may use what no ACL names (allow.everyone.if.no.acl.found)."
     return said
 
 
 def _of_super_users(found: dict[str, Any]) -> str:
     names = found["super_users"]
     if not found["authorizer"]:
-        return "Super users are named, and nothing asks for them." if names else "No super users are named."
+        return "Super users have no effect without an authorizer." if names else "No super users are named."
     if not names:
-        return "There are no super users: nobody may make the first ACL, and nodes may not talk to one another."
+        return "There are no super users: nobody may create the first ACL, and nodes may not talk to each other."
     if ANONYMOUS in names:
-        return f"{ANONYMOUS} is a super user: whoever comes in without a login may do everything."
-    return f"Super users, who may do everything: {', '.join(names)}. Nodes have to be among them."
+        return f"{ANONYMOUS} is a super user: clients without a login may do everything."
+    return f"Super users may do everything: {', '.join(names)}. The nodes must be among them."
 
 
 def _of_nodes(between: dict[str, Any] | None) -> list[str]:
     if between is None:
-        return ["The node is alone in its cluster: nothing is sent between nodes."]
+        return ["The node is alone in its cluster, and connects to no other node."]
     lines = []
     for whom in ("brokers", "controllers"):
         way = between[whom]
@@ -244,5 +252,5 @@ def _of_nodes(between: dict[str, Any] | None) -> list[str]:
         who = f"nodes log in by {way['mechanism']}" if way["mechanism"] else "nodes show certificates"
         if way["protocol"] == "PLAINTEXT":
             who = "nodes do not log in"
-        lines.append(f"Between nodes, {whom} are asked at listener {way['listener']}: {how}, and {who}.")
+        lines.append(f"Between nodes, {whom} use listener {way['listener']}: {how}, and {who}.")
     return lines

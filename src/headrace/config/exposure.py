@@ -1,4 +1,4 @@
-"""Which listeners let in whoever reaches them, without asking who that is."""
+"""Which listeners let in anyone who reaches them, without a login."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def open_listeners(config: BrokerConfig) -> tuple[Endpoint, ...]:
 def opening_text(point: Endpoint) -> str:
     """What is open there, as the beginning of a line."""
     at = address_text(point.host or "0.0.0.0", point.port)
-    return f"listener {point.name} at {at} lets in whoever reaches it, without a login"
+    return f"listener {point.name} at {at} lets in anyone who reaches it, without a login"
 
 
 def exposure_warnings(config: BrokerConfig) -> list[str]:

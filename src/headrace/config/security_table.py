@@ -64,16 +64,17 @@ SECURITY_ROWS: Final[tuple[Setting, ...]] = (
         "security.strict",
         Type.BOOLEAN,
         False,
-        "Whether a node refuses to start where a listener that other machines reach asks nobody who they are; false: "
-        "it warns.",
+        "Whether a node refuses to start if a listener that other machines can reach lets in clients without a "
+        "login; false: it logs a warning.",
         ours=True,
     ),
     Setting(
         "audit.lines.per.second",
         Type.INT,
         100,
-        "How many denials, failed logins and changes of tokens, of each, the log `headrace.authorizer` tells a second; "
-        "the next line says how many were left out. ACLs, users and quotas that are altered are told in any case.",
+        "The most lines per second of the log `headrace.authorizer` about denials, and the most about failed logins "
+        "and changes of tokens; the next line says how many were left out. Changes of ACLs, users and quotas are "
+        "always logged.",
         at_least=0,
         at_most=100_000,
         ours=True,
@@ -82,8 +83,8 @@ SECURITY_ROWS: Final[tuple[Setting, ...]] = (
         "audit.allowed",
         Type.BOOLEAN,
         False,
-        "Whether the log `headrace.authorizer` tells at DEBUG what is allowed too. Every request is then decided anew, "
-        "which costs the short ways of Produce and Fetch.",
+        "Whether the log `headrace.authorizer` also has what is allowed, at DEBUG. Each request is then decided by "
+        "itself, without the fast paths of Produce and Fetch.",
         ours=True,
     ),
     Setting(
@@ -193,8 +194,8 @@ SECURITY_ROWS: Final[tuple[Setting, ...]] = (
         "sasl.server.callback.handler.class",
         Type.CLASS,
         None,
-        "Class that says whose tokens OAUTHBEARER takes, by Kafka's name of it: that of signed tokens, "
-        "`org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler`; empty: unsecured ones.",
+        "Class that checks the tokens of OAUTHBEARER, by Kafka's name: for signed tokens "
+        "`org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler`; empty: unsigned tokens.",
         by="mechanism",
     ),
     Setting(
@@ -222,7 +223,7 @@ SECURITY_ROWS: Final[tuple[Setting, ...]] = (
         Type.STRING,
         "/usr/bin/kinit",
         "The program that renews tickets of a cache.",
-        unserved="whoever keeps a cache of tickets renews them; a keytab needs nobody",
+        unserved="tickets in a cache are not renewed here, and those of a keytab are renewed by the library",
         update="per-broker",
         by="listener",
     ),

@@ -37,7 +37,7 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         "broker.rack",
         Type.STRING,
         None,
-        "The rack where this broker stands. The broker registers it, and clients read it in metadata. Replicas are "
+        "The rack of this broker. The broker registers it, and clients read it in metadata. Replicas are "
         "spread over racks, and `replica.selector.class` can send consumers to the replica in their own.",
     ),
     Setting(
@@ -166,8 +166,9 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         "max.connections",
         Type.INT,
         INT_MAX,
-        "The most connections over all listeners but the controllers'. The broker accepts no further one until there "
-        "is room; where its brokers have a listener for themselves, that goes on, and others make room. "
+        "The most connections over all listeners except those of controllers. The broker accepts no further one "
+        "until one closes. If brokers have a listener of their own, it still accepts, and a connection of another "
+        "listener is closed. "
         "`listener.name.<name>.max.connections` is the most on one listener.",
         at_least=0,
         update="cluster-wide",
