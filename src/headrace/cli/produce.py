@@ -223,8 +223,8 @@ class _Writer:
         if transactional_id is None:
             self.producer = Producer(self.client, acks=acks, compression=codec, linger_ms=20)
             return
-        options = {"compression": codec, "linger_ms": 20}
-        self.producer = self.transaction = TransactionalProducer(self.client, transactional_id, **options)
+        self.transaction = TransactionalProducer(self.client, transactional_id, compression=codec, linger_ms=20)
+        self.producer = self.transaction
         self.transaction.begin()
 
     def __enter__(self) -> Self:

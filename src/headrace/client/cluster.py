@@ -95,6 +95,10 @@ class TopicInfo:
     internal: bool
     partitions: tuple[PartitionInfo, ...]
 
+    def __repr__(self) -> str:
+        which = f"name={self.name!r}, id={uuids.to_text(self.id)}, internal={self.internal}"
+        return f"TopicInfo({which}, partitions={self.partitions!r})"
+
 
 class Retry:
     """Patience with an end: growing, jittered pauses until the deadline, then the error that they were for."""
@@ -175,6 +179,12 @@ class Client:
         self._connections: dict[int, Connection] = {}
         self._seed: Connection | None = None
         self._coordinators: dict[tuple[int, str], int] = {}
+
+    def __repr__(self) -> str:
+        """The addresses and, once something was asked, the cluster."""
+        addresses = ",".join(f"{host}:{port}" for host, port in self.bootstrap)
+        known = f", cluster {self.cluster_id}, brokers {sorted(self.nodes)}" if self.nodes else ""
+        return f"<Client of {addresses}{known}>"
 
     def __enter__(self) -> Self:
         return self

@@ -22,7 +22,7 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, TypedDict
 
 from headrace.client.channel import Call
 from headrace.client.cluster import PAUSE_FIRST_S, PAUSE_LAST_S, WARN_AFTER_S, WARN_AGAIN_S, Client, TopicPartition
@@ -93,6 +93,16 @@ class _Flight:
     deadline: float
 
 
+class ProducerOptions(TypedDict, total=False):
+    """The options of a `Producer` that the user of a `TransactionalProducer` chooses."""
+
+    compression: Compression
+    linger_ms: int
+    batch_size: int
+    buffer_size: int
+    delivery_timeout_s: float
+
+
 class Producer:
     """Writes records or ready-made batches to topics."""
 
@@ -135,6 +145,10 @@ class Producer:
         self._buffered = 0
         self._order = 0
         self._failure: ClientError | None = None
+
+    def __repr__(self) -> str:
+        why = "" if self._failure is None else f", stopped: {self._failure}"
+        return f"<Producer, records delivered: {self.records_delivered}, bytes waiting: {self._buffered}{why}>"
 
     def __enter__(self) -> Self:
         return self

@@ -54,6 +54,9 @@ Reset = Literal["fail", "earliest", "latest"]
 LEADERLESS_REST_S = 0.1
 """How long a partition without a leader is left alone before the metadata is asked again."""
 
+REPR_PARTITIONS = 3
+"""How many partitions the `repr` of a fetcher shows."""
+
 
 @dataclass(frozen=True, slots=True)
 class OffsetAt:
@@ -125,6 +128,12 @@ class Fetched:
     last_stable_offset: int
     log_start_offset: int
     aborted: list[tuple[int, int]] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        """Where it is and how large; the records are encoded batches."""
+        some = self.next_position > self.position
+        span = f"offsets {self.position} to {self.next_position - 1}" if some else "nothing"
+        return f"<Fetched {self.topic}-{self.partition}, {span}, {len(self.records)} bytes>"
 
 
 def _place(at: TopicPartition, offset: int) -> str:
@@ -222,6 +231,13 @@ class Fetcher:
         self._left_at = time.monotonic()
         self._rotation = 0
         self._resting: dict[TopicPartition, float] = {}
+
+    def __repr__(self) -> str:
+        """The next offsets, and the ends, of the first partitions."""
+        ends = {at: f" to {end}" for at, end in self.ends.items()}
+        shown = [f"{at[0]}-{at[1]} from {now}{ends.get(at, '')}" for at, now in self.positions.items()]
+        more = [f"{len(shown) - REPR_PARTITIONS} more"] if len(shown) > REPR_PARTITIONS else []
+        return f"<Fetcher of {', '.join(shown[:REPR_PARTITIONS] + more)}>"
 
     @property
     def finished(self) -> bool:

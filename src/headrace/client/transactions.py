@@ -22,7 +22,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum, auto
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import Final, NamedTuple, Self, TypeVar, Unpack
 
 from headrace.client.channel import R, Request
 from headrace.client.cluster import GROUP, TRANSACTION, Client, Retry, TopicPartition
@@ -41,7 +41,7 @@ from headrace.client.errors import (
     is_retriable,
 )
 from headrace.client.groups import Committed
-from headrace.client.producer import Producer, Transaction
+from headrace.client.producer import Producer, ProducerOptions, Transaction
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 
@@ -123,7 +123,7 @@ class TransactionalProducer:
         *,
         timeout_ms: int = TIMEOUT_MS,
         request_timeout_s: float = 30.0,
-        **options: Any,
+        **options: Unpack[ProducerOptions],
     ) -> None:
         """`timeout_ms` is that of a transaction, `options` are those of `Producer`. Nothing is asked before `begin`."""
         self.client = client
@@ -145,6 +145,10 @@ class TransactionalProducer:
         """Whether another producer wrote what this one is to end."""
         self._undecided = False
         """Whether a request has left, of those that the last call sent, of which it is not known what it did."""
+
+    def __repr__(self) -> str:
+        done = f"records committed: {self.records_committed}"
+        return f"<TransactionalProducer {self.transactional_id!r}, {self.state.name.lower()}, {done}>"
 
     def __enter__(self) -> Self:
         return self

@@ -61,6 +61,10 @@ class TestBroker:
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="headrace-broker", daemon=True)
 
+    def __repr__(self) -> str:
+        where = "not running" if self._broker is None else self.bootstrap
+        return f"<{type(self).__name__} {self.settings['node.id']}: {where}>"
+
     @property
     def host(self) -> str:
         return "127.0.0.1"

@@ -213,6 +213,10 @@ class TestCluster:
 
     # --- what it is
 
+    def __repr__(self) -> str:
+        running = sum(node.is_running for node in self._nodes.values())
+        return f"<TestCluster at {self.bootstrap}: {running} of {len(self._nodes)} nodes running>"
+
     @property
     def nodes(self) -> Mapping[int, TestNode]:
         """The nodes by their ids, from 1 on. A restarted node is another `TestNode`."""
