@@ -32,6 +32,24 @@ def test_an_object_that_is_no_record_is_refused(run: Any, topic: str, line: str,
     assert run("consume", topic).stdout == ""
 
 
+@pytest.mark.parametrize(
+    ("delimiter", "given"),
+    [(r"\0", "a\nb\0k=c\r\0"), ("--", "a\nb--k=c\r"), (r"\x1e", "a\nb\x1ek=c\r")],
+)
+def test_records_end_where_the_delimiter_says(run: Any, topic: str, delimiter: str, given: str) -> None:
+    run("topic", "create", topic, "-p", "1")
+    assert "wrote 2 records" in run("produce", topic, "--delimiter", delimiter, stdin=given).stderr
+    assert run("consume", topic, "--template", "[%s]").stdout == "[a\nb][k=c\r]"
+
+
+def test_a_delimiter_stands_alone_and_is_not_empty(run: Any, topic: str) -> None:
+    run("topic", "create", topic, "-p", "1")
+    assert "--delimiter" in run("produce", topic, "-D", "", stdin="", code=2).stderr
+    assert "--whole and --delimiter" in run("produce", topic, "-D", ";", "--whole", __file__, code=2).stderr
+    said = run("produce", topic, "-D", ";", "-k", "=", stdin="a=b;c;", code=1).stderr
+    assert "standard input record 2: no key separator" in said
+
+
 def test_a_tombstone_is_an_explicit_null(run: Any, topic: str) -> None:
     run("topic", "create", topic, "-p", "1")
     run("produce", topic, "--format", "json", stdin='{"key": "k", "value": null}\n')

@@ -55,6 +55,7 @@ class Parsed:
 @click.argument("topic", shell_complete=topic_names)
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path), metavar="[FILE]...")
 @click.option("--key-separator", "-k", metavar="TEXT", help="Lines are KEY TEXT VALUE; \\t means a tab.")
+@click.option("--delimiter", "-D", metavar="TEXT", help="What ends a record, instead of a new line; \\0: a zero byte.")
 @click.option("--headers", "parse_headers", is_flag=True, help="Lines begin with NAME=VALUE,NAME=VALUE and a tab.")
 @click.option("--header", "fixed", multiple=True, metavar="NAME=VALUE", help="A header of every record; repeatable.")
 @click.option("--key", metavar="TEXT", help="One key for every record.")
@@ -85,6 +86,7 @@ def produce(
     topic: str,
     files: tuple[Path, ...],
     key_separator: str | None,
+    delimiter: str | None,
     parse_headers: bool,
     fixed: tuple[str, ...],
     key: str | None,
@@ -112,6 +114,9 @@ def produce(
         raise click.UsageError("--transactional-id needs --acks all")
     if whole and not files:
         raise click.UsageError("--whole needs files")
+    if whole and delimiter is not None:
+        raise click.UsageError("choose one of --whole and --delimiter")
+    end, unit = (b"\n", "line") if delimiter is None else (_not_empty(delimiter, "--delimiter"), "record")
     if form == "json" and (key_separator is not None or parse_headers or whole):
         raise click.UsageError("--format json takes keys and headers from the objects")
     if ignore_partition and form != "json":
@@ -132,12 +137,12 @@ def produce(
                 progress.advance(len(data))
                 continue
             with click.open_file(str(path), "rb") as stream:
-                for number, line in enumerate(lines_of(stream, written.idle), 1):
+                for number, line in enumerate(records_of(stream, end, written.idle), 1):
                     try:
                         written.send(parse(line))
                     except ValueError as error:
                         where = "standard input" if str(path) == "-" else str(path)
-                        raise Failure(f"{where} line {number}: {error}; {written.said()}") from error
+                        raise Failure(f"{where} {unit} {number}: {error}; {written.said()}") from error
                     progress.advance(len(line) + 1)
         written.finish()
     _report(written, topic, as_json)
@@ -289,36 +294,46 @@ class _Writer:
         self.producer.flush()
 
 
-def lines_of(stream: IO[bytes], idle: Callable[[], None]) -> Iterator[bytes]:
-    """Lines without their ends; calls `idle` whenever the input makes us wait."""
+def records_of(stream: IO[bytes], end: bytes, idle: Callable[[], None]) -> Iterator[bytes]:
+    """What `end` ends, without it, and lines without their carriage return; calls `idle` if the input makes us wait."""
+    also = b"\r" if end == b"\n" else b""
+    rest = b""
+    for chunk in _chunks(stream, idle):
+        *records, rest = (rest + chunk).split(end)
+        for record in records:
+            yield record.removesuffix(also)
+    if rest:
+        yield rest
+
+
+def _chunks(stream: IO[bytes], idle: Callable[[], None]) -> Iterator[bytes]:
     try:
         number = stream.fileno()
     except (OSError, AttributeError):
-        for line in stream:
-            yield line.removesuffix(b"\n").removesuffix(b"\r")
+        yield stream.read()
         return
-    rest = b""
     while True:
         if not select.select([number], [], [], IDLE_S)[0]:
             idle()
             select.select([number], [], [])
         chunk = os.read(number, CHUNK_SIZE)
         if not chunk:
-            break
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            yield line.removesuffix(b"\r")
-    if rest:
-        yield rest
+            return
+        yield chunk
+
+
+def _not_empty(separator: str, option: str) -> bytes:
+    meant = parse_separator(separator, option)
+    if not meant:
+        raise click.BadParameter("must not be empty", param_hint=option)
+    return meant
 
 
 class _TextParser:
     """`[HEADERS TAB] [KEY SEPARATOR] VALUE`."""
 
     def __init__(self, key_separator: str | None, parse_headers: bool, null_marker: str | None) -> None:
-        self.separator = None if key_separator is None else parse_separator(key_separator, "--key-separator")
-        if self.separator == b"":
-            raise click.BadParameter("must not be empty", param_hint="--key-separator")
+        self.separator = None if key_separator is None else _not_empty(key_separator, "--key-separator")
         self.parse_headers = parse_headers
         self.null = None if null_marker is None else null_marker.encode()
 
