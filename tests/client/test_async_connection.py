@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import socket
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from functools import partial
+from typing import Any, cast
 
 import pytest
 from broker.sasl import PLAIN_ANN, SETTINGS
@@ -15,7 +16,7 @@ from peers.kafka import free_port
 
 import headrace.testing
 from headrace.broker.broker import Broker
-from headrace.client.async_connection import AsyncConnection
+from headrace.client.async_connection import TURN_BYTES, AsyncConnection
 from headrace.client.errors import ConnectionLostError, ProtocolMismatchError, TimedOutError, UnreachableError
 from headrace.client.login import NotLoggedInError
 from headrace.client.security import Way
@@ -236,3 +237,53 @@ async def test_a_renewal_that_breaks_ends_the_connection(node: PosixNode) -> Non
         assert link.closed
     assert str(node.defects.first) == "it broke"
     node.defects.first = None
+
+
+class Flood:
+    """A stream that takes all that it is given, and always has more."""
+
+    def __init__(self) -> None:
+        self.sent: list[int] = []
+        self.received: list[int] = []
+        self.watches: list[bool] = []
+
+    def send(self, parts: Sequence[memoryview]) -> int:
+        self.sent.append(sum(map(len, parts)))
+        return self.sent[-1]
+
+    def receive_into(self, buffer: memoryview) -> int:
+        self.received.append(len(buffer))
+        return len(buffer)
+
+    def on_writable(self, callback: object) -> None:
+        self.watches.append(callback is not None)
+
+    def close(self) -> None:
+        pass
+
+
+def flooded(node: PosixNode) -> tuple[AsyncConnection, Any]:
+    connection, stream = AsyncConnection(node, node.owner("client"), "peer", "c"), Flood()
+    connection._stream = cast("Any", stream)
+    return connection, stream
+
+
+@pytest.mark.parametrize("sizes", [[5 * TURN_BYTES + 7], [10, 3 * TURN_BYTES, 10], [TURN_BYTES - 1] * 5])
+async def test_a_large_request_leaves_in_turns(node: PosixNode, sizes: list[int]) -> None:
+    connection, stream = flooded(node)
+    connection.channel.outgoing.extend(memoryview(bytes(size)) for size in sizes)
+    while connection.channel.outgoing:
+        before = sum(stream.sent)
+        connection._push()
+        assert 0 < sum(stream.sent) - before <= TURN_BYTES
+    assert sum(stream.sent) == sum(sizes)
+    assert stream.watches == [True, False]
+    connection.close()
+
+
+async def test_a_large_answer_arrives_in_turns(node: PosixNode) -> None:
+    connection, stream = flooded(node)
+    connection.channel._frame = memoryview(bytearray(20 * TURN_BYTES))
+    connection._readable()
+    assert 0 < sum(stream.received) < 2 * TURN_BYTES
+    connection.close()

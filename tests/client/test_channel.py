@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from mmap import mmap
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -148,4 +150,12 @@ def test_a_frame_that_is_done_with_leaves_its_memory_to_the_next() -> None:
     del other
     assert buffers.take(4 << 20).obj is second
     assert again.obj is first
-    assert buffers.take(FRAME_KEPT_SIZE_MAX + 1).obj not in buffers._kept
+
+
+def test_memory_for_the_largest_frames_is_not_filled_at_once() -> None:
+    buffers = FrameBuffers()
+    frame = buffers.take(FRAME_KEPT_SIZE_MAX + 1)
+    assert isinstance(frame.obj, mmap) and not buffers._kept
+    assert len(frame) == FRAME_KEPT_SIZE_MAX + 1
+    frame[-1] = 7
+    assert (frame[0], frame[-1]) == (0, 7)

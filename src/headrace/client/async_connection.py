@@ -40,6 +40,8 @@ R = TypeVar("R", bound=Response)
 SEND_PARTS_MAX: Final = 64
 RECEIVES_MAX: Final = 16
 """Receives of one readable event: others have their turn then."""
+TURN_BYTES: Final = 1 << 20
+"""What is sent, or received, before others have their turn; the last receive may go beyond it by as much."""
 API_VERSIONS_NEWEST: Final = 4
 HELD_MAX: Final = 1000
 """Questions that wait for a login at once."""
@@ -205,8 +207,13 @@ class AsyncConnection:
     def _push(self) -> None:
         outgoing = self.channel.outgoing
         stream = self._stream
-        while outgoing and stream is not None:
+        left = TURN_BYTES
+        while outgoing and stream is not None and left > 0:
             parts = [outgoing[i] for i in range(min(len(outgoing), SEND_PARTS_MAX))]
+            if len(parts[0]) > left:
+                parts = [parts[0][:left]]
+            elif sum(map(len, parts)) > left:
+                parts = parts[:1]
             try:
                 size = stream.send(parts)
             except OSError as error:
@@ -215,16 +222,20 @@ class AsyncConnection:
             if size == WOULD_BLOCK:
                 break
             self.channel.sent(size)
+            left -= size
         if self._stream is not None and bool(outgoing) != self._writing:
             self._writing = bool(outgoing)
             self._stream.on_writable(self._push if self._writing else None)
 
     def _readable(self) -> None:
+        left = TURN_BYTES
         for _ in range(RECEIVES_MAX):
             stream = self._stream
-            if stream is None:
+            if stream is None or left <= 0:
                 return
             buffer = self.channel.receive_buffer()
+            if len(buffer) > TURN_BYTES:
+                buffer = buffer[:TURN_BYTES]
             try:
                 size = stream.receive_into(buffer)
             except OSError as error:
@@ -235,6 +246,7 @@ class AsyncConnection:
             if size == 0:
                 self._end(ConnectionLostError(f"{self.channel.peer} closed the connection"))
                 return
+            left -= size
             self.channel.received(size)
             self._settle()
             if self.channel.failure is not None:

@@ -11,6 +11,7 @@ A frame's size is checked before anything is allocated for it (garbage such as a
 from __future__ import annotations
 
 from collections import deque
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from headrace.client.errors import ClientError, ConnectionLostError, ProtocolMismatchError
@@ -28,7 +29,8 @@ FRAME_SIZE_MAX = 1 << 29
 FRAMES_KEPT = 2
 """Buffers of large frames that a channel keeps: one is being received while the caller reads the other."""
 FRAME_KEPT_SIZE_MAX = 32 << 20
-"""Larger frames get a buffer of their own, which goes with them."""
+"""Larger frames get memory of their own, which goes with them, and which the system fills with zeros as it is used:
+to fill so much at once takes 20 ms and more."""
 _FRAME_ROUNDING = 256 << 10
 
 _UNSUPPORTED_VERSION = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
@@ -87,13 +89,15 @@ class FrameBuffers:
         for kept in self._kept:
             if len(kept) >= size and _released(kept):
                 return memoryview(kept)[:size]
-        fresh = bytearray(-size // _FRAME_ROUNDING * -_FRAME_ROUNDING)
-        if len(fresh) <= FRAME_KEPT_SIZE_MAX:
-            outgrown = next((i for i, kept in enumerate(self._kept) if len(kept) < size and _released(kept)), None)
-            if outgrown is not None:
-                del self._kept[outgrown]
-            if len(self._kept) < FRAMES_KEPT:
-                self._kept.append(fresh)
+        rounded = -size // _FRAME_ROUNDING * -_FRAME_ROUNDING
+        if rounded > FRAME_KEPT_SIZE_MAX:
+            return memoryview(mmap(-1, rounded, flags=MAP_PRIVATE | MAP_ANONYMOUS))[:size]
+        fresh = bytearray(rounded)
+        outgrown = next((i for i, kept in enumerate(self._kept) if len(kept) < size and _released(kept)), None)
+        if outgrown is not None:
+            del self._kept[outgrown]
+        if len(self._kept) < FRAMES_KEPT:
+            self._kept.append(fresh)
         return memoryview(fresh)[:size]
 
 

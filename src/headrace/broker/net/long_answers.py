@@ -214,4 +214,6 @@ def _encode(version: int, response: Any) -> tuple[list[Part], Counter[int]]:
     """For a worker: the body, and how often each error code is in it."""
     if hasattr(response, "encode_parts"):
         return response.encode_parts(version), Counter(codes_of(response))
-    return [response.encode(version)], Counter(codes_of(response))
+    body = bytearray()  # not copied into bytes: that takes many megabytes in one go, in which the loop waits too
+    response.encode_onto(body, version)
+    return [body], Counter(codes_of(response))
