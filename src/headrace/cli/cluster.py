@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 NAMED_MAX = 5
 """How many partitions a line of `health` names."""
+
+ASK_AGAIN_S = 0.5
+"""How often `health --wait` asks."""
 
 
 @click.group(cls=CommandGroup)
@@ -108,10 +112,14 @@ def describe_all(client: Client) -> tuple[QuorumDescription | None, dict[str, An
 
 
 @cluster.command()
+@click.option(
+    "--wait", "wait_s", type=click.FloatRange(min=0), default=0.0, metavar="SECONDS",
+    help="Ask again for so long, until the cluster answers and is healthy.",
+)
 @json_option
 @cluster_options
 @click.pass_context
-def health(ctx: click.Context, client: Client, as_json: bool) -> None:
+def health(ctx: click.Context, client: Client, wait_s: float, as_json: bool) -> None:
     """Say whether the cluster is healthy, and what is wrong.
 
     The exit code is 0 if it is healthy, 1 if not. Wrong are: partitions without a leader, with fewer replicas in sync
@@ -119,15 +127,30 @@ def health(ctx: click.Context, client: Client, as_json: bool) -> None:
     failed; voters of the metadata quorum that are behind. Moves under way and leaders that are not the preferred ones
     are shown, and not wrong.
     """
-    from headrace.client.health import examine
-
-    found = examine(client)
+    found = _healthy_within(client, wait_s)
     if as_json:
         print_json(health_json(found))
     else:
         _print_health(found)
     if not found.healthy:
         ctx.exit(FAILED)
+
+
+def _healthy_within(client: Client, wait_s: float) -> Health:
+    """The cluster's health as soon as nothing is wrong, or at the end of the time. Raises ClientError."""
+    from headrace.client.errors import ConnectionLostError, TimedOutError, UnreachableError
+    from headrace.client.health import examine
+
+    last = time.monotonic() + wait_s
+    while True:
+        try:
+            found = examine(client)
+            if found.healthy or time.monotonic() >= last:
+                return found
+        except (UnreachableError, ConnectionLostError, TimedOutError):
+            if time.monotonic() >= last:
+                raise
+        time.sleep(ASK_AGAIN_S)
 
 
 def _problems(found: Health) -> list[str]:
