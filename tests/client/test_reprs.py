@@ -7,6 +7,7 @@ import re
 import headrace.testing
 from headrace.client import Client, Fetcher, Producer, TransactionalProducer
 from headrace.client.admin import create_topic
+from headrace.client.describe import describe_quorum
 from headrace.client.reading import Fetched, latest_offsets
 
 
@@ -33,6 +34,12 @@ def test_they_say_which_they_are_and_how_far() -> None:
         writer = TransactionalProducer(client, "id")
         assert repr(writer) == "<TransactionalProducer 'id', new, records committed: 0>"
     assert repr(broker) == "<TestBroker 1: not running>"
+
+
+def test_the_replicas_of_the_quorum_are_named_by_text() -> None:
+    with headrace.testing.broker() as broker, broker.client() as client:
+        (replica,) = describe_quorum(client).replicas
+    assert re.match(r"<QuorumReplica 1, voter, directory [\w-]{22}, log end \d+, last fetch", repr(replica))
 
 
 def test_an_empty_piece() -> None:

@@ -135,3 +135,9 @@ def test_over_connect_it_says_of_which_query_the_batch_is(tmp_path: Path, monkey
     without = {key: value for key, value in ONCE.items() if key != "checkpointLocation"}
     with pytest.raises(ValueError, match="needs the option 'checkpointLocation'"):
         write_updates(without)
+
+
+def test_a_sink_says_where_it_writes_and_how() -> None:
+    assert repr(write_updates({**BROKERS, "topic": "t"})) == "<sink for foreachBatch: topic t, at least once>"
+    assert repr(write_updates(BROKERS)) == "<sink for foreachBatch: the topics of its rows, at least once>"
+    assert repr(write_updates(ONCE)) == "<sink for foreachBatch: topic t, exactly once>"

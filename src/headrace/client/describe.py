@@ -9,7 +9,7 @@ from headrace.client.cluster import Client, Node, TopicPartition
 from headrace.client.errors import BrokerError
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
-from headrace.wire.uuids import ZERO
+from headrace.wire.uuids import ZERO, to_text
 
 METADATA_TOPIC = "__cluster_metadata"
 
@@ -56,6 +56,12 @@ class QuorumReplica:
     last_fetch_ms: int
     last_caught_up_ms: int
     directory_id: bytes = ZERO
+
+    def __repr__(self) -> str:
+        kind = "voter" if self.voter else "observer"
+        where = "" if self.directory_id == ZERO else f", directory {to_text(self.directory_id)}"
+        fetched = f"last fetch {self.last_fetch_ms} ms, last caught up {self.last_caught_up_ms} ms"
+        return f"<QuorumReplica {self.id}, {kind}{where}, log end {self.log_end_offset}, {fetched}>"
 
 
 @dataclass(frozen=True, slots=True)

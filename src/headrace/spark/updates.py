@@ -97,6 +97,12 @@ class Updates:
         # one for all sinks of a function, also where Spark sends it to another process
         self._counts = COUNTS
 
+    def __repr__(self) -> str:
+        topic = self.options.get("topic")
+        where = "the topics of its rows" if topic is None else f"topic {topic}"
+        delivery = "at least once" if self.exactly_once is None else "exactly once"
+        return f"<sink for foreachBatch: {where}, {delivery}>"
+
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
         """Write the rows."""
         if self.exactly_once is None:
