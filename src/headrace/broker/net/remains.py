@@ -10,17 +10,24 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Final
 
+from headrace.env.young import let_grow_old
 from headrace.machine.split_table import SplitTable
 from headrace.wire.message import Message
 
 FREED_AT_ONCE: Final = 100
 """Things that are freed without a look at whether another thread waits."""
+FREED_YOUNG: Final = 5_000
+"""After so many of them what others made meanwhile is old: see `env.young`."""
 _CONTAINERS: Final = (list, tuple, dict, set, frozenset, SplitTable)
 
 
 def take_apart(remains: list[Any]) -> None:
     """Empties a list of things, and frees those that nothing else holds, with all that only they hold."""
+    freed = 0
     while remains:
+        freed += FREED_AT_ONCE
+        if freed % FREED_YOUNG == 0:
+            let_grow_old()
         some = remains[-FREED_AT_ONCE:]
         del remains[-FREED_AT_ONCE:]
         if any(map(_may_hold_many, set(map(type, some)))):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.env.node import settle
+from headrace.env.young import let_grow_old
 from headrace.machine import Decision
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import ClusterImage
@@ -97,6 +98,7 @@ class Uncommitted:
         self._queue.append(Decided(end_offset, change, decision.reply, asked, is_piece))
         self._pieces += is_piece
         if decision.then is not None:
+            let_grow_old()
             self._unfinished.append((decision.then, asked))
             self._go_on_soon()
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from headrace.broker.net.answers import Pending
 from headrace.broker.net.long_answers import still_open
+from headrace.env.young import let_grow_old
 
 if TYPE_CHECKING:
     from headrace.broker.net.context import RequestContext
@@ -26,6 +27,8 @@ R = TypeVar("R")
 
 PIECE_STEPS: Final = 100
 """Steps of one piece. A step takes some 10 to 80 us: looking up a name and its rights, and making its answer."""
+PIECES_YOUNG: Final = 5
+"""After so many pieces what they made is old: a step makes some ten objects at most."""
 SMALL_PER_STEP: Final = 20
 """Things that are only copied make a step together: members of a group, partitions of a topic."""
 
@@ -95,9 +98,13 @@ async def _go_on(broker: NodeServices, context: RequestContext, steps: Steps[Any
 
 async def rest_of(context: RequestContext, steps: Steps[R]) -> R:
     """What `steps` returns, piece by piece: for whoever has the turn. The context keeps it too."""
+    pieces = 0
     while True:
         await asyncio.sleep(0)
         still_open(context.connection)
+        pieces += 1
+        if pieces % PIECES_YOUNG == 0:
+            let_grow_old()
         left = PIECE_STEPS
         while left > 0:
             try:
