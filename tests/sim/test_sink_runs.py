@@ -40,7 +40,7 @@ FOUND_WITH = {
     "passes-over-what-is-older": (ONE, 3),
     "marks-before-it-commits": (TWO, 3),
     "compares-no-rows-of-batches": (replace(ONE, plain=True), 1),
-    "compares-no-rows-of-tasks": (replace(ONE, mode=PER_TASK, rivals=False, changes=True), 8),
+    "compares-no-rows-of-tasks": (replace(ONE, mode=PER_TASK, changes=True), 1),
     "leaves-no-plan": (replace(ONE, mode=PER_TASK, changes=True), 1),
     "fences-nothing-for-a-plan": (replace(ONE, mode=PER_TASK, changes=True), 1),
 }
