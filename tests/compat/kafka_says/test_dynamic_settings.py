@@ -82,3 +82,38 @@ def test_a_list_with_an_empty_value_is_refused_where_kafka_refuses_it(both: Both
     for value in (good, f"{good},", f",{good}", f"{good},,{good}", ",", "", f"{good}, "):
         ours, kafkas = (altered(side, "1", name, value) for side in (both.ours, both.kafka))
         assert ours == kafkas, (name, value)
+
+
+REFUSED: Final = {
+    "cordoned.log.dirs": ("x", "*", "*,x", "a,b"),
+    "metric.reporters": ("x", "", "org.apache.kafka.common.metrics.JmxReporter", "java.lang.String"),
+    "log.roll.ms": ("0", "1", "-1"),
+    "log.roll.jitter.ms": ("0", "-1"),
+    "log.cleaner.threads": ("0", "2", "3", "128"),
+    "log.cleaner.dedupe.buffer.size": ("1048576", "1048577"),
+    "log.local.retention.ms": ("-1", "-2", "0", "604800000", "604800001"),
+    "log.local.retention.bytes": ("-1", "5"),
+    "max.connections": ("0", "1"),
+    "max.connection.creation.rate": ("0", "1"),
+    "listener.name.plaintext.max.connections": ("0", "1"),
+    "listener.name.plaintext.max.connection.creation.rate": ("0", "1"),
+    "max.connections.per.ip": ("0", "1"),
+    "max.connections.per.ip.overrides": ("x", "a:1,b", "1.2.3.4:x", "h h:5", "a:1, ", " a : 5 ", "::1:5", ":5", "a:"),
+    "background.threads": ("4", "5", "20", "21"),
+    "num.io.threads": ("3", "4", "16", "17"),
+    "num.network.threads": ("1", "6", "7"),
+    "num.replica.fetchers": ("2", "3"),
+    "group.share.assignment.interval.ms": ("100000000",),
+    "group.streams.assignment.interval.ms": ("100000000",),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_value_that_kafka_refuses_while_it_runs_is_refused_alike(both: Both, name: str) -> None:
+    for value in REFUSED[name]:
+        for broker in ("1", ""):
+            resource = AlterConfigsResource(BROKER, broker, [AlterableConfig(name, 0, value)])
+            request = IncrementalAlterConfigsRequest([resource], validate_only=True)
+            ours, kafkas = (side.ask(request, VERSION).responses[0] for side in (both.ours, both.kafka))
+            told = [(each.error_code, each.error_message) for each in (ours, kafkas)]
+            assert told[0] == told[1], (name, value, broker)

@@ -18,6 +18,7 @@ from headrace.config import (
     format_value,
 )
 from headrace.config.describe import describe_topic
+from headrace.config.dynamic import check_dynamic
 from headrace.config.group import check_group_overrides
 from headrace.config.topic import inherited
 from headrace.controller.context import DescribedConfig
@@ -67,6 +68,7 @@ class SettingsRules:
         try:
             check_broker_overrides(overrides, per_broker=per_broker)
             after = self.after(overrides, per_broker)
+            check_dynamic(now, after, overrides)
         except ConfigError as error:
             if error.name != LISTENERS or not error.why:
                 return str(error)
