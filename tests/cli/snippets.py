@@ -101,7 +101,7 @@ class Session:
         script, log, mark = folder / "followed.sh", folder / "followed.log", folder / "followed"
         before = [
             "set -e -o pipefail",
-            "trap 'kill $(jobs -p) 2>/dev/null; wait' EXIT",
+            "trap 'kill $(jobs -pr) 2>/dev/null || true; wait' EXIT",
             "exec 9>&2",
             "BASH_XTRACEFD=9",
             "{",
