@@ -16,7 +16,7 @@ PYTEST := $(RUN) -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 # imports, and each process of pytest every file of tests
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install check static compiled lint types layers tidy docs-check codegen codegen-check docs test coverage demo picture bench bench-spark fuzz crash flaky soak sim mutate lock dist sbom system-deps clean
+.PHONY: install check static compiled lint types layers tidy docs-check codegen codegen-check docs test coverage demo picture bench bench-spark fuzz crash flaky soak sim mutate lock dist image sbom system-deps clean
 
 install: $(INSTALLED)
 
@@ -142,6 +142,11 @@ lock: install
 # make dist PYTHONS="3.11 3.13" for these alone.
 dist: install
 	$(RUN) -m tools.dist $(PYTHONS)
+
+# The container image, from the wheels of make dist, by buildah. BASE=debian: from this machine's mirror, as root, where
+# no image can be pulled.
+image: dist
+	$(RUN) -m tools.image $(if $(BASE),--base $(BASE))
 
 # What the wheel of this version needs, with versions, hashes and licences: CycloneDX, in dist/.
 sbom: install

@@ -5,11 +5,11 @@ On the day the package is published, `ON_AN_INDEX` becomes True and `make docs` 
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Final
 
 from headrace import __version__
+from tools.sbom import extras
 
 ON_AN_INDEX: Final = False
 """Whether `pip install headrace` finds the package."""
@@ -29,14 +29,6 @@ PURPOSE: Final = {
     "spark": "the source and sink for PySpark, and pipelines; needs Java 17",
 }
 """What users install an extra for; those of development are not listed."""
-
-
-def extras() -> dict[str, list[str]]:
-    """The extras of pyproject.toml."""
-    found: dict[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
-        "optional-dependencies"
-    ]
-    return found
 
 
 def commands(*, on_an_index: bool = ON_AN_INDEX, version: str = __version__) -> str:

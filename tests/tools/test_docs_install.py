@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import headrace
-from tools import docs_install
+from tools import docs_install, sbom
 
 ROOT = Path(__file__).resolve().parents[2]
 OPEN_ITEMS = ROOT / "docs" / "roadmap.md"
@@ -47,7 +47,7 @@ def test_no_other_page_names_a_command_that_the_index_decides_about(page: Path) 
 
 
 def test_each_extra_of_users_is_explained() -> None:
-    assert set(docs_install.PURPOSE) == set(docs_install.extras()) - {"demo", "dev", "tools"}
+    assert set(docs_install.PURPOSE) == set(sbom.extras()) - {"demo", "dev", "tools"}
 
 
 def test_the_version_stands_in_one_place() -> None:

@@ -192,7 +192,7 @@ def is_name_of_the_code(name: str) -> bool:
 
 
 def is_known(name: str) -> bool:
-    is_file = name in files() or name.endswith((".properties", ".py", ".txt"))
+    is_file = name in files() or name.endswith((".properties", ".py", ".txt", ".crt"))
     return is_setting(name) or name.startswith(OF_OTHERS) or is_file or is_name_of_the_code(name)
 
 
