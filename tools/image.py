@@ -143,7 +143,7 @@ def save(name: str, out: Path, store: Path = STORE) -> Path:
     with tempfile.TemporaryDirectory(prefix="headrace-image-") as folder:
         archive = Path(folder) / "image.tar"
         buildah("push", name, f"docker-archive:{archive}:{NAME}", store=store)
-        with open(archive, "rb") as source, gzip.GzipFile(target, "wb", mtime=0) as packed:
+        with open(archive, "rb") as source, gzip.GzipFile(target, "wb", compresslevel=6, mtime=0) as packed:
             shutil.copyfileobj(source, packed, 1 << 20)
     return target
 
