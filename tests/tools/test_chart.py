@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
 import pytest
+from peers.kafka import free_port
 
 from headrace import __version__
 from headrace.config import BrokerConfig
@@ -23,6 +26,11 @@ KUBERNETES: Final = ("1.28", "1.37")
 """The oldest version that the chart is for, and the newest whose schemas are at hand."""
 TLS: Final = {"enabled": True, "secretName": "certificates"}
 SCRAM: Final = {"enabled": True, "secretName": "passwords"}
+SECRETS: Final = {
+    "cluster-id": "aBcDeFgHiJkLmNoPqRsTuA",
+    "node-password": "between",
+    "users": "SCRAM-SHA-512=[name=admin,password=secret]",
+}
 VALUES: Final[dict[str, dict[str, Any]]] = {
     "plain": {},
     "tls": {"tls": TLS},
@@ -125,12 +133,16 @@ def test_services_find_the_pods_and_their_ports(
     assert pod["spec"]["enableServiceLinks"] is False
 
 
-def settings_of_pod(objects: list[dict[str, Any]], index: int, secrets: dict[str, str]) -> dict[str, str]:
-    """What the entry point makes of the files and variables of one pod."""
+def entry_point() -> ModuleType:
     spec = importlib.util.spec_from_file_location("entrypoint", ROOT / "packaging" / "container" / "entrypoint.py")
     assert spec is not None and spec.loader is not None
-    entrypoint = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(entrypoint)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def settings_of_pod(objects: list[dict[str, Any]], index: int, secrets: dict[str, str]) -> dict[str, str]:
+    """What the entry point makes of the files and variables of one pod."""
     nodes = one(objects, "StatefulSet")
     (container,) = nodes["spec"]["template"]["spec"]["containers"]
     variables: dict[str, str] = {}
@@ -145,7 +157,7 @@ def settings_of_pod(objects: list[dict[str, Any]], index: int, secrets: dict[str
             value = re.sub(r"\$\((\w+)\)", lambda found: variables[found[1]], each["value"])
         variables[each["name"]] = value
     file = parse_properties(one(objects, "ConfigMap")["data"]["server.properties"])
-    settings, ignored = entrypoint.merged(file, variables)
+    settings, ignored = entry_point().merged(file, variables)
     assert ignored == []
     found: dict[str, str] = settings
     return found
@@ -157,10 +169,9 @@ def test_nodes_understand_their_settings_and_name_each_other(
     tools: tuple[ModuleType, ModuleType, ModuleType], values: dict[str, Any]
 ) -> None:
     objects = rendered(tools, values)
-    secrets = {"cluster-id": "c", "node-password": "between", "users": "SCRAM-SHA-512=[name=admin,password=x]"}
     for index in range(values.get("replicas", 3)):
         warnings: list[str] = []
-        settings = settings_of_pod(objects, index, secrets)
+        settings = settings_of_pod(objects, index, SECRETS)
         config = BrokerConfig.load(settings, warnings.append)
         assert warnings == []
         assert config.node_id == index
@@ -169,6 +180,61 @@ def test_nodes_understand_their_settings_and_name_each_other(
         assert f"CLIENTS://{host}:9092" in settings["advertised.listeners"]
         if "scram" in values:
             assert 'password="between"' in settings["listener.name.controller.plain.sasl.jaas.config"]
+
+
+def moved_here(settings: dict[str, str], index: int, ports: dict[tuple[int, int], int]) -> dict[str, str]:
+    """The settings of a pod with addresses of this machine in place of names of the cluster's."""
+
+    def here(found: re.Match[str]) -> str:
+        return f"127.0.0.1:{ports[int(found[1] or index), int(found[2])]}"
+
+    names = re.compile(r"(?:log-headrace-(\d)\.[\w.-]+|0\.0\.0\.0):(90\d\d)\b")
+    return {name: names.sub(here, value) for name, value in settings.items()} | {"metrics.listener": "-1"}
+
+
+@pytest.mark.soak
+def test_three_nodes_with_the_settings_of_pods_are_a_cluster(
+    tools: tuple[ModuleType, ModuleType, ModuleType], tmp_path: Path
+) -> None:
+    objects = rendered(tools, VALUES["scram"])
+    ports = {(index, port): free_port() for index in range(3) for port in (9092, 9093, 9094)}
+    headrace = [sys.executable, "-m", "headrace.cli"]
+    nodes: list[subprocess.Popen[str]] = []
+    try:
+        for index in range(3):
+            settings = moved_here(settings_of_pod(objects, index, SECRETS), index, ports)
+            file = tmp_path / str(index) / "server.properties"
+            entry_point().write({**settings, "log.dirs": str(tmp_path / str(index) / "data")}, file)
+            format_it = ["storage", "format", "-t", SECRETS["cluster-id"], "-c", str(file), "-S", SECRETS["users"]]
+            subprocess.run([*headrace, *format_it], check=True, capture_output=True)
+            nodes.append(subprocess.Popen([*headrace, "serve", str(file)], stdout=subprocess.PIPE, text=True))
+        for node in nodes:
+            assert node.stdout is not None
+            assert "CLIENTS listens on" in node.stdout.readline()
+        client = tmp_path / "client.properties"
+        login = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="admin" password="secret";'
+        client.write_text(
+            f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-512\nsasl.jaas.config={login}\n"
+        )
+        there = {"HEADRACE_COMMAND_CONFIG": str(client), "HEADRACE_BOOTSTRAP_SERVERS": f"127.0.0.1:{ports[0, 9092]}"}
+        for arguments, given in (("topic create t", ""), ("produce t", "one\n"), ("consume t", "")):
+            done = subprocess.run(
+                [*headrace, *arguments.split()],
+                env={**os.environ, **there},
+                input=given,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert done.returncode == 0, done.stderr
+        assert done.stdout == "one\n"
+        for node in nodes:
+            node.terminate()
+        assert [node.wait(120) for node in nodes] == [0, 0, 0]
+    finally:
+        for node in nodes:
+            node.kill()
+            node.wait()
 
 
 @pytest.mark.soak
