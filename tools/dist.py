@@ -88,7 +88,10 @@ def installed(name: str, pins: str, *options: str) -> Path:
 
 def _run(command: Sequence[str], *, cwd: Path, environment: dict[str, str] | None = None) -> str:
     """What a command prints. Raises DistError with the end of what it says if it fails."""
-    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+    # modes of files get into wheels
+    done = subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, check=False, umask=0o022
+    )
     if done.returncode != 0:
         raise DistError(f"{' '.join(command[:4])}: {(done.stderr or done.stdout).strip()[-2000:]}")
     return done.stdout

@@ -113,7 +113,7 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 def test_two_builds_are_the_same(release: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tools.dist", "--out", str(tmp_path)]
     environment = {**os.environ, "PYTHONHASHSEED": "7", "TZ": "Asia/Kathmandu"}
