@@ -122,6 +122,48 @@ def test_nobody_listens(pair: Pair) -> None:
     assert isinstance(pair.failed[0], OSError)
 
 
+def test_a_connection_that_is_begun_while_machines_are_apart_is_tried_again(pair: Pair) -> None:
+    network = pair.world.network
+    network.cut_one_way("server", "client")  # what it answers is lost
+    pair.connect()  # until 1 s after the first try
+    pair.run(1.5)  # the second try comes meanwhile
+    network.heal()
+    pair.run(0.4)
+    assert len(pair.accepted) == len(pair.connected) == 1
+    pair.run(0.2)  # it is 3 s after the first
+    assert len(pair.accepted) == len(pair.connected) == 2 and not pair.failed
+
+
+def test_a_connection_to_a_machine_without_power_is_refused_when_it_is_back(pair: Pair) -> None:
+    pair.world.set_power("server", False)
+    pair.connect(port=10)  # until 1 s after the first try
+    pair.run(0.5)  # the second comes meanwhile
+    pair.world.set_power("server", True)
+    pair.run(1.4)
+    assert not pair.failed
+    pair.run(0.2)
+    assert [each.errno for each in pair.failed] == [errno.ECONNREFUSED]
+
+
+def test_who_gives_up_is_not_connected_later(pair: Pair) -> None:
+    pair.world.network.partition("server", "client")
+    connecting = pair.client.network.connect("server", 9, on_connected=pair.connected.append, on_failure=print)
+    pair.run(1.5)
+    connecting.cancel()
+    pair.world.network.heal()
+    pair.run(200)
+    assert len(pair.accepted) == len(pair.connected) == 1
+
+
+def test_a_connection_that_is_never_answered_times_out(pair: Pair) -> None:
+    pair.world.network.partition("server", "client")
+    pair.connect()
+    pair.run(125)
+    assert not pair.failed
+    pair.run(2)
+    assert [each.errno for each in pair.failed] == [errno.ETIMEDOUT]
+
+
 def test_who_refuses_new_connections_keeps_those_that_it_has(pair: Pair) -> None:
     network = pair.world.network
     network.refuse("client", "server")
@@ -130,7 +172,7 @@ def test_who_refuses_new_connections_keeps_those_that_it_has(pair: Pair) -> None
     pair.connected[0].send((b"on it goes",))
     pair.run(1)
     assert received(pair.accepted[0]) == b"on it goes"
-    network.mend("server", "client")
+    network.reconnect("server", "client")
     pair.connect()
     assert len(pair.failed) == 1 and len(pair.accepted) == 2
 

@@ -1,4 +1,4 @@
-"""What goes wrong between the nodes of a cluster: several die at once, one stands still, links are slow or one-way.
+"""What goes wrong between the nodes of a cluster: several die at once, one is paused, links are slow or one-way.
 
 The model is honest. Where acknowledgements wait for the disks, power may go anywhere and at any time. At the default
 flush policy one node loses what it had not synced, and no other before all replicas are in sync again: more than that
@@ -134,7 +134,7 @@ class ClusterFaults:
         one, other = self._some(2)
         self._world.network.cut_one_way(one.host, other.host)
         await sleep(self._rng.uniform(0.5, 6.0))
-        self._world.network.mend(one.host, other.host)
+        self._world.network.reconnect(one.host, other.host)
 
     async def _split(self) -> None:
         """One node reaches no other, and clients reach it."""
@@ -154,7 +154,7 @@ class ClusterFaults:
             self._world.network.slow_down(one.host, other.host, (0.0, longest_s))
         await sleep(self._rng.uniform(1.0, 8.0))
         for one, other in pairs:
-            self._world.network.mend(one.host, other.host)
+            self._world.network.reconnect(one.host, other.host)
 
     async def _lossy_link(self) -> None:
         """Between two nodes every connection breaks that is made, at some time or other."""

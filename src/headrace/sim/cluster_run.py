@@ -3,7 +3,7 @@ peace: all settles.
 
 Checked while it runs: no acknowledged record is changed or doubled, nothing that a reader saw changes, an epoch of a
 partition has one leader, and one of the quorum has one; in-sync sets lie within the replicas; what is committed was so
-by as many as it takes, and whoever may be elected has it; metadata are applied that a majority of the voters has; the
+by as many as it takes, and all that may be elected have it; metadata are applied that a majority of the voters has; the
 end of a partition never goes back for a client. At the end: everybody gets on, all replicas are in sync within two
 minutes, all that was acknowledged or read is there, no transaction is open, and the logs of all replicas are equal: as
 far as they are committed they are so at any time, of all topics.
@@ -90,7 +90,7 @@ GROUPS: Final = (1, 2, 3)
 RAISED_AT_LAST: Final = 0.5
 """How often kraft.version is raised when all is calm, if it was not before."""
 ASKED_BEFORE: Final = 0.7
-"""Of the time with faults: by then whoever raises kraft.version has begun to ask."""
+"""Of the time with faults: by then the operator who raises kraft.version has begun to ask."""
 
 CLUSTER_SETTINGS: Final[Mapping[str, str]] = {
     **SETTINGS,
@@ -353,8 +353,9 @@ class ClusterRun:
         for nemesis in nemeses:
             nemesis.heal()
         for machine in self.everybody.values():
-            # Whoever repaired a disk starts the node again. Others start or stop in peace: a node that is killed before
-            # it is registered is eligible no more (KIP-966), and the last one in sync may have lost its power.
+            # An operator who has repaired a disk starts the node again. Others start or stop in peace: a node that is
+            # killed before it is registered is no longer eligible (KIP-966), and the last one in sync may have lost its
+            # power.
             if not machine.disks_are_sound:
                 machine.kill()
         for machine in self.everybody.values():
@@ -427,7 +428,7 @@ class ClusterRun:
         return raiser
 
     async def _raise(self, raiser: VersionRaiser, within_s: float) -> None:
-        """Whoever hears that kraft.version is raised goes on to change who votes."""
+        """An operator who hears that kraft.version is raised goes on to change who votes."""
         operator = self._operator_of(raiser.client, {})
         await raiser.run(within_s)
         if raiser.confirmed:
@@ -435,7 +436,7 @@ class ClusterRun:
             await operator.run()
 
     async def _end_operators(self) -> None:
-        """Whoever changes the cluster does it no more, and every node votes again."""
+        """Operators change the cluster no longer, and every node votes again."""
         changing = {each.client for each in self._operators}
         if self._administrator is not None:
             changing.add(self._administrator)
@@ -447,7 +448,7 @@ class ClusterRun:
             await self._settle_task(restoring.client, restoring.restore(), "not every node votes again")
 
     async def _raise_at_last(self) -> None:
-        """Where nothing is broken, whoever asks gets kraft.version 1, and may change who votes: what failed before is
+        """Where nothing is broken, who asks gets kraft.version 1, and may change who votes: what failed before is
         in nobody's way."""
         raiser = self._raiser_of(self._client("raiser"))
         await self._settle_task(raiser.client, raiser.insist(), "kraft.version is not raised")
@@ -480,7 +481,7 @@ class ClusterRun:
         self.world.calm_since = None
         self.world.network.partition(one.host, other.host)
         await self._settle(is_whole=False)
-        self.world.network.mend(one.host, other.host)
+        self.world.network.reconnect(one.host, other.host)
         self.world.calm_since = self.world.loop.time()
 
     async def _settle(self, *, is_whole: bool = True) -> None:

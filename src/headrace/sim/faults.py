@@ -131,7 +131,7 @@ class Faults:
             other = self._rng.choice(list(clients))
             self._world.network.partition(self._machine.host, other)
             await sleep(self._rng.uniform(0.5, 5.0))
-            self._world.network.mend(self._machine.host, other)
+            self._world.network.reconnect(self._machine.host, other)
 
     # --- the disk
 

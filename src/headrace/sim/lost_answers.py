@@ -1,5 +1,5 @@
 """The controllers take a replica into an in-sync set, and its leader does not hear of it: their answer is lost, their
-metadata do not come, and the replica fetches no more.
+metadata do not come, and the replica no longer fetches.
 
 What the leader may count as committed meanwhile, the one that joins must have: it may be elected.
 """
@@ -54,7 +54,7 @@ class LostAnswers(MomentFaults):
     async def _mend(self, silent: list[str], host: str) -> None:
         await sleep(self._rng.uniform(*LASTS_S))
         for each in silent:
-            self._world.network.mend(each, host)
+            self._world.network.reconnect(each, host)
         self._lasts = False
 
     def _controller(self) -> AnyMachine | None:

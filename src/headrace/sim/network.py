@@ -6,6 +6,7 @@ Bytes of one connection arrive in order or not at all, as TCP has it. What a con
 - `silence`: neither end learns anything; what is sent goes nowhere (a cable pulled, a machine without power);
 - `partition`: machines cannot reach each other; what is sent waits, and arrives when that is over;
 - `refuse`: new connections to a machine are refused, as by its firewall, and what runs on it goes on.
+A connection that is begun while nothing goes between two machines, or the other one has no power, is tried again.
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 WINDOW_BYTES: Final = 256 * 1024
 """What one direction of a connection holds, on its way and unread."""
 FIRST_PORT: Final = 40_000
+SYNS: Final = 7
+"""How often a kernel asks for a connection before it gives up."""
+SYN_AGAIN_S: Final = 1.0
+"""How long it waits for the first answer, and for each further one twice as long: it asks again after 1, 3, 7 s."""
 
 
 class SimStream:
@@ -130,7 +135,7 @@ class SimStream:
             self.wake()
 
     def vanish(self) -> None:
-        """The node behind this end is no more; what its peer learns of that is the network's business."""
+        """The node behind this end has ended; what its peer learns of that is the network's business."""
         self.closed = True
         self._on_readable = self._on_writable = None
 
@@ -365,12 +370,23 @@ class SimNetwork:
         on_connected: Callable[[Stream], None],
         on_failure: Callable[[OSError], None],
     ) -> None:
-        """A packet goes there, and another comes back."""
+        """A packet goes there, and another comes back; if none does, it is sent again, as TCP does it."""
+        begins_s = self.world.loop.time()
 
-        def arrive() -> None:
+        def ask(number: int) -> None:
+            if connecting.cancelled or not node.alive:
+                return
+            if number == SYNS:
+                refused(OSError(errno.ETIMEDOUT, "Connection timed out"))
+                return
+            self.world.loop.call_later(self.latency(node.host, host), arrive, number, context=WORLD)
+
+        def arrive(number: int) -> None:
             listener = self._listeners.get((host, port))
             if self._is_cut(node.host, host) or self._is_cut(host, node.host) or not self.world.has_power(host):
-                return  # nobody answers: whoever connects gives up in his own time
+                again_s = begins_s + SYN_AGAIN_S * (2 ** (number + 1) - 1)
+                self.world.loop.call_at(again_s, ask, number + 1, context=WORLD)
+                return
             if listener is None or not listener.listens or (node.host, host) in self._refused:
                 error = OSError(errno.ECONNREFUSED, "Connection refused")
                 self.world.loop.call_later(self.latency(host, node.host), refused, error, context=WORLD)
@@ -394,10 +410,10 @@ class SimNetwork:
             else:
                 node.call(on_connected, stream)
 
-        self.world.loop.call_later(self.latency(node.host, host), arrive, context=WORLD)
+        ask(0)
 
     def gone(self, node: SimNode, *, power: bool) -> None:
-        """A node is no more. Where its machine still runs, the other ends hear of it; without power they hear nothing
+        """A node has ended. Where its machine still runs, the other ends hear of it; without power they hear nothing
         before it is back."""
         for listener in [each for each in self._listeners.values() if each.node is node]:
             self.forget(listener)
@@ -412,7 +428,7 @@ class SimNetwork:
         node.streams.clear()
 
     def power_back(self, host: str) -> None:
-        """A machine runs again, and answers with a reset to whoever still believes in a connection to it."""
+        """A machine runs again, and answers with a reset to those that still believe in a connection to it."""
         lost, self._lost = self._lost, []
         for stream in lost:
             if stream.peer_host != host:
@@ -449,26 +465,26 @@ class SimNetwork:
         stream.hold_up(self.world.loop.time() + lasts_s)
 
     def partition(self, one: str, other: str) -> None:
-        """Nothing goes between two machines until `heal`, or `mend` of the two."""
+        """Nothing goes between two machines until `heal`, or `reconnect` of the two."""
         self.world.trace.note("partition", one, other)
         self._cut[(one, other)] = self._cut[(other, one)] = None
 
     def cut_one_way(self, one: str, other: str) -> None:
-        """Nothing goes from one machine to another, and the other way all does, until `heal`, or `mend` of the two."""
+        """Nothing goes from one machine to another, and all goes back, until `heal`, or `reconnect` of the two."""
         self.world.trace.note("cut one way", one, other)
         self._cut[(one, other)] = None
 
     def slow_down(self, one: str, other: str, bounds_s: tuple[float, float]) -> None:
-        """Bytes travel so long between two machines, until `heal`, or `mend` of the two."""
+        """Bytes travel so long between two machines, until `heal`, or `reconnect` of the two."""
         self.world.trace.note("slow link", one, other, bounds_s)
         self._slow[(one, other)] = self._slow[(other, one)] = bounds_s
 
     def refuse(self, one: str, other: str) -> None:
-        """Whoever connects from one machine to another is refused, until `heal`, or `mend` of the two."""
+        """Connections from one machine to another are refused, until `heal`, or `reconnect` of the two."""
         self.world.trace.note("refuse", one, other)
         self._refused[(one, other)] = None
 
-    def mend(self, one: str, other: str) -> None:
+    def reconnect(self, one: str, other: str) -> None:
         """Two machines reach each other as ever; what was held up goes on."""
         for pair in ((one, other), (other, one)):
             self._cut.pop(pair, None)
@@ -486,7 +502,7 @@ class SimNetwork:
         """A machine reaches each of these as ever; what was held up goes on."""
         for other in hosts:
             if other != host:
-                self.mend(host, other)
+                self.reconnect(host, other)
 
     async def cut_off_for(self, lasts_s: float, host: str, hosts: Collection[str]) -> None:
         """`cut_off`, and `rejoin` after a time."""

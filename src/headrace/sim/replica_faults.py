@@ -86,12 +86,12 @@ class ReplicaFaults(ClusterFaults):
             await self._hand_over(operator, [one, other, third])
         await sleep(rng.uniform(*LEADS_S))
         one, other = other, one
-        network.mend(hosts[one], hosts[other])  # before it follows: who connects while it is cut off waits long
+        network.reconnect(hosts[one], hosts[other])  # before it follows: who connects while it is cut off waits long
         if rng.random() < THIRD:
             network.partition(hosts[one], hosts[third])
         await self._hand_over(operator, [one, other, third])
         await sleep(rng.uniform(*LEADS_S))
-        network.mend(hosts[one], hosts[third])
+        network.reconnect(hosts[one], hosts[third])
 
     async def _hand_over(self, operator: SimClient, replicas: list[int]) -> None:
         """The first of the replicas, which are all of them, leads."""
@@ -125,7 +125,7 @@ class ReplicaFaults(ClusterFaults):
         self._world.network.partition(one.host, other.host)
         await sleep(self._rng.uniform(*APART_S))
         await self._wait()
-        self._world.network.mend(one.host, other.host)
+        self._world.network.reconnect(one.host, other.host)
         await sleep(BACK_S)
         await self._wait()
 

@@ -69,4 +69,4 @@ class ShrinksUnheard(MomentFaults):
 
     async def _mend(self, leader: str, joining: str) -> None:
         await sleep(HELD_UP_S)
-        self._world.network.mend(leader, joining)
+        self._world.network.reconnect(leader, joining)

@@ -71,5 +71,5 @@ class StaleAlterations(MomentFaults):
             self._world.network.cut_one_way(host, leader)
         await sleep(late_s)
         for host in joining:
-            self._world.network.mend(host, leader)
+            self._world.network.reconnect(host, leader)
         self.lasts = False
