@@ -22,7 +22,7 @@ from headrace.sim.sabotage import (
 
 SEEDS_OF_A_PLANT = 60
 FIRST_SEED = {
-    "keeps-a-torn-tail": 137,
+    "keeps-a-torn-tail": 144,
     "compacts-the-last-value": 12,
     "takes-duplicates": 8,
     "takes-commits-of-old-generations": 9,

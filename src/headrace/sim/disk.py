@@ -209,7 +209,9 @@ class SimFile:
     def read(self, at: int, size: int) -> bytes:
         """See File.read."""
         self._disk.take(self.path, "read", 0)
-        return bytes(self._node.data[at : at + size])
+        data = bytes(self._node.data[at : at + size])
+        self._disk.let_others_in()  # what they write now has not been read
+        return data
 
     def read_into(self, at: int, buffer: memoryview) -> int:
         """See File.read_into."""
@@ -242,6 +244,7 @@ class SimFile:
                 self._node.drop()
             raise
         self._node.sync()
+        self._disk.let_others_in()  # what they write now is not safe
 
     def fileno(self) -> int:
         """A simulated file has no descriptor: simulated sockets read slices."""
@@ -290,7 +293,7 @@ class SimDisk:
         self.broken: Callable[[str, str], OSError | None] | None = None
         """Asked likewise, before `fail`: what fails for longer than other faults last."""
         self.between: Callable[[], None] | None = None
-        """Called before each operation: others may have a turn."""
+        """Called before each operation, and after those whose outcome others may change: others may have a turn."""
         self.powered = True
         """Whether the machine that uses it runs; else whatever is still called there has no effect."""
         self.operations = 0
@@ -312,7 +315,7 @@ class SimDisk:
 
     @contextmanager
     def looked_at(self) -> Iterator[None]:
-        """Whoever reads inside the block is no process of this machine: nothing counts, and nothing fails."""
+        """What reads inside the block is no process of this machine: nothing counts, and nothing fails."""
         kept = self.operations, self.fail, self.broken, self.powered, self.between
         self.fail, self.broken, self.powered, self.between = None, None, True, None
         try:
@@ -320,10 +323,14 @@ class SimDisk:
         finally:
             self.operations, self.fail, self.broken, self.powered, self.between = kept
 
-    def take(self, path: str, operation: str, grows: int) -> None:
-        """Counts an operation; raises what is injected, or ENOSPC."""
+    def let_others_in(self) -> None:
+        """Others may have a turn. Raises PowerCut for what a process does that has ended meanwhile."""
         if self.between is not None:
             self.between()
+
+    def take(self, path: str, operation: str, grows: int) -> None:
+        """Counts an operation; raises what is injected, or ENOSPC."""
+        self.let_others_in()
         if not self.powered:
             raise PowerCut
         self.operations += 1
@@ -436,6 +443,7 @@ class SimDisk:
             raise FileNotFoundError(errno.ENOENT, "no such file", old)
         node = self._names[old]
         self._change(f"rename {new}", old, node)
+        self.let_others_in()
 
     def remove(self, path: str) -> None:
         """See Disk.remove."""
@@ -466,6 +474,7 @@ class SimDisk:
             else:
                 rest.append((kind, name, node))
         self._unsynced_names = rest
+        self.let_others_in()  # a name that they make now is not safe
 
     def size(self, path: str) -> int:
         """See Disk.size."""

@@ -77,11 +77,11 @@ class Faults:
                 await self._handlers[kind]()
 
     def heal(self) -> None:
-        """Everything works again, and connections that had fallen silent, or whose other end is no more, are gone."""
+        """Everything works again, and connections that had fallen silent, or whose other end has ended, are gone."""
         machine = self._machine
         machine.disk.fail = None
         machine.disk.room_bytes = PLENTY
-        self._set_delay((0.0, 0.002))
+        machine.slow_disk()
         self._world.network.heal()
         for node in self._world.nodes():
             for stream in list(node.streams):
@@ -135,15 +135,10 @@ class Faults:
 
     # --- the disk
 
-    def _set_delay(self, bounds: tuple[float, float]) -> None:
-        self._machine.disk_delay_s = bounds
-        if self._machine.node is not None:
-            self._machine.node.disk_delay_s = bounds
-
     async def _slow_disk(self) -> None:
-        self._set_delay((0.0, self._rng.uniform(0.01, 1.0)))
+        self._machine.slow_disk((0.0, self._rng.uniform(0.01, 1.0)))
         await sleep(self._rng.uniform(0.5, 4.0))
-        self._set_delay((0.0, 0.002))
+        self._machine.slow_disk()
 
     async def _full_disk(self) -> None:
         machine = self._machine

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 PORT: Final = 9092
 BOOT_S: Final = (0.05, 0.5)
 """How long a machine takes from the end of a broker to the start of the next."""
+FAST_S: Final = (0.0, 0.002)
+"""How long workers wait for a disk that is not slow."""
 
 CANNOT_START: Final = (OSError, StorageError, LogDirLocked, LogDirFailed, CheckpointError)
 """What a start may raise while its disk fails."""
@@ -55,9 +57,9 @@ class Machine(Generic[S]):
         interrupts: bool = False,
     ) -> None:
         """`directories` are the log directories that `settings` name; `make` gives what runs, not started;
-        `interrupts`: the work of its workers is interrupted."""
+        `interrupts`: the work of its workers is interrupted whatever the world has drawn."""
         self._make = make
-        self._interrupts = interrupts
+        self._interrupts = interrupts or world.interrupts
         self.world = world
         self.host = host
         self.directories = list(directories)
@@ -72,7 +74,7 @@ class Machine(Generic[S]):
         """Whether a start that fails is an objection: no fault of the disk is on."""
         self.wall_set_by_ms = 0
         self.steady = SteadyClock(world)
-        self.disk_delay_s = (0.0, 0.002)
+        self.disk_delay_s = FAST_S
         self._rng = world.rng(host)
         self._supervisor: Task[None] | None = None
         self._life: Task[None] | None = None
@@ -193,7 +195,7 @@ class Machine(Generic[S]):
         return list(self.node.streams) if self.node is not None and self.node.alive else []
 
     def pause(self) -> bool:
-        """The process stands still, as after SIGSTOP; whether one runs that can. It holds its connections open."""
+        """The process is paused, as after SIGSTOP; whether one runs that can. It holds its connections open."""
         if self.node is None or self.broker is None:
             return False
         self.world.trace.note("pause", self.host)
@@ -207,6 +209,12 @@ class Machine(Generic[S]):
             self.world.loop.resume(self.node)
             for stream in list(self.node.streams):
                 stream.wake()
+
+    def slow_disk(self, bounds_s: tuple[float, float] = FAST_S) -> None:
+        """Workers wait for the disk for so long from now on."""
+        self.disk_delay_s = bounds_s
+        if self.node is not None:
+            self.node.disk_delay_s = bounds_s
 
     def set_clock(self, by_ms: int) -> None:
         """Sets the wall clock forward or back; a restart does not undo it."""

@@ -280,7 +280,9 @@ class SimWorkers:
         return await future
 
     def close(self) -> None:
-        """See Workers.close: what is queued is done now."""
+        """See Workers.close: what is running and what is queued is done now."""
+        if self._node.steps is not None:
+            self._node.steps.finish()
         while self._queue:
             work, _ = self._queue.popleft()
             self._node.call(work)

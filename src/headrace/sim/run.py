@@ -23,6 +23,7 @@ from headrace.sim.client import SimClient
 from headrace.sim.faults import DAY_MS, KINDS, Faults
 from headrace.sim.loop import LivelockError, StandstillError
 from headrace.sim.machine import Machine
+from headrace.sim.overlapped_syncs import PowerAfterOverlaps
 from headrace.sim.workloads.crowd import Crowd
 from headrace.sim.workloads.grouping import Member, is_settled
 from headrace.sim.workloads.moving import Mover
@@ -134,7 +135,7 @@ class Result:
     starts: int
     objection: Objection | None
     transactions: int = 0
-    """Those that were committed, as their producers were told."""
+    """Those that were committed, as their producers have heard."""
     judged: int = 0
     """Transactions, also those that were aborted, or of which nobody heard, whose history was judged."""
     kraft_version: int = 0
@@ -190,6 +191,7 @@ class Run:
         if self.options.durable:
             settings["acks.flush"] = "before-reply"
         self.machine = Machine(self.world, HOST, DIRECTORIES, settings, Broker, interrupts=moving)
+        self.overlaps = PowerAfterOverlaps(self.world, [self.machine])
         self.history = History(self.world)
         self.commits = Commits(self.world)
         self.owners = Owners(self.world, lambda: None if self.machine.broker is None else self.machine.broker.image)
@@ -209,7 +211,8 @@ class Run:
         """Runs to the end, or to the first objection. Raises what broke the simulator itself."""
         world = self.world
         world.trace.note("options", self.options)
-        play(world, self._main(), self._look, LOOK_S, "the broker and its clients")
+        with self.overlaps.listening():
+            play(world, self._main(), self._look, LOOK_S, "the broker and its clients")
         return Result(
             world.seed,
             world.trace.digest,
@@ -224,7 +227,7 @@ class Run:
     def _look(self) -> None:
         if self.machine.broker is not None:
             self.bounds.look(self.machine.broker)
-            if self._moving and self.machine.disks_are_sound:
+            if self.machine.disks_are_sound:
                 offline = sorted(self.machine.broker.replicas.offline)
                 self.world.demand(not offline, f"{offline} are offline on sound disks")
 
@@ -240,7 +243,10 @@ class Run:
         self._start_clients()
         faults = world.loop.create_task(self.faults.run())
         deaths = world.loop.create_task(self._members_die())
+        if "power" in options.kinds:
+            self.overlaps.begin()
         await sleep(options.faults_s)
+        self.overlaps.end()
         for task in (faults, deaths):
             task.cancel()
         self.faults.heal()
@@ -253,7 +259,7 @@ class Run:
         await self._end()
 
     async def _restart_after_disk_errors(self) -> None:
-        """A directory that failed stays failed until a restart: whoever repaired the disk starts the broker again."""
+        """A directory that failed stays failed until a restart: who has repaired the disk starts the broker again."""
         if not self.machine.disks_are_sound:
             self.machine.kill()
             await self.machine.ready()

@@ -41,6 +41,7 @@ from headrace.sim.log_sabotage import log_plants
 from headrace.sim.ownership_sabotage import ownership_plants
 from headrace.sim.raise_sabotage import raise_plants
 from headrace.sim.replica_sabotage import replica_plants
+from headrace.sim.step_sabotage import step_plants
 from headrace.sim.transaction_sabotage import group_plants, transaction_plants
 from headrace.sim.unclean_sabotage import unclean_plants
 from headrace.wire.batch import BatchHeader
@@ -102,17 +103,17 @@ def _commit_any_epoch(real: Callable[..., None]) -> Callable[..., None]:
 
 
 def _take_the_vote_back(real: Callable[[Raft], None]) -> Callable[[Raft], None]:
-    """Whoever has no leader any more has not voted either."""
+    """A voter that has no leader any longer has not voted either."""
 
-    def become_bereft(self: Raft) -> None:
+    def become_leaderless(self: Raft) -> None:
         real(self)
         self.voted = None
 
-    return become_bereft
+    return become_leaderless
 
 
 def _yes(*_: object) -> bool:
-    """Whoever asks gets the vote."""
+    """Each that asks gets the vote."""
     return True
 
 
@@ -170,7 +171,7 @@ def _take_old_generations(real: Callable[..., ErrorCode]) -> Callable[..., Error
 
 
 def _take_replaced(real: Callable[..., ErrorCode]) -> Callable[..., ErrorCode]:
-    """Whoever names an instance is the member that has it."""
+    """Who names an instance is the member that has it."""
 
     def check(shard: ShardState, request: OffsetCommitRequest, *given: Any) -> ErrorCode:
         group = shard.groups.get(request.group_id)
@@ -218,7 +219,7 @@ def _remember_decisions(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _keep_the_generation(real: Callable[..., Any]) -> Callable[..., Any]:
-    """Whoever remembers what was allowed does not hear that rights have changed."""
+    """Connections that remember what was allowed do not hear that rights have changed."""
 
     def follow(self: AclAuthorizer, records: Any) -> None:
         generation = self.generation
@@ -302,7 +303,7 @@ def _rights_replacements() -> dict[str, Plant]:
     }
 
 
-PLANTED: Final = (*_replacements(), *ownership_plants())
+PLANTED: Final = (*_replacements(), *ownership_plants(), *step_plants())
 """The names of the faults of one broker."""
 PLANTED_IN_QUORUMS: Final = tuple(_quorum_replacements())
 """The names of the faults of several controllers."""
@@ -354,7 +355,7 @@ def planted(name: str) -> Iterator[None]:
     alone = _replacements() | _quorum_replacements() | _rights_replacements()
     of_clusters = cluster_plants() | replica_plants() | raise_plants() | transaction_plants() | group_plants()
     of_clusters |= _moving_plants() | load_plants() | log_plants() | deleting_plants() | consumer_plants()
-    of_clusters |= ownership_plants() | clock_plants() | failing_plants() | unclean_plants()
+    of_clusters |= ownership_plants() | step_plants() | clock_plants() | failing_plants() | unclean_plants()
     if name in PLANTED_IN_SINKS:
         from headrace.sim.sink_sabotage import sink_plants
 

@@ -2,7 +2,7 @@
 
 Each piece of work has a thread, and of all threads one goes on at a time: it hands over where it is drawn, so a run is
 the same every time. Where the event loop of a node changes files, a worker may have a turn in the middle of that, and
-where a lock is held by a piece of work that waits, whoever wants it has that work go on until it gives it back.
+where a lock is held by a piece of work that waits, who wants it has that work go on until it gives it back.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ INTERRUPTED: Final = 0.3
 """The share of all work that has a thread."""
 PAUSES: Final = 0.3
 """How often that work pauses before an operation on the disk..."""
+STAYS_AWAY: Final = 0.03
+"""How often such a pause is a long one, while there are faults: its owner changes much meanwhile."""
+AWAY_S: Final = (0.1, 1.5)
 GIVES_WAY: Final = 0.5
 """... and how often the event loop lets some of it have a turn before one of its own."""
 
@@ -92,7 +95,11 @@ class Steps:
         self._go_on_later(step)
 
     def _go_on_later(self, step: Step) -> None:
-        self._node.world.loop.call_later(self._node.disk_delay(), self._on_time, step)
+        world = self._node.world
+        delay_s = self._node.disk_delay()
+        if world.calm_since is None and self._rng.random() < STAYS_AWAY:
+            delay_s += self._rng.uniform(*AWAY_S)
+        world.loop.call_later(delay_s, self._on_time, step)
 
     def _on_time(self, step: Step) -> None:
         if not step.is_over and self._node.alive:
@@ -124,7 +131,7 @@ class Steps:
             self._go_on(self._rng.choice(self._waiting))
 
     def wait_for(self, lock: SimLock) -> None:
-        """Lets whoever holds a lock go on for a while."""
+        """Lets the holder of a lock go on for a while."""
         step = self.current
         if step is not None:
             step.wants = lock
@@ -139,6 +146,13 @@ class Steps:
             holder = holder.wants.holder
         assert isinstance(holder, Step), f"a lock that {holder} has not given back, which waits for another one"
         self._go_on(holder)
+
+    def finish(self) -> None:
+        """All work goes on until it is over: its process waits for it."""
+        while self._waiting:
+            for step in list(self._waiting):
+                if not step.is_over:
+                    self._go_on(step)
 
     def end(self) -> None:
         """The process is dead: all that waits ends where it is."""

@@ -23,6 +23,10 @@ class Objection(Exception):
     """A checker saw a promise broken; the text says which."""
 
 
+INTERRUPTED: Final = 0.3
+"""How often work of workers is interrupted: the loop, and other work, have turns in the middle of it."""
+
+
 LEFT_OUT: Final[ContextVar[frozenset[int]]] = ContextVar("faults that are left out", default=frozenset())
 """By their numbers, of the worlds that are made meanwhile."""
 
@@ -37,6 +41,8 @@ class World:
         self.trace = Trace(self.loop.time, say)
         self.writes_pages = self.rng("pages").random() < WRITES_PAGES
         """Of all disks."""
+        self.interrupts = self.rng("interrupts").random() < INTERRUPTED
+        """Whether the work of all workers is."""
         self.network = SimNetwork(self, self.rng("network"))
         self.objection: Objection | None = None
         self.calm_since: float | None = None

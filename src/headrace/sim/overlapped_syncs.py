@@ -1,0 +1,65 @@
+"""Power goes soon after a sync during which the log has grown, or before whose outcome was delivered: what came
+meanwhile is safe with the next sync, and not before. The disk is slow then, so that the next one takes its time.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Final
+
+from headrace.broker.partitions.flusher import Flusher
+from headrace.log.flushing import Flushing
+from headrace.sim.loop import WORLD
+from headrace.sim.moments import MomentFaults, before_each, in_place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from headrace.broker.partitions.replica import Replica
+    from headrace.log.log import Log
+    from headrace.sim.machine import AnyMachine
+    from headrace.sim.world import World
+
+CHANCE: Final = 0.1
+WITHIN_S: Final = (0.003, 0.05)
+"""As long as an answer needs to reach a client, or longer."""
+SLOW_S: Final = (0.1, 0.3)
+
+
+class PowerAfterOverlaps(MomentFaults):
+    """See the module."""
+
+    def __init__(self, world: World, machines: Iterable[AnyMachine]) -> None:
+        super().__init__(world, "power after overlapped syncs")
+        self._machines = {id(machine.disk): machine for machine in machines}
+        self._grown: set[int] = set()
+        """The logs, by their ids, that have grown while they were synced."""
+
+    def taps(self) -> list[AbstractContextManager[None]]:
+        """See MomentFaults."""
+        real = Flushing.flush
+
+        def flush(flushing: Flushing, log: Log, up_to: int | None) -> int:
+            before = log.end_offset
+            reached = real(flushing, log, up_to)
+            if log.end_offset > before:
+                self._grown.add(id(log))
+            return reached
+
+        return [in_place(Flushing, "flush", flush), before_each(Flusher, "_synced", self._hears)]
+
+    def _hears(self, _: Flusher, _replica: Replica, log: Log, reached: int | None, _error: object) -> None:
+        """Before the outcome of a sync is delivered, and the next one begins."""
+        has_grown = id(log) in self._grown or (reached is not None and log.end_offset > reached)
+        self._grown.discard(id(log))
+        machine = self._machines[id(log.resources.disk)]
+        if not self._is_on or not has_grown or not machine.runs or self._rng.random() > CHANCE:
+            return
+        if self._world.strikes("power after an overlapped sync", machine.host):
+            machine.slow_disk(SLOW_S)
+            self._world.loop.call_later(self._rng.uniform(*WITHIN_S), self._cut, machine, context=WORLD.copy())
+
+    def _cut(self, machine: AnyMachine) -> None:
+        machine.slow_disk()
+        if self._is_on:
+            machine.kill(power=True)
