@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.sim import consumers_run
 from headrace.sim.consumers_run import ConsumersRun, run_consumers_seed
 from headrace.sim.sabotage import PLANTED_IN_CONSUMERS, planted
 
 SEEDS = (4, 9, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(10, 30)))
 SEEDS_OF_A_PLANT = 60
+KINDS = {
+    "no upgrades": {"POLICIES": ("downgrade",)},
+    "no downgrades": {"POLICIES": ("upgrade",)},
+    "no conversions": {"POLICIES": ("disabled",)},
+    "cooperative members": {"COOPERATES": 1.0, "CONVERTS": 1.0},
+    "regular expressions": {"BY_REGEX": (1.0,)},
+    "other topics than before": {"RESTLESS": 1.0, "BY_REGEX": (0.5,)},
+}
+"""What a seed may draw, by what it is about."""
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -23,6 +33,15 @@ def test_consumers_share_partitions_as_they_are_promised(seed: int) -> None:
 def test_a_fault_planted_into_consumer_groups_is_found(name: str) -> None:
     with planted(name):
         assert any(run_consumers_seed(seed).objection is not None for seed in range(1, 1 + SEEDS_OF_A_PLANT))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_groups_of_each_kind_keep_their_promises(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, drawn in KINDS[kind].items():
+        monkeypatch.setattr(consumers_run, name, drawn)
+    result = run_consumers_seed(9)
+    assert result.objection is None and result.commits > 0
 
 
 def test_a_seed_does_the_same_twice() -> None:

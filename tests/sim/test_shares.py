@@ -145,6 +145,16 @@ def test_a_commit_may_arrive_late_that_its_member_gave_up_waiting_for(run: Fixtu
     assert not run.objection
 
 
+@pytest.mark.parametrize("is_late", [True, False])
+def test_a_commit_of_what_a_member_has_given_up(run: Fixture, is_late: bool) -> None:
+    if is_late:
+        run.shares.unanswered.add(tag_of("a", 2, 1))
+    run.log.write(run.has("a", 2))
+    run.log.write(run.commits("a", 2, 7))
+    run.shares.look()
+    assert ("is taken" in run.objection) != is_late
+
+
 def test_a_commit_of_a_member_that_is_out_is_taken(run: Fixture) -> None:
     run.log.write(*run.goes("a"))
     run.log.write(run.commits("a", 2, 7))

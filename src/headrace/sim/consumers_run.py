@@ -1,7 +1,9 @@
 """A cluster and the consumers of one group: members come, go, die and come back, while the coordinator moves.
 
 They speak the protocol of KIP-848 and, in most seeds, the classic one too: now more of the one kind come, now more of
-the other, so that the group is converted while it has members. Some members are static.
+the other, so that the group is converted while it has members, where the policy lets it. Those of the classic one give
+all up to rebalance, or rebalance cooperatively. Some members are static; some subscribe by regular expressions, or to
+other topics than before.
 
 Checked while it runs: see `checkers.shares`. At rest, every partition is owned by exactly one live member, nobody is on
 the way to something else, and every member commits.
@@ -26,13 +28,14 @@ from headrace.sim.moments import after_each
 from headrace.sim.run import Result
 from headrace.sim.workloads.classic_consuming import ClassicConsumer
 from headrace.sim.workloads.consuming import LEAVES_FOR_A_WHILE, Consumer, Group
+from headrace.sim.workloads.cooperative_consuming import CooperativeConsumer
 from headrace.sim.workloads.modern_consuming import ModernConsumer
 from headrace.sim.workloads.topics import make_topic
 from headrace.sim.world import World
 
 GROUP: Final = "consumers"
 TOPIC: Final = "shared"
-PARTITIONS: Final = 7
+PARTITIONS: Final = {TOPIC: 7, "log": 3}
 MEMBERS_LEAST: Final = 2
 MEMBERS_MOST: Final = 5
 CHANGES_S: Final = (0.1, 1.2)
@@ -41,6 +44,8 @@ GOES_ON_S: Final = 8.0
 """How long members come and go after the last fault."""
 CONVERTS: Final = 0.8
 EVEN: Final = 0.5
+COOPERATES: Final = 0.4
+"""How often members of the classic protocol rebalance cooperatively: all of a group, or none."""
 CLASSIC: Final = (0.0, EVEN, 1.0)
 TURNS: Final = 0.4
 """How often, between two members that come or go, others come from then on."""
@@ -50,6 +55,14 @@ GOES: Final = ("leaves", "dies")
 GOES_IF_STATIC: Final = ("leaves", "dies", "leaves for a while", "stays away", "has a rival")
 REST_S: Final = 40.0
 """How long the group may take to come to rest: several times a session and a rebalance timeout."""
+POLICIES: Final = ("bidirectional",) * 6 + ("upgrade", "downgrade", "disabled")
+"""With the last two some consumers cannot join until those of the other protocol are out."""
+UPGRADES: Final = ("bidirectional", "upgrade")
+DOWNGRADES: Final = ("bidirectional", "downgrade")
+RESTLESS: Final = 0.3
+"""How often members change what they subscribe to."""
+BY_REGEX: Final = (0.0, 0.0, 0.5)
+"""How many members of the newer protocol subscribe by a regular expression."""
 SETTINGS: Final[Mapping[str, str]] = {
     "offsets.topic.num.partitions": "1",
     "group.consumer.min.session.timeout.ms": "1000",
@@ -90,6 +103,13 @@ class ConsumersRun(ClusterRun):
         records = GroupRecords(self._up, lambda node: self.machines[node].disk)
         self.shares = Shares(self.world, records, lambda: self._names)
         self.group = Group(GROUP, TOPIC, PARTITIONS, self.commits, self.shares)
+        self.group.is_restless = self.world.rng("restless").random() < RESTLESS
+        self._policy = self._drawn_policy()
+        self.group.is_mixed = self._policy != "disabled"
+        cooperates = self.world.rng("cooperative").random() < COOPERATES
+        self._classic_kind = CooperativeConsumer if cooperates else ClassicConsumer
+        self._regexes = self.world.rng("regular expressions")
+        self._by_regex = self._regexes.choice(BY_REGEX)
         self.consumers: list[Consumer] = []
         self._rivals: list[Consumer] = []
         """Those whose instance ids newer processes have too."""
@@ -109,7 +129,10 @@ class ConsumersRun(ClusterRun):
         self._moments.append((faults, self.options.coordinators_fail))
 
     def _quorum(self, node_id: int) -> dict[str, str]:
-        return {**super()._quorum(node_id), **SETTINGS}
+        return {**super()._quorum(node_id), **SETTINGS, "group.consumer.migration.policy": self._drawn_policy()}
+
+    def _drawn_policy(self) -> str:
+        return self.world.rng("migration policy").choice(POLICIES)
 
     def _look(self) -> None:
         super()._look()
@@ -124,11 +147,11 @@ class ConsumersRun(ClusterRun):
 
     async def _direct(self, director: ClusterClient) -> None:
         """Makes the topic; from then on, consumers come and go until all has been calm for a while."""
-        await make_topic(director, TOPIC, PARTITIONS, {}, replicas=3)
-        while (topic_id := self._topic_id()) is None:
+        await make_topic(director, TOPIC, PARTITIONS[TOPIC], {}, replicas=3)
+        while not self._knows_topics():
             await director.rest()
         for _ in range(MEMBERS_LEAST):
-            self._join_another(topic_id)
+            self._join_another()
         while True:
             await sleep(self._rng.uniform(*CHANGES_S))
             self._end_rivals()
@@ -138,45 +161,56 @@ class ConsumersRun(ClusterRun):
             if calm_since is not None and self.world.loop.time() > calm_since + GOES_ON_S:
                 break
             if self._rng.randint(MEMBERS_LEAST, MEMBERS_MOST) > len(self.consumers):
-                self._join_another(topic_id)
+                self._join_another()
             else:
-                self._go(self._pick(), topic_id)
+                self._go(self._pick())
+        if self._policy not in UPGRADES:
+            self._keep_one_protocol()
+        self._is_directed = self.group.is_restless = False
 
-        self._is_directed = False
+    def _keep_one_protocol(self) -> None:
+        """Those of the other one leave: it depends on who was first whether both get in."""
+        self._classic = float(self._converts and self._rng.random() < EVEN)
+        for each in list(self.consumers):
+            if isinstance(each, ClassicConsumer) != bool(self._classic):
+                self.consumers.remove(each)
+                each.leave()
+        if not self.consumers:
+            self._join_another()
 
-    def _topic_id(self) -> bytes | None:
+    def _knows_topics(self) -> bool:
         for broker in self._up():
-            for topic in broker.image.topics:
-                self._names[topic.id] = topic.name
-                if topic.name == TOPIC:
-                    return topic.id
-        return None
+            self._names |= {topic.id: topic.name for topic in broker.image.topics}
+        return PARTITIONS.keys() <= set(self._names.values())
 
-    def _join(self, topic_id: bytes, instance: str | None = None) -> None:
+    def _join(self, instance: str | None = None) -> None:
         self._count += 1
         name = f"consumer-{self._count}"
         client = self._clients[name] = ClusterClient(self.world, name, self.hosts)
         consumer: Consumer
         if self._rng.random() < self._classic:
-            consumer = ClassicConsumer(client, self.group, instance)
+            consumer = self._classic_kind(client, self.group, instance)
         else:
-            consumer = ModernConsumer(client, self.group, topic_id, f"member-{self._count}", instance)
+            by_regex = self._regexes.random() < self._by_regex
+            consumer = ModernConsumer(
+                client, self.group, self._names, f"member-{self._count}", instance, by_regex=by_regex
+            )
         self.consumers.append(consumer)
         client.owner.spawn(consumer.run())
 
-    def _join_another(self, topic_id: bytes) -> None:
+    def _join_another(self) -> None:
         """One that has nothing to do with those before it."""
         is_static = self._rng.random() < STATIC
-        self._join(topic_id, f"instance-{self._count}" if is_static else None)
+        self._join(f"instance-{self._count}" if is_static else None)
 
     def _pick(self) -> Consumer:
-        """Who goes next: as often as not, one of the protocol that fewer of those have that come."""
+        """Which one goes next: as often as not, one of the protocol that fewer of those have that come."""
         waning = [each for each in self.consumers if isinstance(each, ClassicConsumer) == (self._classic < EVEN)]
         picked = self._rng.choice(waning or self.consumers if self._rng.random() < EVEN else self.consumers)
         self.consumers.remove(picked)
         return picked
 
-    def _go(self, consumer: Consumer, topic_id: bytes) -> None:
+    def _go(self, consumer: Consumer) -> None:
         """A member goes, and if it is static, another process may come with its instance id: after it, or before."""
         how = self._rng.choice(GOES if consumer.instance is None else GOES_IF_STATIC)
         if how == "leaves":
@@ -188,7 +222,7 @@ class ConsumersRun(ClusterRun):
         else:
             self._rivals.append(consumer)
         if how not in ("leaves", "stays away") and consumer.instance is not None:
-            self._join(topic_id, consumer.instance)
+            self._join(consumer.instance)
 
     def _end_rivals(self) -> None:
         """Of two processes with one instance id, the older one dies."""
@@ -214,7 +248,8 @@ class ConsumersRun(ClusterRun):
         live = [each for each in self.consumers if not each.is_over]
         late = self.shares.late(GROUP, [each.member_id for each in live])
         owned = sorted(place for each in live for place in each.owned)
-        if owned != [(TOPIC, index) for index in range(PARTITIONS)]:
+        topics = sorted({topic for each in live for topic in each.topics})
+        if owned != [(topic, index) for topic in topics for index in range(PARTITIONS[topic])]:
             late.append(f"{owned} are owned")
         for each in live:
             if not each.is_at_rest:
@@ -228,6 +263,9 @@ class ConsumersRun(ClusterRun):
             self.shares.ended(GROUP, each.member_id)
         await super()._end()
         self.shares.look_at_rest()
+        upgrades, downgrades = self.shares.upgrades, self.shares.downgrades
+        self.world.demand(self._policy in UPGRADES or not upgrades, f"{upgrades} upgrades with {self._policy}")
+        self.world.demand(self._policy in DOWNGRADES or not downgrades, f"{downgrades} downgrades with {self._policy}")
 
 
 def run_consumers_seed(seed: int, say: Callable[[str], None] | None = None) -> Result:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from headrace.groups.consumer.records import (
     ConsumerRecord,
@@ -18,6 +18,9 @@ from headrace.groups.records import GroupRecord, StoredGroup
 from headrace.groups.subscription import read_assignment
 
 Place: TypeAlias = tuple[str, int]
+
+FIRST_EPOCH: Final = 1
+"""Of a consumer group of which no record says one: none of its members has a topic as yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +46,8 @@ class GroupState:
 
     topics: Mapping[bytes, str]
     """Names by topic id."""
-    epoch: int = 0
-    target_epoch: int = 0
+    epoch: int = FIRST_EPOCH
+    target_epoch: int = FIRST_EPOCH
     members: set[str] = field(default_factory=set)
     currents: dict[str, Current] = field(default_factory=dict)
     classic: StoredGroup | None = None
@@ -58,9 +61,9 @@ class GroupState:
         value = record.value
         if record.kind is Kind.EPOCH:
             self.is_modern = value is not None
-            self.epoch = value.epoch if isinstance(value, GroupEpoch) else 0
+            self.epoch = value.epoch if isinstance(value, GroupEpoch) else FIRST_EPOCH
         elif record.kind is Kind.TARGET_EPOCH:
-            self.target_epoch = value.epoch if isinstance(value, TargetEpoch) else 0
+            self.target_epoch = value.epoch if isinstance(value, TargetEpoch) else FIRST_EPOCH
         elif record.kind is Kind.MEMBER:
             (self.members.discard if value is None else self.members.add)(record.name)
         elif record.kind is Kind.CURRENT:

@@ -17,12 +17,12 @@ from headrace.wire.messages.k13_leave_group import LeaveGroupRequest, LeaveGroup
 from headrace.wire.messages.k14_sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 
 if TYPE_CHECKING:
+    from headrace.sim.checkers.commits import Place
     from headrace.sim.cluster_client import ClusterClient
     from headrace.sim.workloads.consuming import Group
 
 SESSION_MS: Final = 3_000
 REBALANCE_MS: Final = 4_000
-PROTOCOL: Final = "range"
 SUBSCRIPTION_VERSION: Final = 3
 NOT_YET: Final = -1
 
@@ -30,13 +30,13 @@ NOT_YET: Final = -1
 class ClassicConsumer(Consumer):
     """See the module. Its epoch is its generation."""
 
+    protocol = "range"
+
     def __init__(self, client: ClusterClient, group: Group, instance: str | None = None) -> None:
         super().__init__(client, group, instance)
         self.epoch = NOT_YET
         self._rejoins_at: float | None = 0.0
         """When it has given up what it has; None while nothing asks for that."""
-        subscription = ConsumerProtocolSubscription([group.topic]).encode(SUBSCRIPTION_VERSION)
-        self._metadata = struct.pack(">h", SUBSCRIPTION_VERSION) + subscription
 
     @property
     def is_at_rest(self) -> bool:
@@ -55,7 +55,7 @@ class ClassicConsumer(Consumer):
     # --- a generation
 
     async def _rejoin(self) -> None:
-        self._forget()
+        self._give_up_first()
         joined = await self._join()
         if joined is None:
             return
@@ -65,7 +65,27 @@ class ClassicConsumer(Consumer):
             return
         self.epoch, self._rejoins_at = joined.generation_id, None
         given = read_assignment(bytes(synced.assignment)).assigned_partitions
-        self._gain({(each.topic, index) for each in given for index in each.partitions})
+        self._take({(each.topic, index) for each in given for index in each.partitions})
+
+    def _give_up_first(self) -> None:
+        """What it has to before it joins again."""
+        self._forget()
+
+    def _take(self, given: set[Place]) -> None:
+        """It is in a generation, and has what that gives it."""
+        self._gain(given)
+
+    def _subscription(self) -> ConsumerProtocolSubscription:
+        return ConsumerProtocolSubscription([self.group.topic])
+
+    def _metadata(self) -> bytes:
+        return struct.pack(">h", SUBSCRIPTION_VERSION) + self._subscription().encode(SUBSCRIPTION_VERSION)
+
+    def _share_out(self, joined: JoinGroupResponse) -> dict[str, list[int]]:
+        """As the leader: the partitions of each member."""
+        ids = sorted(member.member_id for member in joined.members)
+        count = self.group.partitions[self.group.topic]
+        return {member_id: list(range(i, count, len(ids))) for i, member_id in enumerate(ids)}
 
     def _forget(self) -> None:
         """It has nothing any longer, and joins again."""
@@ -81,7 +101,7 @@ class ClassicConsumer(Consumer):
             member_id=self.member_id,
             group_instance_id=self.instance,
             protocol_type="consumer",
-            protocols=[JoinGroupRequestProtocol(PROTOCOL, self._metadata)],
+            protocols=[JoinGroupRequestProtocol(self.protocol, self._metadata())],
         )
         joined = await self.client.ask(request, JoinGroupResponse, 5)
         if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
@@ -92,10 +112,9 @@ class ClassicConsumer(Consumer):
     async def _sync(self, joined: JoinGroupResponse) -> SyncGroupResponse | None:
         assignments = []
         if joined.leader == joined.member_id:
-            ids = sorted(member.member_id for member in joined.members)
-            for i, member_id in enumerate(ids):
-                share = [(self.group.topic, list(range(i, self.group.partitions, len(ids))))]
-                assignments.append(SyncGroupRequestAssignment(member_id, write_assignment(share, self._metadata)))
+            for member_id, indexes in self._share_out(joined).items():
+                share = write_assignment([(self.group.topic, indexes)], self._metadata())
+                assignments.append(SyncGroupRequestAssignment(member_id, share))
         request = SyncGroupRequest(
             group_id=self.group.id,
             generation_id=joined.generation_id,
@@ -135,6 +154,8 @@ class ClassicConsumer(Consumer):
             self.member_id = ""
         elif error == ErrorCode.FENCED_INSTANCE_ID:
             self.is_over = True
+        elif error == ErrorCode.INCONSISTENT_GROUP_PROTOCOL and not self.group.is_mixed:
+            pass  # it waits until the members of the other protocol are out
         elif error not in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS):
             self._object_to(error)
         return True

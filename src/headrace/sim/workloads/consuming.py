@@ -5,7 +5,7 @@ commit further and further with the epoch that they have, and report all of it t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -65,18 +65,32 @@ NOT_ITS_OWN: Final = frozenset(
         ErrorCode.GROUP_ID_NOT_FOUND,
     )
 )
-"""The next heartbeat will tell the member more."""
+"""The member learns more from its next heartbeat."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Group:
     """What the members of one group have in common."""
 
     id: str
     topic: str
-    partitions: int
+    """Which all of them read."""
+    partitions: Mapping[str, int]
+    """How many, by the topics that a member may read."""
     commits: Commits
     shares: Shares
+    is_restless: bool = False
+    """Whether members change what they subscribe to."""
+    is_mixed: bool = True
+    """Whether members of both protocols may be in it at a time."""
+
+
+def by_topic(places: Iterable[Place]) -> dict[str, list[int]]:
+    """The partitions of each topic, in order."""
+    found: dict[str, list[int]] = {}
+    for topic, index in sorted(places):
+        found.setdefault(topic, []).append(index)
+    return found
 
 
 class Consumer(ABC):
@@ -87,6 +101,8 @@ class Consumer(ABC):
         self.client = client
         self.group = group
         self.instance = instance
+        self.topics = {group.topic}
+        """What it subscribes to."""
         self.member_id = ""
         self.epoch = 0
         self.owned: set[Place] = set()
@@ -170,15 +186,17 @@ class Consumer(ABC):
     async def _find_positions(self, places: Sequence[Place]) -> bool:
         group, commits = self.group, self.group.commits
         floors = {place: commits.floor(group.id, place) for place in places}
-        topics = [OffsetFetchRequestTopics(name=group.topic, partition_indexes=[index for _, index in places])]
+        topics = [
+            OffsetFetchRequestTopics(name=name, partition_indexes=all_) for name, all_ in by_topic(places).items()
+        ]
         asked = OffsetFetchRequestGroup(group.id, self.member_id, self.epoch, topics)
         answer = (await self._ask_offsets(asked)).groups[0]
         if self._is_refused(answer.error_code):
             return False
-        for partition in answer.topics[0].partitions:
+        for name, partition in ((each.name, found) for each in answer.topics for found in each.partitions):
             if self._is_refused(partition.error_code):
                 return False
-            place = group.topic, partition.partition_index
+            place = name, partition.partition_index
             commits.reads(group.id, place, partition.committed_offset, floors[place])
             self.positions[place] = max(partition.committed_offset, 0)
         return True

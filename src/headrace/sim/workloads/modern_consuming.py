@@ -8,9 +8,18 @@ had happened, and is refused.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from headrace.sim.workloads.consuming import COORDINATOR_MOVED, REVOKES_S, REVOKES_SLOWLY_S, SLOW, Consumer, Group
+from headrace.sim.workloads.consuming import (
+    COORDINATOR_MOVED,
+    REVOKES_S,
+    REVOKES_SLOWLY_S,
+    SLOW,
+    Consumer,
+    Group,
+    by_topic,
+)
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k68_consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -26,24 +35,37 @@ VERSION: Final = 1
 """Of the heartbeat: members make their own ids."""
 REBALANCE_MS: Final = 4_000
 JOINS: Final = 0
+RESUBSCRIBES: Final = 0.02
+"""How often, between two heartbeats, it subscribes to something else."""
 FENCED: Final = frozenset((ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND))
-"""It has to give all up and to rejoin; the last where it was expired and the group is a classic one now."""
+"""It has to give all up and to rejoin; the last where the group is a classic one, and maybe may not become another."""
 
 
 class ModernConsumer(Consumer):
     """See the module."""
 
     def __init__(
-        self, client: ClusterClient, group: Group, topic_id: bytes, member_id: str, instance: str | None = None
+        self,
+        client: ClusterClient,
+        group: Group,
+        topics: Mapping[bytes, str],
+        member_id: str,
+        instance: str | None = None,
+        *,
+        by_regex: bool = False,
     ) -> None:
+        """`topics` are the names of all topics by their ids; `by_regex`: it subscribes by a regular expression."""
         super().__init__(client, group, instance)
+        self._by_regex = by_regex
         self.member_id = member_id
-        self._topic_id = topic_id
+        self._names = topics
         self._target: set[Place] = set()
         self._gives_up: set[Place] = set()
         self._given_up_at = 0.0
         self._is_full = True
         """Whether its next heartbeat says everything."""
+        self._resubscribes = False
+        """Whether its next heartbeat says what it subscribes to."""
         self._has_news = False
         """Whether it owns something else than its last heartbeat said."""
 
@@ -55,11 +77,19 @@ class ModernConsumer(Consumer):
     # --- what it does
 
     async def _live(self) -> None:
+        if self.epoch > 0 and self.group.is_restless and self.client.rng.random() < RESUBSCRIBES:
+            self._resubscribe()
         await self._beat()
         self._reconcile()
         if self.epoch > 0:
             await self._commit_some()
             await self._haunt()
+
+    def _resubscribe(self) -> None:
+        """One topic more, or one less; the one that all read stays."""
+        topic = self.client.rng.choice([each for each in self.group.partitions if each != self.group.topic])
+        self.topics ^= {topic}
+        self._resubscribes = True
 
     async def _beat(self) -> None:
         joins, is_full = self.epoch == JOINS, self._is_full or self.epoch == JOINS
@@ -68,15 +98,15 @@ class ModernConsumer(Consumer):
         )
         if is_full:
             request.rebalance_timeout_ms = REBALANCE_MS
-            request.subscribed_topic_names = [self.group.topic]
+        if is_full or self._resubscribes:
+            self._say_topics(request)
         if is_full or self._has_news:
             request.topic_partitions = self._owned()
         self._is_full = True  # unless an answer comes
         answer = await self.client.ask(request, ConsumerGroupHeartbeatResponse, VERSION)
         error = answer.error_code
         if error == ErrorCode.NONE:
-            self._is_full = False
-            self._has_news = False
+            self._is_full = self._resubscribes = self._has_news = False
             self._hear(answer, joins)
         elif error in FENCED:
             self._forget()
@@ -87,9 +117,15 @@ class ModernConsumer(Consumer):
         elif error != ErrorCode.UNRELEASED_INSTANCE_ID or not joins:
             self._object_to(error)
 
+    def _say_topics(self, request: ConsumerGroupHeartbeatRequest) -> None:
+        if self._by_regex:
+            request.subscribed_topic_regex = "|".join(f"{topic[:-1]}." for topic in sorted(self.topics))
+        else:
+            request.subscribed_topic_names = sorted(self.topics)
+
     def _owned(self) -> list[TopicPartitions]:
-        indexes = sorted(index for _, index in self.owned)
-        return [TopicPartitions(self._topic_id, indexes)] if indexes else []
+        ids = {name: topic_id for topic_id, name in self._names.items()}
+        return [TopicPartitions(ids[name], indexes) for name, indexes in by_topic(self.owned).items()]
 
     def _hear(self, answer: ConsumerGroupHeartbeatResponse, joins: bool) -> None:
         demand, world = self.client.world.demand, self.client.world
@@ -102,7 +138,9 @@ class ModernConsumer(Consumer):
             demand(not joins, f"{who} joins and gets no assignment")
             return
         self._target = {
-            (self.group.topic, index) for each in answer.assignment.topic_partitions for index in each.partitions
+            (self._names[each.topic_id], index)
+            for each in answer.assignment.topic_partitions
+            for index in each.partitions
         }
         goes = self.owned - self._target
         if goes - self._gives_up:
