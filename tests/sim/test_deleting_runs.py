@@ -21,6 +21,14 @@ def test_records_that_were_deleted_stay_so() -> None:
 
 
 @pytest.mark.slow
+def test_transactions_end_though_topics_are_deleted_under_them() -> None:
+    runs = (DeletingRun(seed) for seed in range(4, 4 + SEEDS_OF_A_PLANT))
+    run = next(run for run in runs if run.doomed is not None)
+    assert run.run().objection is None
+    assert run.doomed is not None and run.doomed.deleted > 0
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("block", BLOCKS)
 def test_no_promise_is_broken(block: int) -> None:
     for seed in range(1000 + block * BLOCK_SEEDS, 1000 + (block + 1) * BLOCK_SEEDS):

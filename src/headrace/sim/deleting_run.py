@@ -1,5 +1,6 @@
 """A cluster of which operators delete records while it is written to, fails, and elects leaders: see
-`checkers/deletions.py`. In the end, what is asked for is done, and all replicas begin alike."""
+`checkers/deletions.py`. In the end, what is asked for is done, and all replicas begin alike. In some seeds they delete
+under transactions too, see `workloads/doomed.py`: then no transaction is open in the end."""
 
 from __future__ import annotations
 
@@ -13,9 +14,13 @@ from headrace.sim.cluster_options import SNAPSHOT_BYTES_RARE, Options
 from headrace.sim.cluster_run import LOOK_S, SETTLE_S, ClusterRun
 from headrace.sim.run import Result
 from headrace.sim.workloads.deleting import Deleter
+from headrace.sim.workloads.doomed import Doomed
+from headrace.sim.workloads.isolation import ABORTED_S
 from headrace.sim.world import World
 
 PAUSES: Final = (2, 6, 15)
+TRANSACTS: Final = 0.4
+"""How often there are transactions."""
 
 
 def draw(world: World) -> Options:
@@ -47,6 +52,8 @@ class DeletingRun(ClusterRun):
         drawing.end()
         rng = self.world.rng("deleters")
         self._deleters, self._pause = rng.randint(1, 2), rng.choice(PAUSES)
+        is_transactional = self.world.rng("transacts").random() < TRANSACTS
+        self.doomed = Doomed(self._client) if is_transactional else None
         self.deletions = Deletions(self.world, self._places, self.machines, lambda: self.quorum.newest)
 
     def _listeners(self) -> list[Any]:
@@ -66,21 +73,33 @@ class DeletingRun(ClusterRun):
         for _ in range(self._deleters):
             deleter = self._deleter()
             deleter.client.owner.spawn(deleter.run())
+        if self.doomed is not None:
+            self.doomed.begin()
 
     async def _settle(self, *, is_whole: bool = True) -> None:
         await super()._settle(is_whole=is_whole)
+        if self.doomed is not None:
+            self.doomed.calm_down()
+            await self._wait_for(self.doomed.expectation())
         last = self._deleter()
         await self._settle_task(last.client, last.delete_at_last(), "records cannot be deleted")
 
     async def _end(self) -> None:
         for name in [each for each in self._clients if each.startswith("deleter")]:
             self._clients.pop(name).die()
-        until = self.world.loop.time() + SETTLE_S
-        while (late := self.deletions.differences()) and self.world.objection is None:
-            if self.world.loop.time() > until:
-                self.world.object(f"{SETTLE_S:.0f} s after the last deletion: {'; '.join(late)}")
-            await sleep(LOOK_S)
+        await self._wait_for(self.deletions.differences)
+        if self.doomed is not None:
+            for name in [each for each in self._clients if each.startswith("transactor")]:
+                self._clients.pop(name).die()
+            await self.transactions.look_at_coordinators(self._client("judge"), self.world.loop.time() + ABORTED_S)
         await super()._end()
+
+    async def _wait_for(self, late: Callable[[], list[str]]) -> None:
+        until = self.world.loop.time() + SETTLE_S
+        while (left := late()) and self.world.objection is None:
+            if self.world.loop.time() > until:
+                self.world.object(f"{SETTLE_S:.0f} s after the last deletion: {'; '.join(left)}")
+            await sleep(LOOK_S)
 
 
 def run_deleting_seed(seed: int, say: Callable[[str], None] | None = None) -> Result:

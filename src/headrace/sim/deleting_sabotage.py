@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from headrace.broker.coordinators.marker_sender import MarkerSender
 from headrace.broker.partitions.record_deletions import DeletedCallback, RecordDeletions
 from headrace.broker.partitions.replica import Replica
 from headrace.log.manager import LogManager
@@ -46,6 +47,19 @@ def _wait_for_nobody(*given: Any) -> None:
     callback(replica.error)
 
 
+def _wait_for_what_is_gone(real: Real) -> Real:
+    """A transaction is not over before all of its partitions hold its marker, whether they are there or not."""
+
+    def queue(self: MarkerSender, delivery: Any, partitions: Iterable[tuple[str, int]]) -> Any:
+        topics = vars(self)["_metadata"].image.topics
+        there = [each for each in partitions if topics.partition(*each) is not None]
+        if gone := {each for each in partitions if each not in there}:
+            self._again(delivery, gone)
+        return real(self, delivery, there)
+
+    return queue
+
+
 def _nothing(*_: object) -> None:
     """Done, it says."""
 
@@ -57,5 +71,8 @@ def deleting_plants() -> dict[str, list[tuple[Any, str, Any]]]:
         "deletes-one-more": [(Replica, "delete_before", _delete_one_more(Replica.delete_before))],
         "begins-before-it-is-committed": [(Replica, "was_cut", _begin_before_it_is_committed)],
         "forgets-where-it-begins-in-a-stop": [(LogManager, "checkpoint_log_starts", _nothing)],
+        "waits-for-partitions-that-are-gone": [
+            (MarkerSender, "_queue", _wait_for_what_is_gone(vars(MarkerSender)["_queue"]))
+        ],
         "deletes-on-the-leader-alone": [(RecordDeletions, "when_deleted", _wait_for_nobody)],
     }

@@ -101,7 +101,7 @@ class Transactions:
 
     @property
     def committed(self) -> int:
-        """Transactions whose producers were told of their commit."""
+        """Transactions whose producers have heard of their commit."""
         return sum(each.committed for each in self._transactors)
 
     @property
@@ -114,7 +114,7 @@ class Transactions:
         self._pace.pause_s = max(self._pace.pause_s, SLOW_PAUSE_S)
 
     def expectation(self) -> Callable[[], list[str]]:
-        """From now on each gets a transaction through: what is returned says of which that is not so yet."""
+        """From now on each gets a transaction through: the function that is returned names those that have not."""
         wanted = [(each, each.committed) for each in self._transactors if not each.is_shared]
 
         def late() -> list[str]:
@@ -135,7 +135,7 @@ class Transactions:
                     self._world.object(text)
                     return
                 await reader.poll(key)
-        await self._look_at_coordinators(reader.client, until)
+        await self.look_at_coordinators(reader.client, until)
         for group, source in sorted({(each.group, each.source) for each in self._copiers}):
             while (read := await committed_offset(reader.client, group, source)) is None:
                 if self._world.loop.time() > until:
@@ -159,7 +159,7 @@ class Transactions:
             await client.rest()
         return end
 
-    async def _look_at_coordinators(self, client: ClusterClient, until: float) -> None:
+    async def look_at_coordinators(self, client: ClusterClient, until: float) -> None:
         """No coordinator has a transaction that is not over."""
         request = ListTransactionsRequest(state_filters=["Ongoing", "PrepareCommit", "PrepareAbort"])
         while True:
