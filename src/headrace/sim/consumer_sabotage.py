@@ -90,11 +90,6 @@ def _write_no_tombstones(real: Real) -> Real:
     return take_the_place_of
 
 
-def _never(*_: object) -> bool:
-    """Somebody will join."""
-    return False
-
-
 def _always(*_: object) -> bool:
     """A group may become a classic one."""
     return True
@@ -140,6 +135,5 @@ def consumer_plants() -> dict[str, list[tuple[Any, str, Any]]]:
         "starts-no-sessions-at-an-upgrade": [(conversion, "touch", _nothing)],
         "loses-shares-at-a-downgrade": [(conversion, "write_assignment", _write_nothing)],
         "downgrades-whatever-the-policy": [(conversion, "_may_downgrade", _always)],
-        "waits-for-a-join-to-share-out": [(classic_members, "_targets_wait_for_a_join", _never)],
         "asks-no-classic-member-to-rejoin": [(classic_members, "heartbeat", _ask_nobody(classic_members.heartbeat))],
     }
