@@ -33,7 +33,6 @@ from headrace.wire.messages.principal import DefaultPrincipalData
 MANY = 6000
 FEW_BYTES = 1024
 CALLS_MAX = 24_000
-ROUNDS_MAX = 5000
 """As in `test_long_requests`."""
 SLOW = {
     "controller.quorum.fetch.timeout.ms": "60000",
@@ -160,7 +159,6 @@ def test_turns_are_small(running: tuple[TestNode, int, Turns], key: int, path: P
             except ConnectionError:
                 pass  # Kafka closes the connection too
         assert count == 1 or turns.most_calls <= CALLS_MAX, (who, "alike" if alike else "distinct")
-        assert count == 1 or turns.most_rounds <= ROUNDS_MAX, (turns.most_rounds, turns.busiest, who, alike)
     inside = node.inside
     # Fetches of other nodes wait.
     until(lambda: node.call(lambda inside: inside.server.requests_budget.used) < LEFT_BYTES, "what it held is freed")
