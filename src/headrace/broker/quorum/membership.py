@@ -73,6 +73,8 @@ class Membership:
         self._leaving = False
         self._beating: Task[None] | None = None
         self._early: Future[None] | None = None
+        self._has_news = False
+        """Whether there is news that the heartbeat on its way does not have."""
         self._found: Future[None] = node.future()
         self._unfenced: Future[None] = node.future()
         self._released: Future[None] = node.future()
@@ -131,7 +133,9 @@ class Membership:
     # --- staying
 
     def heartbeat_now(self) -> None:
-        """There is news for the controller: it does not wait for its turn."""
+        """There is news for the controller: it does not wait for its turn, but for the answer to a heartbeat that is on
+        its way."""
+        self._has_news = True
         if self._early is not None:
             settle(self._early)
 
@@ -140,7 +144,8 @@ class Membership:
         while not self._released.done():
             reply = await self._heartbeat()
             self._take(reply)
-            await self._pause(self._interval_s(reply))
+            if reply is None or not self._has_news:  # without an answer another one at once would be one of many
+                await self._pause(self._interval_s(reply))
 
     def _interval_s(self, reply: HeartbeatReply | None) -> float:
         if reply is None:
@@ -160,6 +165,7 @@ class Membership:
 
     async def _heartbeat(self) -> HeartbeatReply | None:
         """The controller's answer; None without one."""
+        self._has_news = False
         failed = self._failed_directories()
         request = Heartbeat(
             self._id, self.epoch, self._quorum.image.offset, not self._ready, self._leaving, failed, None
