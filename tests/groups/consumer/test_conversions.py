@@ -220,3 +220,18 @@ class ConversionsInAnyOrder(RuleBasedStateMachine):
 
 TestConversionsInAnyOrder = ConversionsInAnyOrder.TestCase
 TestConversionsInAnyOrder.settings = settings(max_examples=tried(60), stateful_step_count=40, deadline=None)
+
+
+def test_a_classic_member_replaces_one_that_has_no_target_yet() -> None:
+    """A target of the classic member that was left in the log kept the consumer group there, beside the classic one."""
+    clients = Clients()
+    clients.do("time 1000")
+    clients.do(f"topic t {PARTITIONS}")
+    clients.do("join g c rebalance=20000")
+    clients.do("join g d rebalance=20000 instance=i1")  # within the interval between two targets
+    clients.do("leave g c")
+    clients.step("b")
+    state = clients.shard.state
+    assert "g" in state.groups and "g" not in state.modern.latest
+    clients.do("join g c rebalance=20000")
+    assert "g" in state.modern.latest and "g" not in state.classic.latest

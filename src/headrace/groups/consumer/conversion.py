@@ -173,11 +173,7 @@ def _may_downgrade(shard: ShardState, group: ConsumerGroup, size: int) -> bool:
 def downgrade(shard: ShardState, group: ConsumerGroup, remains: Remains, now_ms: int, out: Outcome) -> None:
     """The group becomes a classic one, stable with what its members were to have. It rebalances once that is stored."""
     classic, assignments = _downgraded(shard, group, remains, now_ms)
-    for record in group.tombstones():
-        name = record.name
-        if remains.joining is not None and name in remains.leaving and record.kind in _OF_MEMBERS:
-            name = remains.joining[0]
-        out.records.append(ConsumerRecord(group.id, record.kind, name, None))
+    out.records.extend(_tombstones(group, remains))
     out.records.append(GroupRecord(group.id, snapshot(classic, assignments)))
     out.note("group becomes a classic group", group=group.id, generation=classic.generation)
     member_ids = [*group.members.latest, *classic.members]
@@ -203,6 +199,20 @@ def downgrade(shard: ShardState, group: ConsumerGroup, remains: Remains, now_ms:
 
 
 _OF_MEMBERS = (Kind.CURRENT, Kind.TARGET, Kind.MEMBER)
+
+
+def _tombstones(group: ConsumerGroup, remains: Remains) -> list[ConsumerRecord]:
+    """Removes what the log holds of the group, and what is decided of a member that joins: that has a record of each
+    kind, even if the member that it replaces has no target yet."""
+    tombstones = group.tombstones()
+    if remains.joining is None:
+        return tombstones
+    name = remains.joining[0]
+    for at, record in enumerate(tombstones):
+        if record.name in remains.leaving and record.kind in _OF_MEMBERS:
+            tombstones[at] = ConsumerRecord(group.id, record.kind, name, None)
+    removed = {record.kind for record in tombstones if record.name == name}
+    return [ConsumerRecord(group.id, kind, name, None) for kind in _OF_MEMBERS if kind not in removed] + tombstones
 
 
 def _downgraded(
