@@ -26,6 +26,9 @@ QUIET: Final = "-Xlog:disable"
 """What Java says of an archive would stand among what a driver prints."""
 SUBMIT: Final = "PYSPARK_SUBMIT_ARGS"
 JOB_PATIENCE_S: Final = 300
+PATIENT: Final = {"spark.python.authenticate.socketTimeout": "120s"}
+"""How long Spark waits for a connection of the Python that drives it: by default 15 s. For one of a worker's Python it
+waits 10 s, which no setting changes (PythonWorkerFactory of Spark 4.3)."""
 
 
 def _archive(folder: str, made_of: str) -> Path:
@@ -61,8 +64,9 @@ def java_options() -> str:
 
 
 def submit_arguments() -> str:
-    """The same as the variable `SUBMIT`."""
-    return f"--driver-java-options '{java_options()}' pyspark-shell"
+    """The same as the variable `SUBMIT`, with what a busy machine needs."""
+    patient = " ".join(f"--conf {key}={value}" for key, value in PATIENT.items())
+    return f"--driver-java-options '{java_options()}' {patient} pyspark-shell"
 
 
 def fresh(archive: Path) -> Path:

@@ -23,7 +23,7 @@ from .kafka import free_port
 START_PATIENCE_S: Final = 120.0
 PARTS: Final = ("bin", "sbin", "jars", "python")
 MEMORY: Final = "512m"
-QUIET: Final = {"spark.ui.enabled": "false", "spark.log.level": "WARN"}
+QUIET: Final = {"spark.ui.enabled": "false", "spark.log.level": "WARN", **class_archive.PATIENT}
 
 
 def home(directory: Path) -> Path:
