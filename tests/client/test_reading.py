@@ -223,11 +223,11 @@ def test_the_time_that_a_reader_takes_for_a_piece_is_not_the_brokers(trouble: An
     """Spark takes rows as fast as what follows in the query: the patience with a broker is not used up meanwhile."""
     log = Log(batch(0), batch(1), cut=1)
     log.trouble = lambda number: trouble if number == 1 else None
-    with FakeBroker(answers=log.answers()) as broker, Client(broker.bootstrap, timeout_s=0.4) as client:
+    with FakeBroker(answers=log.answers()) as broker, Client(broker.bootstrap, timeout_s=1.0) as client:
         found = []
         for piece in Fetcher(client, {("events", 0): 0}, ends={("events", 0): 2}, max_wait_ms=20):
             found.append(piece)
-            time.sleep(0.6)
+            time.sleep(1.3)
     assert values(found) == [b"0", b"1"]
     assert len(log.requests) == (2 if trouble is None else 3), "what was asked for before is not asked for again"
 
