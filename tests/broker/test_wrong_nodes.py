@@ -32,7 +32,7 @@ WAIT_MS = 1500
 """How long a node that nobody registers tries."""
 
 
-SLOW_TO_ELECT = {"controller.quorum.fetch.timeout.ms": "20000"}
+SLOW_TO_ELECT = {"controller.quorum.fetch.timeout.ms": "6000"}
 """The leader of the quorum stays, however busy the machine is; one that is dead is replaced at once all the same."""
 
 
