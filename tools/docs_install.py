@@ -20,13 +20,13 @@ BEGIN: Final = "<!-- commands: from tools/docs_install.py by make docs -->"
 END: Final = "<!-- /commands -->"
 PURPOSE: Final = {
     "arrow": "`headrace.scan`, which reads a topic into an Arrow table",
-    "fast": "uvloop: less CPU a request",
-    "kerberos": "logins by Kerberos; needs a C compiler and the headers of MIT Kerberos (Debian's `libkrb5-dev`)",
+    "fast": "uvloop: less CPU per request",
+    "kerberos": "Kerberos logins; needs a C compiler and the headers of MIT Kerberos (Debian's `libkrb5-dev`)",
     "metrics": "`/metrics` for Prometheus",
-    "plot": "the pictures of pipelines",
+    "plot": "the charts that pipelines draw",
     "postgres": "PostgreSQL as a source or a target of `table-sync`",
-    "security": "TLS, OAUTHBEARER and stores of keys",
-    "spark": "the source and sink for PySpark, and pipelines; needs Java 17",
+    "security": "TLS, OAUTHBEARER and keystores",
+    "spark": "the source and sink for PySpark, and pipelines; needs Java 17 or later",
 }
 """What users install an extra for; those of development are not listed."""
 
