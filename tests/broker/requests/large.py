@@ -78,18 +78,18 @@ def _named(message: Any, name: str, number: int) -> Any:
 
 
 def fit(message: Any, version: int, path: Path) -> bool:
-    """Leaves out what a version cannot say; False where it cannot say the list either."""
+    """Leaves out what a version cannot say; False where it cannot say the list either, or leaves it out silently."""
     kind = type(message)
     for _ in range(len(kind.__slots__) + 1):
         try:
-            message.encode(version)
+            encoded = message.encode(version)
         except EncodeError as error:
             field = str(error).partition(" ")[0]
             if field not in kind.__slots__ or field == path[0]:
                 return False
             setattr(message, field, getattr(kind(), field))
         else:
-            return True
+            return bool(getattr(kind.decode(encoded, version), path[0]))
     return False
 
 
