@@ -36,16 +36,20 @@ class FlushSchedule:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._noted: set[Log] = set()
+        self._noted: dict[Log, None] = {}
+        """In the order in which they were noted: a set's would be that of their addresses."""
         self._flushed_s: dict[Log, float] = {}
-        self.note = self._noted.add
+
+    def note(self, log: Log) -> None:
         """Takes note of a log that is to be flushed soon. From any thread."""
+        self._noted[log] = None
 
     def take_due(self, logs: Iterable[Log], is_open: Callable[[Log], bool]) -> list[Log]:
         """The logs that are to be flushed now: open ones that were noted, and those among `logs` whose time is over."""
         now = self._clock.monotonic()
         noted = list(self._noted)
-        self._noted.difference_update(noted)
+        for log in noted:
+            self._noted.pop(log, None)
         due = dict.fromkeys(log for log in noted if is_open(log))
         for log in logs:
             flush_ms = log.config.flush_ms
@@ -59,5 +63,5 @@ class FlushSchedule:
 
     def forget(self, log: Log) -> None:
         """A log is gone."""
-        self._noted.discard(log)
+        self._noted.pop(log, None)
         self._flushed_s.pop(log, None)

@@ -32,8 +32,8 @@ class PowerAfterOverlaps(MomentFaults):
     def __init__(self, world: World, machines: Iterable[AnyMachine]) -> None:
         super().__init__(world, "power after overlapped syncs")
         self._machines = {id(machine.disk): machine for machine in machines}
-        self._grown: set[int] = set()
-        """The logs, by their ids, that have grown while they were synced."""
+        self._grown: set[Log] = set()
+        """The logs that have grown while they were synced."""
 
     def taps(self) -> list[AbstractContextManager[None]]:
         """See MomentFaults."""
@@ -43,15 +43,15 @@ class PowerAfterOverlaps(MomentFaults):
             before = log.end_offset
             reached = real(flushing, log, up_to)
             if log.end_offset > before:
-                self._grown.add(id(log))
+                self._grown.add(log)
             return reached
 
         return [in_place(Flushing, "flush", flush), before_each(Flusher, "_synced", self._hears)]
 
     def _hears(self, _: Flusher, _replica: Replica, log: Log, reached: int | None, _error: object) -> None:
         """Before the outcome of a sync is delivered, and the next one begins."""
-        has_grown = id(log) in self._grown or (reached is not None and log.end_offset > reached)
-        self._grown.discard(id(log))
+        has_grown = log in self._grown or (reached is not None and log.end_offset > reached)
+        self._grown.discard(log)
         machine = self._machines[id(log.resources.disk)]
         if not self._is_on or not has_grown or not machine.runs or self._rng.random() > CHANCE:
             return
