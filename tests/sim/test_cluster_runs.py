@@ -99,10 +99,10 @@ FOUND_IN_RAISES_AT = {
 }
 """The same, of raises of kraft.version."""
 FOUND_IN_TRANSACTIONS_AT = {
-    "answers-what-is-not-committed": 10,
-    "sends-markers-too-early": 13,
-    "takes-any-marker": 7,
-    "takes-a-batch-after-its-marker": 2,
+    "answers-what-is-not-committed": 12,
+    "sends-markers-too-early": 15,
+    "takes-any-marker": 219,
+    "takes-a-batch-after-its-marker": 18,
     "counts-offsets-at-once": 1001771,
     "forgets-ends-when-it-loads": 1,
     "times-out-without-a-raise": 8,

@@ -26,7 +26,7 @@ from headrace.wire.messages.metadata_records import ClearElrRecord, ConfigRecord
 SETTINGS_MAX: Final = 1_000
 """Settings of one resource, and of one alteration of it: all are checked together, some 10 us each. A broker may have
 settings that nobody knows."""
-_TOO_MANY_SETTINGS = ApiError(
+TOO_MANY_SETTINGS = ApiError(
     ErrorCode.POLICY_VIOLATION, f"A resource may not have more than {SETTINGS_MAX} settings of its own."
 )
 _TWICE = ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
@@ -82,7 +82,7 @@ def _alter(image: ClusterImage, alteration: Alteration, context: ControllerConte
         return changed
     after = _after(current, changed)
     if len(after) > max(SETTINGS_MAX, len(current)):
-        return _TOO_MANY_SETTINGS
+        return TOO_MANY_SETTINGS
     problem = _check_values(image, alteration, after, changed, context)
     if problem is not None:
         return problem
@@ -124,7 +124,7 @@ def check_at_broker(
         return changed
     after = _after(current, changed)
     if len(after) > max(SETTINGS_MAX, len(current)):
-        return _TOO_MANY_SETTINGS
+        return TOO_MANY_SETTINGS
     why = check_own(after, bool(alteration.name))
     # Kafka answers INVALID_REQUEST here (KAFKA-13609), and tools have come to expect it.
     return None if why is None else ApiError(ErrorCode.INVALID_REQUEST, why)
@@ -137,7 +137,7 @@ def _after(current: Mapping[str, str], changed: Mapping[str, str | None]) -> dic
 def check_form(alteration: Alteration) -> ApiError | None:
     """Why an alteration makes no sense whatever it is about, or None."""
     if len(alteration.changes) > SETTINGS_MAX:
-        return _TOO_MANY_SETTINGS
+        return TOO_MANY_SETTINGS
     names = [name for name, _, _ in alteration.changes]
     if len(set(names)) < len(names):
         return ApiError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")

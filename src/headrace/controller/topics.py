@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Any, Final
 
 from headrace.controller import names, placement
+from headrace.controller.configs import SETTINGS_MAX, TOO_MANY_SETTINGS
 from headrace.controller.context import MAX_RECORDS_PER_REQUEST, QUOTA_USED_UP, ApiError, ControllerContext
 from headrace.controller.drawing import Draw, Drawing, Drawn, draw_partitions
 from headrace.controller.partition_changes import PartitionChanges
@@ -154,6 +155,8 @@ class _Creation:
         other = self._collisions.find(name)
         if other is not None:
             return ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")
+        if len(topic.configs) > SETTINGS_MAX:
+            return TOO_MANY_SETTINGS
         nulls = [config.name for config in topic.configs if config.value is None]
         if nulls:
             return ApiError(ErrorCode.INVALID_CONFIG, "Null value not supported for topic configs: " + ",".join(nulls))
