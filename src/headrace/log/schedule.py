@@ -39,10 +39,9 @@ class FlushSchedule:
         self._noted: dict[Log, None] = {}
         """In the order in which they were noted: a set's would be that of their addresses."""
         self._flushed_s: dict[Log, float] = {}
-
-    def note(self, log: Log) -> None:
-        """Takes note of a log that is to be flushed soon. From any thread."""
-        self._noted[log] = None
+        self.note = self._noted.setdefault
+        """Takes note of a log that is to be flushed soon. From any thread. One for all logs: each that keeps a
+        method has an object of its own."""
 
     def take_due(self, logs: Iterable[Log], is_open: Callable[[Log], bool]) -> list[Log]:
         """The logs that are to be flushed now: open ones that were noted, and those among `logs` whose time is over."""
