@@ -19,6 +19,7 @@ from typing import Final
 
 from headrace.cli.serve.environment import settings_of
 from headrace.config import load_properties_file
+from headrace.config.properties import properties_lines
 from headrace.config.setting import parse_metrics_listener
 from headrace.config.table import broker_setting
 
@@ -77,16 +78,10 @@ def merged(file: Mapping[str, str], environment: Mapping[str, str]) -> tuple[dic
     return {**DEFAULTS, **settings}, ignored
 
 
-def escaped(text: str) -> str:
-    """A value as a properties file spells it."""
-    text = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
-    return f"\\{text}" if text.startswith((" ", "\f")) else text
-
-
 def write(settings: Mapping[str, str], path: Path = MERGED) -> None:
     """Writes what holds, readable by this user alone."""
     path.parent.mkdir(mode=0o700, exist_ok=True)
-    text = "".join(f"{name}={escaped(value)}\n" for name, value in sorted(settings.items()))
+    text = "".join(f"{line}\n" for line in properties_lines(sorted(settings.items())))
     path.unlink(missing_ok=True)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
         file.write(text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from string import hexdigits
 from typing import Final
 
@@ -29,6 +29,13 @@ def parse_properties(text: str) -> dict[str, str]:
             rest = rest[1:].lstrip(_BLANK)
         result[_unescape(line[:end])] = _unescape(rest)
     return result
+
+
+def properties_lines(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Yields the lines from which `parse_properties` reads these keys, of which none needs an escape, and values."""
+    for key, value in pairs:
+        text = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+        yield f"{key}=\\{text}" if text[:1] in (" ", "\f") else f"{key}={text}"
 
 
 def _logical_lines(text: str) -> Iterator[str]:

@@ -292,16 +292,12 @@ def replication(brokers: int) -> dict[str, str]:
 
 def _write(path: Path, comment: str, properties: Mapping[str, str]) -> None:
     """For its owner alone: the settings may hold passwords."""
+    from headrace.config.properties import properties_lines
     from headrace.env.posix import PosixDisk
 
-    lines = [f"# {comment}", *(f"{key}={_escaped(value)}" for key, value in properties.items())]
+    lines = [f"# {comment}", *properties_lines(properties.items())]
     text = "\n".join(lines) + "\n"
     PosixDisk().write_file_atomically(str(path), text.encode(errors="surrogateescape"))
-
-
-def _escaped(value: str) -> str:
-    text = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
-    return f"\\{text}" if text[:1] in (" ", "\f") else text
 
 
 def format_nodes(files: Sequence[Path], cluster_id: str, users: Sequence[UserScramCredentialRecord]) -> bool:
