@@ -470,6 +470,14 @@ class ClusterRun:
                 self.world.object(f"{SETTLE_S:.0f} s after the last fault {late}")
             await sleep(LOOK_S)
 
+    async def _wait_for(self, late: Callable[[], list[str]], when: str, patience_s: float = SETTLE_S) -> None:
+        """Waits until `late` names nothing; an objection says `when` that is too late."""
+        until = self.world.loop.time() + patience_s
+        while (found := late()) and self.world.objection is None:
+            if self.world.loop.time() > until:
+                self.world.object(f"{when}: {'; '.join(found)}")
+            await sleep(LOOK_S)
+
     async def _trouble(self) -> None:
         one, other = self.world.rng("trouble").sample(list(self.everybody.values()), 2)
         if self.options.calm_trouble == "one goes":

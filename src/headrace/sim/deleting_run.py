@@ -4,14 +4,13 @@ under transactions too, see `workloads/doomed.py`: then no transaction is open i
 
 from __future__ import annotations
 
-from asyncio import sleep
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
 from headrace.sim.checkers.deletions import Deletions
 from headrace.sim.cluster_options import SNAPSHOT_BYTES_RARE, Options
-from headrace.sim.cluster_run import LOOK_S, SETTLE_S, ClusterRun
+from headrace.sim.cluster_run import SETTLE_S, ClusterRun
 from headrace.sim.run import Result
 from headrace.sim.workloads.deleting import Deleter
 from headrace.sim.workloads.doomed import Doomed
@@ -19,6 +18,7 @@ from headrace.sim.workloads.isolation import ABORTED_S
 from headrace.sim.world import World
 
 PAUSES: Final = (2, 6, 15)
+AFTER_DELETIONS: Final = f"{SETTLE_S:.0f} s after the last deletion"
 TRANSACTS: Final = 0.4
 """How often there are transactions."""
 
@@ -80,26 +80,19 @@ class DeletingRun(ClusterRun):
         await super()._settle(is_whole=is_whole)
         if self.doomed is not None:
             self.doomed.calm_down()
-            await self._wait_for(self.doomed.expectation())
+            await self._wait_for(self.doomed.expectation(), AFTER_DELETIONS)
         last = self._deleter()
         await self._settle_task(last.client, last.delete_at_last(), "records cannot be deleted")
 
     async def _end(self) -> None:
         for name in [each for each in self._clients if each.startswith("deleter")]:
             self._clients.pop(name).die()
-        await self._wait_for(self.deletions.differences)
+        await self._wait_for(self.deletions.differences, AFTER_DELETIONS)
         if self.doomed is not None:
             for name in [each for each in self._clients if each.startswith("transactor")]:
                 self._clients.pop(name).die()
             await self.transactions.look_at_coordinators(self._client("judge"), self.world.loop.time() + ABORTED_S)
         await super()._end()
-
-    async def _wait_for(self, late: Callable[[], list[str]]) -> None:
-        until = self.world.loop.time() + SETTLE_S
-        while (left := late()) and self.world.objection is None:
-            if self.world.loop.time() > until:
-                self.world.object(f"{SETTLE_S:.0f} s after the last deletion: {'; '.join(left)}")
-            await sleep(LOOK_S)
 
 
 def run_deleting_seed(seed: int, say: Callable[[str], None] | None = None) -> Result:

@@ -15,7 +15,7 @@ from headrace.broker.storage.storage_format import is_formatted
 from headrace.sim.checkers.directories import Directories
 from headrace.sim.cluster_faults import ONE_LOSES
 from headrace.sim.cluster_options import SNAPSHOT_BYTES_RARE, Options
-from headrace.sim.cluster_run import LOOK_S, ClusterRun
+from headrace.sim.cluster_run import ClusterRun
 from headrace.sim.directory_faults import DirectoryFaults, Failure
 from headrace.sim.run import Result
 from headrace.sim.workloads.moving import Mover
@@ -116,13 +116,6 @@ class FailingRun(ClusterRun):
         await super()._settle(is_whole=False)
         await self.directory_faults.end(node)
         await self.machines[node].ready()
-
-    async def _wait_for(self, late: Callable[[], list[str]], when: str, patience_s: float = 120.0) -> None:
-        until = self.world.loop.time() + patience_s
-        while (found := late()) and self.world.objection is None:
-            if self.world.loop.time() > until:
-                self.world.object(f"{when}: {'; '.join(found)}")
-            await sleep(LOOK_S)
 
 
 def run_failing_seed(seed: int, say: Callable[[str], None] | None = None) -> Result:

@@ -65,8 +65,8 @@ class ShrinksUnheard(MomentFaults):
             leader = self._machines[state.node_id].host
             for joining in [self._machines[each].host for each in isr if each not in state.isr]:
                 self._world.network.cut_one_way(leader, joining)  # before it is answered
-                self._owner.spawn(self._mend(leader, joining))
+                self._owner.spawn(self._reconnect(leader, joining))
 
-    async def _mend(self, leader: str, joining: str) -> None:
+    async def _reconnect(self, leader: str, joining: str) -> None:
         await sleep(HELD_UP_S)
         self._world.network.reconnect(leader, joining)
