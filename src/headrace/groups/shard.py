@@ -24,6 +24,7 @@ from headrace.groups.records import GroupRecord, ModernRecord, OffsetRecord, Rec
 from headrace.groups.states import GroupState
 from headrace.groups.sync import sync
 from headrace.machine.outcome import Outcome, Waiter
+from headrace.machine.timeline import add_to
 from headrace.machine.timers import TimerKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.group_records import MemberMetadata
@@ -323,12 +324,6 @@ class GroupShard:
         self.state.timers.cancel(rebalance.sync_key(group.id))
         group.state = GroupState.DEAD
 
-    def _count_made(self, group: object, sign: int) -> None:
-        """What is made for a consumer group counts for the shard; `sign` -1: counts no longer."""
-        if isinstance(group, ConsumerGroup) and (size := group.made_bytes):
-            table = self.state.assignment_bytes
-            table.put(None, table.latest.get(None, 0) + sign * size)
-
     def _apply_newer(self, record: ConsumerRecord | ModernRecord) -> None:
         state, group_id = self.state, record.group_id
         group_type = ConsumerGroup.type if isinstance(record, ConsumerRecord) else modern_type(record.kind)
@@ -341,7 +336,7 @@ class GroupShard:
                 modern = ConsumerGroup(group_id, state.timeline)
             else:
                 modern = ModernGroup(group_id, group_type, state.timeline)
-            self._count_made(state.modern.latest.get(group_id), -1)
+            add_to(state.assignment_bytes, None, -_made_bytes(state.modern.latest.get(group_id)))
             state.modern.put(group_id, modern)
             if state.classic.latest.get(group_id) is NEVER_JOINED and state.groups[group_id].protocol_type is None:
                 # It only held offsets that came before: they belong to the group of the newer kind.
@@ -349,9 +344,9 @@ class GroupShard:
                 del state.groups[group_id]
         if isinstance(modern, ConsumerGroup):
             assert isinstance(record, ConsumerRecord)
-            self._count_made(modern, -1)
+            before = modern.made_bytes
             modern.apply(record)
-            self._count_made(modern, 1)
+            add_to(state.assignment_bytes, None, modern.made_bytes - before)
         else:
             assert isinstance(record, ModernRecord)
             modern.apply(record)
@@ -404,6 +399,11 @@ class GroupShard:
         for group in self.state.groups.values():
             _send_away(group, now_ms, out)
         return out
+
+
+def _made_bytes(group: object) -> int:
+    """What is made for a group, in bytes: for consumer groups alone."""
+    return group.made_bytes if isinstance(group, ConsumerGroup) else 0
 
 
 def _send_away(group: Group, now_ms: int, out: Outcome) -> None:

@@ -167,3 +167,14 @@ class TimelineTable(Generic[K, V]):
             del self._behind[key]
         else:
             self._behind[key] = (committed, count - 1)
+
+
+def add_to(table: TimelineTable[K, int], key: K, by: int) -> None:
+    """Adds to a count, which is 0 without an entry."""
+    if not by:
+        return
+    count = table.latest.get(key, 0) + by
+    if count:
+        table.put(key, count)
+    else:
+        table.remove(key)

@@ -24,7 +24,7 @@ from headrace.groups.consumer.records import (
     TargetEpoch,
     target_size,
 )
-from headrace.machine.timeline import Timeline, TimelineTable
+from headrace.machine.timeline import Timeline, TimelineTable, add_to
 
 NOWHERE: Final = Current()
 """What a member has that has only joined."""
@@ -231,12 +231,12 @@ class ConsumerGroup:
         elif record.kind is Kind.TARGET:
             had, has = self.targets.latest.get(record.name, NOTHING), NOTHING if value is None else value
             assert isinstance(has, Mapping)
-            _add(self.made, Kind.TARGET, target_size(has) - target_size(had))
+            add_to(self.made, Kind.TARGET, target_size(has) - target_size(had))
             _set(self.targets, record.name, value)
         elif record.kind is Kind.REGEX:
             assert value is None or isinstance(value, Resolved)
             meant = self.regexes.latest.get(record.name)
-            _add(self.made, Kind.REGEX, (value.size if value else 0) - (meant.size if meant else 0))
+            add_to(self.made, Kind.REGEX, (value.size if value else 0) - (meant.size if meant else 0))
             _set(self.regexes, record.name, value)
         elif record.kind is Kind.TARGET_EPOCH:
             _set(self.target_epochs, None, value)
@@ -270,15 +270,15 @@ class ConsumerGroup:
 
     def _count_one(self, member: Member, by: int) -> None:
         for topic in sorted(member.topics):
-            _add(self.readers, topic, by)
+            add_to(self.readers, topic, by)
         if member.regex:
-            _add(self.regex_readers, member.regex, by)
+            add_to(self.regex_readers, member.regex, by)
         if member.assignor is not None:
-            _add(self.votes, member.assignor, by)
+            add_to(self.votes, member.assignor, by)
         if member.classic is not None:
-            _add(self.classic_protocols, None, by)
+            add_to(self.classic_protocols, None, by)
             for name in sorted({each.name for each in member.classic.supported_protocols}):
-                _add(self.classic_protocols, name, by)
+                add_to(self.classic_protocols, name, by)
 
 
 def _set(table: TimelineTable[Any, Any], key: str | None, value: object) -> None:
@@ -286,16 +286,6 @@ def _set(table: TimelineTable[Any, Any], key: str | None, value: object) -> None
         table.remove(key)
     else:
         table.put(key, value)
-
-
-def _add(table: TimelineTable[Any, int], key: object, by: int) -> None:
-    if not by:
-        return
-    count = table.latest.get(key, 0) + by
-    if count:
-        table.put(key, count)
-    else:
-        table.remove(key)
 
 
 def _partitions(held: Held) -> set[PartitionId]:
