@@ -11,7 +11,7 @@ from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.controller import Asker, ControllerError
 from headrace.broker.quorum.local_controller import AskerAccess
 from headrace.broker.requests.forwarding import Forwarded, forward
-from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_turn, listed, parts_of
+from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_turn, listed, named_twice, parts_of
 from headrace.broker.settings.config_rules import rules_of
 from headrace.config.opened import opened_with
 from headrace.config.tls import names_tls
@@ -107,31 +107,15 @@ def _left(
     broker: Services, alterations: Sequence[Alteration], context: RequestContext, refused: SplitTable[int, ApiError]
 ) -> Steps[Sequence[int]]:
     """The numbers of those that this broker brings to the controller; `refused` gets why it does not bring others."""
-    twice = yield from named_twice(alterations, context)
+    twice = yield from named_twice(alterations, resource_of, context)
     for n, each in enumerate(alterations):
         yield 1 + len(each.changes) // SMALL_PER_STEP
         why = None if resource_of(each) in twice else _refusal(broker, each, context)
         if why is not None:
             refused[n] = why
-    if not len(refused):
+    if not refused:
         return range(len(alterations))
     return (yield from chosen(alterations, lambda n, _: n not in refused))
-
-
-def named_twice(alterations: Sequence[Alteration], context: RequestContext) -> Steps[SplitTable[tuple[int, str], None]]:
-    """The resources that a request names more than once."""
-    seen: SplitTable[tuple[int, str], None] = SplitTable()
-    twice: SplitTable[tuple[int, str], None] = SplitTable()
-    context.keep(seen)
-    context.keep(twice)
-    for some in parts_of(alterations, SMALL_PER_STEP):
-        for each in some:
-            resource = resource_of(each)
-            if resource in seen:
-                twice[resource] = None
-            seen[resource] = None
-        yield 1
-    return twice
 
 
 def alterations_of(resources: Sequence[R], alteration_of: Callable[[R], Alteration]) -> Steps[list[Alteration]]:

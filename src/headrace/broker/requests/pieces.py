@@ -10,18 +10,20 @@ meanwhile, and where it ends so does the work.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Hashable, Iterable, Iterator, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from headrace.broker.net.answers import Pending
 from headrace.broker.net.long_answers import still_open
 from headrace.env.young import let_grow_old
+from headrace.machine.split_table import SplitTable
 
 if TYPE_CHECKING:
     from headrace.broker.net.context import RequestContext
     from headrace.broker.requests.services import NodeServices
 
+K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -69,6 +71,21 @@ def at_once(steps: Steps[R]) -> R:
         except StopIteration as end:
             result: R = end.value
             return result
+
+
+def named_twice(things: Sequence[T], name_of: Callable[[T], K], context: RequestContext) -> Steps[SplitTable[K, None]]:
+    """The names that a request gives more than once."""
+    seen: SplitTable[K, None] = SplitTable()
+    twice: SplitTable[K, None] = SplitTable()
+    context.keep(seen)
+    context.keep(twice)
+    for some in parts_of(things, SMALL_PER_STEP):
+        for name in map(name_of, some):
+            if name in seen:
+                twice[name] = None
+            seen[name] = None
+        yield 1
+    return twice
 
 
 async def listed(broker: NodeServices, context: RequestContext, things: Iterable[T], make: Callable[[T], R]) -> list[R]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.controller import Asker, ControllerError
-from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_turn, listed, parts_of
+from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_turn, listed, named_twice, parts_of
 from headrace.broker.requests.registry import handles
 from headrace.controller.requests import DeleteTopics
 from headrace.machine.split_table import SplitTable
@@ -77,22 +77,14 @@ def _check(
     wanted: list[tuple[str | None, bytes]], context: RequestContext
 ) -> Steps[tuple[list[DeletableTopicResult], list[tuple[str | None, bytes]]]]:
     """Splits off what names a topic badly: not at all, twice, or in both ways."""
-    seen: SplitTable[str | bytes, None] = SplitTable()
-    twice: SplitTable[str | bytes, None] = SplitTable()
-    told: SplitTable[str | bytes, None] = SplitTable()
-    for table in (seen, twice, told):
-        context.keep(table)
-    for name, topic_id in wanted:
-        yield 1
-        key = topic_id if name is None else name
-        if key in seen:
-            twice[key] = None
-        seen[key] = None
+    twice = yield from named_twice(wanted, _key, context)
+    answered: SplitTable[str | bytes, None] = SplitTable()
+    context.keep(answered)
     refused: list[DeletableTopicResult] = []
     asked: list[tuple[str | None, bytes]] = []
     for name, topic_id in wanted:
         yield 1
-        key = topic_id if name is None else name
+        key = _key((name, topic_id))
         why = None
         if name is None and topic_id == ZERO:
             why = "Neither topic name nor id were specified."
@@ -102,9 +94,14 @@ def _check(
             why = "Duplicate topic name." if name is not None else "Duplicate topic id."
         if why is None:
             asked.append((name, topic_id))
-        elif key not in told:
-            told[key] = None
+        elif key not in answered:
+            answered[key] = None
             result = DeletableTopicResult(name=name, topic_id=topic_id, error_code=ErrorCode.INVALID_REQUEST)
             result.error_message = why
             refused.append(result)
     return refused, asked
+
+
+def _key(wanted: tuple[str | None, bytes]) -> str | bytes:
+    name, topic_id = wanted
+    return topic_id if name is None else name

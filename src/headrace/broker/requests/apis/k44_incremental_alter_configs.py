@@ -17,11 +17,10 @@ from headrace.broker.requests.alter_access import (
     alterations_of,
     chosen,
     config_access,
-    named_twice,
     resource_of,
     told,
 )
-from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_turn, parts_of
+from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_turn, named_twice, parts_of
 from headrace.broker.requests.registry import handles
 from headrace.broker.telemetry import loggers
 from headrace.controller.configs import SETTINGS_MAX, Alteration, check_broker_name, check_form
@@ -93,7 +92,7 @@ def _with_loggers(
     validate_only: bool,
 ) -> Steps[list[ApiError]]:
     """Alters the levels of loggers; the answers to all alterations, of which those to the stored ones are decided."""
-    twice = yield from named_twice(alterations, context)
+    twice = yield from named_twice(alterations, resource_of, context)
     of_stored, answers = iter(decided), list[ApiError]()
     for alteration in alterations:
         if alteration.resource_type == ResourceType.BROKER_LOGGER:
