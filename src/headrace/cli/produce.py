@@ -143,7 +143,7 @@ def produce(
                     except ValueError as error:
                         where = "standard input" if str(path) == "-" else str(path)
                         raise Failure(f"{where} {unit} {number}: {error}; {written.said()}") from error
-                    progress.advance(len(line) + 1)
+                    progress.advance(len(line) + len(end))
         written.finish()
     _report(written, topic, as_json)
 

@@ -1,4 +1,4 @@
-"""What a service manager is told, as systemd's sd_notify(3) has it: that a node serves, runs, and stops.
+"""Notifies a service manager, as systemd's sd_notify(3) has it, that a node serves, runs, and stops.
 
 Datagrams go to the socket that NOTIFY_SOCKET names, a path or (`@...`) an abstract name; without the variable nothing
 is sent. A beat from the event loop shows that it turns: WATCHDOG=1 once the node is ready, at half of the interval of
@@ -44,19 +44,19 @@ class ServiceManager:
         if self._address:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
             self._socket.setblocking(False)
-            self._tell("STATUS=starts, and reads its logs")
+            self._notify("STATUS=starts, and reads its logs")
             self._beat()
 
     def ready(self, status: str) -> None:
         """The service serves; `status` is what `systemctl status` shows."""
         self._is_ready = True
-        self._tell("READY=1", f"STATUS={' '.join(status.split())[:STATUS_CHARS_MAX]}")
+        self._notify("READY=1", f"STATUS={' '.join(status.split())[:STATUS_CHARS_MAX]}")
         self._beat()
 
     def stopping(self) -> None:
         """The service ends cleanly, which may take a while."""
         self._is_stopping = True
-        self._tell("STOPPING=1", "STATUS=stops")
+        self._notify("STOPPING=1", "STATUS=stops")
         self._beat()
 
     def close(self) -> None:
@@ -78,11 +78,11 @@ class ServiceManager:
         lines = [f"EXTEND_TIMEOUT_USEC={EXTENSION_US}"] if takes_long else []
         if self._watchdog_s is not None:
             lines.append("WATCHDOG=1")
-        self._tell(*lines)
+        self._notify(*lines)
         interval = BEAT_S if self._watchdog_s is None else min(BEAT_S, self._watchdog_s / 2)
         self._timer = self._loop.call_later(interval, self._beat)
 
-    def _tell(self, *lines: str) -> None:
+    def _notify(self, *lines: str) -> None:
         """Sends these lines, and those before them that the manager's socket had no room for."""
         if self._socket is None:
             return

@@ -1,7 +1,7 @@
 """What large requests make grows old a little at a time.
 
 Python's collector looks at young objects after so many of them were made, less those that were freed meanwhile (see
-`serve.GC_THRESHOLDS`). Whoever frees as many as it makes, or makes some while a worker frees what an earlier request
+`serve.GC_THRESHOLDS`). A request that frees as many as it makes, or makes some while a worker frees what an earlier one
 has left behind, puts that off: then one collection looks at 400,000 objects, for 50 ms. So work of many pieces asks for
 a collection of the young after each few thousand things. It takes a few hundred microseconds, and no request that is
 answered in one turn of the loop asks for it.

@@ -1,7 +1,7 @@
 """Whose turn it is to write a batch task by task: the plan, which a run leaves in the query's mark before its tasks
 commit anything.
 
-Two runs may be at work on one batch at a time: a driver that stands still and the one in its place, or one with a copy
+Two runs may be at work on one batch at a time: a driver that is paused and the one in its place, or one with a copy
 of the checkpoint. If they plan the batch in different numbers of tasks, or up to other offsets, each could commit some
 of its tasks, and rows would be doubled or lost. So a task commits only while the plan is that of its run. It takes its
 producer id first and reads the plan then, and a run that takes over does the opposite:
@@ -152,7 +152,7 @@ def commit_tasks(options: SinkOptions, client: Client, turn: Turn, parts: Iterab
             producer.take_on(part.opened)
             producer.commit()
         except ClientError as error:
-            # whoever has fenced it may have a transaction open for long
+            # the run that has fenced it may have a transaction open for long
             is_fenced = isinstance(error, FencedError) or isinstance(error.__cause__, FencedError)
             if not is_fenced:
                 producer.initialize()
