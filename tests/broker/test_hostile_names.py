@@ -11,6 +11,7 @@ import json
 import logging
 import re
 import socket
+import sys
 import types
 from collections.abc import Iterator
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -214,6 +215,18 @@ def test_a_traceback_that_quotes_a_client(written: Written) -> None:
     assert others and all(line.startswith("    ") and line.isprintable() for line in others)
     assert any(FORGED in line for line in others), "it is quoted, and looks like no line of the log"
     written.text.truncate(0)
+
+
+def test_a_traceback_that_another_handler_has_formatted() -> None:
+    """Python keeps its text in the record: that of a handler of the program which runs the broker is not escaped."""
+    try:
+        raise ValueError(f"no such name: x\n{FORGED}\x1b[2J")
+    except ValueError:
+        record = logging.LogRecord("headrace.defects", logging.ERROR, "", 0, "defect", (), sys.exc_info())
+    others_text = logging.Formatter().format(record)
+    _, *lines = TextLines(TEXT).format(record).splitlines()
+    assert lines and all(line.startswith("    ") and line.isprintable() for line in lines)
+    assert logging.Formatter().format(record) == others_text
 
 
 def test_a_line_of_another_library(written: Written) -> None:

@@ -18,6 +18,15 @@ OURS: Final = ("time", "level", "logger", "event", "exception")
 class TextLines(logging.Formatter):
     """A line an event, as text. Whatever is no printable character is escaped."""
 
+    def format(self, record: logging.LogRecord) -> str:
+        """See logging.Formatter. It keeps the text of a traceback in the record, for all handlers: that of another
+        formatter is not escaped."""
+        kept, record.exc_text = record.exc_text, None
+        try:
+            return super().format(record)
+        finally:
+            record.exc_text = kept
+
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's name
         """See logging.Formatter."""
         return printable(super().formatMessage(record))
