@@ -14,6 +14,7 @@ import socket
 import sys
 import types
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
@@ -75,9 +76,9 @@ class Written:
         return lines
 
 
-@pytest.fixture
-def written() -> Iterator[Written]:
-    log, made = logging.getLogger("headrace"), Written()
+@contextmanager
+def lines_of(logger: str) -> Iterator[Written]:
+    log, made = logging.getLogger(logger), Written()
     level = log.level
     log.setLevel(logging.DEBUG)
     for handler in made.handlers:
@@ -86,6 +87,19 @@ def written() -> Iterator[Written]:
     for handler in made.handlers:
         log.removeHandler(handler)
     log.setLevel(level)
+
+
+@pytest.fixture
+def written() -> Iterator[Written]:
+    with lines_of("headrace") as made:
+        yield made
+
+
+@pytest.fixture
+def quoted() -> Iterator[Written]:
+    """The lines of a logger that no broker of this process writes to."""
+    with lines_of("headrace.quoted") as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
@@ -204,17 +218,16 @@ def test_a_group_has_so_many_lines_a_second(served: TestBroker, written: Written
     assert 0 < len(lines) <= SUBJECT_LINES_PER_S * seconds < rounds
 
 
-def test_a_traceback_that_quotes_a_client(written: Written) -> None:
-    log = logging.getLogger("headrace.defects")
+def test_a_traceback_that_quotes_a_client(quoted: Written) -> None:
+    log = logging.getLogger("headrace.quoted")
     try:
         raise ValueError(f"no such name: x\n{FORGED}\x1b[2J")
     except ValueError as error:
         log.error("defect in %s: %s", "a test", fields_text(f"{error!r}", {"client": FORGED}), exc_info=error)
-    first, *others = written.text.getvalue().splitlines()
+    first, *others = quoted.text.getvalue().splitlines()
     assert LINE.match(first) and first.isprintable()
     assert others and all(line.startswith("    ") and line.isprintable() for line in others)
     assert any(FORGED in line for line in others), "it is quoted, and looks like no line of the log"
-    written.text.truncate(0)
 
 
 def test_a_traceback_that_another_handler_has_formatted() -> None:
@@ -229,7 +242,7 @@ def test_a_traceback_that_another_handler_has_formatted() -> None:
     assert logging.Formatter().format(record) == others_text
 
 
-def test_a_line_of_another_library(written: Written) -> None:
-    logging.getLogger("headrace.cli").warning("said: %s", HOSTILE[1])
-    (line,) = written.check()
-    assert line.endswith(f"said: \\n{FORGED}")
+def test_a_line_of_another_library(quoted: Written) -> None:
+    logging.getLogger("headrace.quoted").warning("quoted: %s", HOSTILE[1])
+    (line,) = quoted.check()
+    assert line.endswith(f"quoted: \\n{FORGED}")

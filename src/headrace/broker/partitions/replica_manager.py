@@ -185,6 +185,7 @@ class ReplicaManager:
             await self._opener.recover([key for key in logs.found() if self._is_ours(key)], recovery_threads)
         # In one go: in a cluster the metadata go on while logs are recovered.
         image = self._image()
+        self._fetchers.settings_changed()
         for topic in image.topics:
             self._follow(topic, None)
         self._brokers_are(image)
