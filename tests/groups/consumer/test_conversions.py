@@ -6,6 +6,7 @@ Classic clients are eager here: from its JoinGroup to the answer to its SyncGrou
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from groups.consumer.mixed import MixedGroups
@@ -235,3 +236,14 @@ def test_a_classic_member_replaces_one_that_has_no_target_yet() -> None:
     assert "g" in state.groups and "g" not in state.modern.latest
     clients.do("join g c rebalance=20000")
     assert "g" in state.modern.latest and "g" not in state.classic.latest
+
+
+def test_a_member_is_given_nothing_that_a_classic_one_has_not_given_up() -> None:
+    """The only member of the newer protocol leaves and comes back before the classic ones have joined again."""
+    machine = ConversionsInAnyOrder()
+    machine.come_to_rest()
+    for step in (machine.join, partial(machine.leave, for_a_while=False), machine.join, machine.heartbeat):
+        step(name="c")
+        machine.nothing_is_read_twice()
+    assert flat(machine.machine.has["c"]) == set()
+    machine.come_to_rest()

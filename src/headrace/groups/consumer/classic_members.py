@@ -112,7 +112,7 @@ class _Join(Step):
         self.replaced()
         if downgrades:
             assert holder is not None
-            remains = conversion.Remains([holder], (self.member_id, said), rebalances=is_stale)
+            remains = conversion.Remains([holder], (self.member_id, said, reached), is_stale)
             conversion.downgrade(self.shard, self.group, remains, self.now_ms, self.out)
         else:
             touch(self.shard, self.group.id, self.member_id, said, self.now_ms)

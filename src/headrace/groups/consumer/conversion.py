@@ -7,7 +7,7 @@ whole, as one or the other. Nobody has to give anything up for the change itself
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -144,11 +144,11 @@ class Remains:
 
     leaving: Collection[str]
     """Members that are not in it: those that are out, or whose place `joining` takes."""
-    joining: tuple[str, Member] | None = None
-    """The id of a static member that takes the place of the only one in `leaving`, and what it said; its records, and
-    the tombstones of the one that it replaces, are decided already."""
-    rebalances: bool = True
-    """Whether what members have is not what they shall have."""
+    joining: tuple[str, Member, Current] | None = None
+    """The id of a static member that takes the place of the only one in `leaving`, its subscription, and what it has;
+    its records, and the tombstones of the one that it replaces, are decided already."""
+    is_stale: bool = True
+    """Whether the targets are older than the members."""
 
 
 def can_downgrade(shard: ShardState, group: ConsumerGroup, leaving: Collection[str]) -> bool:
@@ -171,8 +171,15 @@ def _may_downgrade(shard: ShardState, group: ConsumerGroup, size: int) -> bool:
 
 
 def downgrade(shard: ShardState, group: ConsumerGroup, remains: Remains, now_ms: int, out: Outcome) -> None:
-    """The group becomes a classic one, stable with what its members were to have. It rebalances once that is stored."""
-    classic, assignments = _downgraded(shard, group, remains, now_ms)
+    """Makes the group a classic one, stable with what its members have. It rebalances once that is stored, unless they
+    have all that they were to have.
+
+    Apache Kafka stores what they were to have. If the group is a consumer group again before they have joined again,
+    it would then give away what a member still reads.
+    """
+    classic, has, is_reconciled = _downgraded(group, remains, now_ms)
+    assignments = {member_id: _assignment(shard, classic, member_id, has[member_id]) for member_id in classic.members}
+    rebalances = remains.is_stale or not is_reconciled
     out.records.extend(_tombstones(group, remains))
     out.records.append(GroupRecord(group.id, snapshot(classic, assignments)))
     out.note("group becomes a classic group", group=group.id, generation=classic.generation)
@@ -191,7 +198,7 @@ def downgrade(shard: ShardState, group: ConsumerGroup, remains: Remains, now_ms:
                 live.update(member, known.protocols, known.rebalance_timeout_ms, known.session_timeout_ms)
             if member.session_key not in shard.timers:
                 touch_classic(shard, member, now_ms)
-        if remains.rebalances and live.state is GroupState.STABLE and live.generation == classic.generation:
+        if rebalances and live.state is GroupState.STABLE and live.generation == classic.generation:
             prepare(shard, live, "it was a consumer group", now_ms, done)
         return done
 
@@ -215,15 +222,13 @@ def _tombstones(group: ConsumerGroup, remains: Remains) -> list[ConsumerRecord]:
     return [ConsumerRecord(group.id, kind, name, None) for kind in _OF_MEMBERS if kind not in removed] + tombstones
 
 
-def _downgraded(
-    shard: ShardState, group: ConsumerGroup, remains: Remains, now_ms: int
-) -> tuple[Group, dict[str, bytes]]:
-    """The classic group, and what its members are assigned."""
+def _downgraded(group: ConsumerGroup, remains: Remains, now_ms: int) -> tuple[Group, Mapping[str, Partitions], bool]:
+    """Returns the classic group, what each of its members has, and whether that is all that they were to have."""
     members = {each: member for each, member in group.members.latest.items() if each not in remains.leaving}
     targets = dict(group.targets.latest)
+    currents = {each: group.current(each) for each in members}
     if remains.joining is not None:
-        member_id, member = remains.joining
-        members[member_id] = member
+        member_id, members[member_id], currents[member_id] = remains.joining
         (replaced,) = remains.leaving
         targets[member_id] = targets.get(replaced, NOTHING)
     classic = Group(group.id, state=GroupState.STABLE, state_since_ms=now_ms, generation=group.epoch.epoch)
@@ -231,15 +236,23 @@ def _downgraded(
         assert member.classic is not None
         classic.add(_classic_member(group.id, member_id, member, member.classic), CONSUMER_PROTOCOL, None)
     classic.protocol = classic.elect_protocol()
-    assignments = {}
-    for member_id, known in classic.members.items():
-        shall_have = sorted(
-            (shard.topics.by_id[topic_id].name, sorted(partitions))
-            for topic_id, partitions in targets.get(member_id, NOTHING).items()
-            if topic_id in shard.topics.by_id
-        )
-        assignments[member_id] = write_assignment(shall_have, known.protocols[classic.protocol])
-    return classic, assignments
+    has = {member_id: _held(current) for member_id, current in currents.items()}
+    return classic, has, all(has[each] == targets.get(each, NOTHING) for each in members)
+
+
+def _held(current: Current) -> Partitions:
+    """Returns what a member may be reading, and has not given up yet."""
+    return {
+        topic_id: frozenset((*current.assigned.get(topic_id, ()), *current.revoking.get(topic_id, ())))
+        for topic_id in {**current.assigned, **current.revoking}
+    }
+
+
+def _assignment(shard: ShardState, classic: Group, member_id: str, share: Partitions) -> bytes:
+    by_id = shard.topics.by_id
+    named = sorted((by_id[each].name, sorted(partitions)) for each, partitions in share.items() if each in by_id)
+    assert classic.protocol is not None
+    return write_assignment(named, classic.members[member_id].protocols[classic.protocol])
 
 
 def _classic_member(group_id: str, member_id: str, member: Member, classic: ClassicMemberMetadata) -> ClassicMember:
