@@ -44,13 +44,18 @@ class Pages:
     def shown(self, name: str, **labels: str) -> list[float]:
         return [value for value in self.each(name, **labels).values() if value is not None]
 
+    def at(self, node: int, name: str, **labels: str) -> float:
+        value = self.each(name, **labels)[node]
+        assert value is not None, (node, name)
+        return value
+
     def sum(self, name: str, **labels: str) -> float:
         return sum(self.shown(name, **labels))
 
 
 @pytest.fixture
 def three() -> Iterator[TestCluster]:
-    settings = {"metrics.listener": "127.0.0.1:0", "replica.lag.time.max.ms": "1500"}
+    settings = {"metrics.listener": "127.0.0.1:0", "replica.lag.time.max.ms": "2500"}
     with headrace.testing.cluster(settings=settings) as made:
         yield made
 
@@ -125,10 +130,12 @@ def test_a_killed_node_is_seen_on_the_pages_of_the_others(three: TestCluster) ->
 
     three.restart(victim)
     after = until(three, in_order, "a cluster in order again")
-    joined = after.sum(REPLICAS + "isrexpands_total") - before.sum(REPLICAS + "isrexpands_total")
-    assert joined == PARTITIONS, "each leader took it in again"
+    others = set(three.nodes) - {victim}  # its own counter began again
+    joined = [sum(pages.at(node, REPLICAS + "isrexpands_total") for node in others) for pages in (before, after)]
+    assert joined[1] - joined[0] >= PARTITIONS, "each leader took it in again"
 
 
+@pytest.mark.slow
 def test_a_follower_that_cannot_fetch_shrinks_the_in_sync_set(three: TestCluster) -> None:
     """Its sessions with the controller go on, so that its leader sees it and nobody else."""
     leader, follower = sorted({1, 2, 3} - {three.controller()})
@@ -136,17 +143,16 @@ def test_a_follower_that_cannot_fetch_shrinks_the_in_sync_set(three: TestCluster
         admin.create_topic(client, "t", assignment={each: [leader, follower] for each in range(PARTITIONS)})
     write(three)
     before = until(three, in_order_of_two(follower), "both in sync")
-    changes = [before.each(REPLICAS + name)[leader] for name in ("isrshrinks_total", "isrexpands_total")]
-    assert changes == [0, 0]
+    shrinks, expansions = (before.at(leader, REPLICAS + name) for name in ("isrshrinks_total", "isrexpands_total"))
     three.partition(leader, follower)
     write(three, acks=1)
-    until(three, lambda pages: pages.each(REPLICAS + "isrshrinks_total")[leader] == PARTITIONS, "the shrinking")
     apart = until(three, lambda pages: pages.sum(REPLICAS + "underminisrpartitioncount") == PARTITIONS, "too few")
+    assert apart.at(leader, REPLICAS + "isrshrinks_total") >= shrinks + PARTITIONS
     assert apart.shown(CONTROLLER + "fencedbrokercount") == [0]
     assert apart.shown(CONTROLLER + "offlinepartitionscount") == [0]
     three.heal()
-    until(three, lambda pages: pages.each(REPLICAS + "isrexpands_total")[leader] == PARTITIONS, "the growing")
-    until(three, in_order_of_two(follower), "both in sync again")
+    after = until(three, in_order_of_two(follower), "both in sync again")
+    assert after.at(leader, REPLICAS + "isrexpands_total") >= expansions + PARTITIONS
 
 
 def test_an_unclean_election_is_counted(three: TestCluster) -> None:
