@@ -139,6 +139,7 @@ def serve(folder: Path, **settings: str) -> subprocess.Popen[str]:
     return subprocess.Popen([*command, "serve", str(file)], stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 def test_a_broker_that_finds_no_controller_says_so_and_ends(tmp_path: Path) -> None:
     broker = serve(tmp_path, initial_broker_registration_timeout_ms="3000")
     _, said = broker.communicate(timeout=PATIENCE_S)

@@ -279,6 +279,7 @@ def test_a_broker_that_stops_hands_over_and_comes_back(three: TestCluster) -> No
     until(lambda: all(len(p.isr) == 3 for p in left.image.topics.topics_by_name["handed-over"].partitions))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hands_over", [True, False])
 def test_a_broker_hands_over_before_it_stops_where_the_file_says_so(hands_over: bool) -> None:
     with headrace.testing.cluster(settings={"controlled.shutdown.enable": hands_over}) as cluster:
@@ -311,6 +312,7 @@ def test_a_broker_that_is_gone_is_forgotten_and_may_come_back(three: TestCluster
     until(lambda: gone in left.image.brokers and not left.image.brokers[gone].fenced)
 
 
+@pytest.mark.slow
 def test_all_may_stop_at_once_and_come_back() -> None:
     with headrace.testing.cluster() as cluster:
         with Link(cluster.nodes[1].port) as link:
@@ -327,6 +329,7 @@ def test_all_may_stop_at_once_and_come_back() -> None:
                   .topics[0].error_code == 0)  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_active_controller_stops_after_the_others() -> None:
     """Two of three stop, and the third stands still: without the controller there is none, and no other one soon."""
     with headrace.testing.cluster(settings={"controller.quorum.fetch.timeout.ms": 60_000}) as cluster:
@@ -347,6 +350,7 @@ def test_the_active_controller_stops_after_the_others() -> None:
         cluster.kill(stands)
 
 
+@pytest.mark.slow
 def test_who_asks_for_a_leader_that_just_died_hears_of_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """At a broker that fetched from it, Metadata and FindCoordinator wait for the election."""
     monkeypatch.setattr(lost_leaders, "HOLD_S", PATIENCE_S)

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import confluent_kafka as ck
+import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from peers.waiting import until
 
@@ -65,6 +66,7 @@ def folders(home: Path) -> set[str]:
     return {re.sub(r"\.[0-9a-f]{32}", "", each.name) for each in home.iterdir() if each.is_dir()}
 
 
+@pytest.mark.slow
 def test_a_failed_directory_takes_its_own_replicas_alone(tmp_path: Path) -> None:
     homes = {n: {"log.dirs": f"{tmp_path}/{n}/one,{tmp_path}/{n}/two"} for n in NODES}
     with headrace.testing.cluster(nodes=homes) as cluster:
@@ -101,6 +103,7 @@ def has_another_leader(cluster: TestCluster, topic: str, index: int, node: int) 
     return cluster.leader(topic, index) != node
 
 
+@pytest.mark.slow
 def test_a_log_that_lacks_files_is_led_by_another(tmp_path: Path) -> None:
     """The active controller's own too: whoever leads loses one log, and the other replicas of its directory stay."""
     homes = {n: {"log.dirs": f"{tmp_path}/{n}"} for n in NODES}
@@ -130,6 +133,7 @@ def test_a_log_that_lacks_files_is_led_by_another(tmp_path: Path) -> None:
         assert ends == {301}
 
 
+@pytest.mark.slow
 def test_replicas_of_what_went_meanwhile_are_set_aside_once_the_metadata_are_known(tmp_path: Path) -> None:
     homes = {n: {"log.dirs": f"{tmp_path}/{n}"} for n in NODES}
     with headrace.testing.cluster(nodes=homes) as cluster:

@@ -58,6 +58,7 @@ def test_every_broker_takes_quotas_and_the_controller_counts_changes(three: Test
     limit(three, 2, SLOW, [("controller_mutation_rate", None)])
 
 
+@pytest.mark.slow
 def test_replication_goes_on_whatever_the_quotas_of_everybody_are(three: TestCluster) -> None:
     with Client(three.nodes[1].port, "fast") as raw:
         assert create(raw, "kept", 1)[0] == 0

@@ -98,6 +98,7 @@ def consume(consumer: ck.Consumer, count: int) -> list[bytes]:
     return got
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
 def test_librdkafka_reads_from_the_follower_in_its_rack_also_when_nodes_go(racked: TestCluster, isolation: str) -> None:
     topic = f"near-{isolation}"

@@ -141,6 +141,7 @@ class Writer:
             time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_all_goes_over_tls_and_a_leader_that_dies_loses_nothing(secured: Secured) -> None:
     topic = made(secured, "killed")
     with Writer(secured, topic) as writer:

@@ -170,6 +170,7 @@ def cut_markers(broker: Broker) -> None:
     broker.transactions.markers.send = lambda *_: None  # type: ignore[method-assign]
 
 
+@pytest.mark.slow
 def test_a_coordinator_that_moves_leaves_its_markers_to_the_next(three: TestCluster) -> None:
     """It cannot reach the leader of a partition, and hands over to somebody who can."""
     first, leader = (node for node in (1, 2, 3) if node != three.controller())
@@ -233,6 +234,7 @@ def test_a_partition_whose_replicas_do_not_keep_up_holds_no_other_transaction_up
         assert leading.call(lambda broker: len(broker.markers_under_way)) == 0
 
 
+@pytest.mark.slow
 def test_a_leader_that_dies_is_followed_by_the_next(three: TestCluster) -> None:
     make(three, "t", [2, 3])
     (name,) = coordinated_by(three, 1)

@@ -215,6 +215,7 @@ async def test_a_leader_that_stops_hands_over_and_comes_back_as_a_follower(tmp_p
     await three(tmp_path, body)
 
 
+@pytest.mark.slow
 async def test_one_node_of_three_decides_nothing(tmp_path: Path) -> None:
     async def body(quorum: Quorum) -> None:
         leader = await quorum.active()
@@ -228,6 +229,7 @@ async def test_one_node_of_three_decides_nothing(tmp_path: Path) -> None:
     await three(tmp_path, body)
 
 
+@pytest.mark.slow
 async def test_a_leader_that_slept_decides_or_refuses(tmp_path: Path) -> None:
     """It has not heard of the others for too long, and does not know that yet when it is asked."""
 

@@ -71,6 +71,7 @@ def equal_logs(cluster: TestCluster, topic: str) -> bool:
     return len({log_of(cluster, node, topic) for node in cluster.nodes}) == 1
 
 
+@pytest.mark.slow
 def test_a_follower_without_room_leaves_the_others_alone_and_catches_up(three: TestCluster, room: Room) -> None:
     make(three, "t")
     write(three, "t", b"before")

@@ -83,6 +83,7 @@ async def test_the_voters_of_the_settings_become_those_of_the_metadata(quorum: R
     assert list(quorum.nodes[gone].quorum.sets.newest.keys) == rest, "what the settings name does not count"
 
 
+@pytest.mark.slow
 async def test_a_voter_that_never_spoke_keeps_the_version_where_it_is(quorum: Raised) -> None:
     for node in (1, 2):
         await quorum.start(node)

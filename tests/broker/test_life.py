@@ -265,6 +265,7 @@ def test_waiting_fetches_hear_of_a_deleted_topic(tmp_path: Path) -> None:
         assert append(admin, "doomed", b"x").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+@pytest.mark.slow
 def test_a_compacted_topic_is_compacted_in_the_background(tmp_path: Path) -> None:
     from headrace.wire.records import Record, build_batch
 

@@ -48,6 +48,7 @@ def write(bootstrap: str, first: int, last: int) -> None:
     assert producer.flush(PATIENCE_S) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["clean", "crash"])
 def test_a_directory_of_before_clusters(tmp_path: Path, end: str) -> None:
     with tarfile.open(ARCHIVE) as archive:

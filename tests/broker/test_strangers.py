@@ -65,6 +65,7 @@ def sized(data: bytes) -> bytes:
     return struct.pack(">i", len(data)) + data
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "data",
     [

@@ -185,6 +185,7 @@ async def test_three_voters_begin_together(quorum: Changing) -> None:
     await until(lambda: set(quorum.stored().values()) == {"5000"})
 
 
+@pytest.mark.slow
 async def test_a_voter_that_lost_its_disk_joins_again_by_itself(quorum: Changing) -> None:
     quorum.joins_alone = True
     for node in (1, 2, 3):
@@ -232,6 +233,7 @@ async def test_refusals_are_those_of_kafka(quorum: Changing) -> None:
     assert (await quorum.change(1, quorum.remove(2, b"\1" * 16)))[0] is ErrorCode.VOTER_NOT_FOUND
 
 
+@pytest.mark.slow
 async def test_controllers_join_by_themselves(quorum: Changing) -> None:
     quorum.joins_alone = True
     for node in (1, 2, 3):

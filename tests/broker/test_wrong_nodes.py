@@ -154,6 +154,7 @@ def test_a_directory_of_another_cluster_is_told_by_its_node(
     until(lambda: read(three, "t") == [b"a"])
 
 
+@pytest.mark.slow
 def test_an_emptied_disk_is_filled_again_and_costs_nothing(three: TestCluster) -> None:
     """Every node in turn loses its disk; each time the two others have all, and it comes back to have it too."""
     make(three, "t")
@@ -196,6 +197,7 @@ def test_an_emptied_voter_wins_no_election(three: TestCluster) -> None:
     until(lambda: read(three, "t") == [b"a"])
 
 
+@pytest.mark.slow
 def test_an_emptied_disk_of_the_last_in_sync_is_no_empty_log(three: TestCluster) -> None:
     """K-14139: the two others are behind, and whoever was in sync alone comes back with nothing."""
     make(three, "t")

@@ -333,6 +333,7 @@ def test_the_cluster(run: Any, run_json: Any, bootstrap: str) -> None:
     assert "metadata.version" in text
 
 
+@pytest.mark.slow
 def test_a_topic_that_is_not_there(run: Any) -> None:
     started = time.monotonic()
     for arguments in (

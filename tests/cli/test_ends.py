@@ -188,6 +188,7 @@ def test_bytes_that_a_terminal_would_obey_are_shown_and_not_sent(bootstrap: str,
     assert raw.stdout == lines, "what is no terminal gets the bytes as they are"
 
 
+@pytest.mark.slow
 def test_an_interrupted_member_commits_and_leaves(bootstrap: str, topic: str) -> None:
     environment = {**os.environ, "HEADRACE_BOOTSTRAP": bootstrap}
     command = [sys.executable, "-m", "headrace.cli"]

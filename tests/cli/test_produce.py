@@ -122,6 +122,7 @@ def test_no_topic_is_created_where_that_is_not_wanted(run: Any, orders: str) -> 
     assert run("consume", mistyped, code=4).stdout == ""
 
 
+@pytest.mark.slow
 def test_a_broker_that_creates_no_topics_is_named_as_the_cause() -> None:
     with headrace.testing.broker({"auto.create.topics.enable": False}) as broker:
         refused = command("produce", "orders", "-b", broker.bootstrap, stdin="a\n", code=4).stderr

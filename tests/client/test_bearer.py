@@ -80,6 +80,7 @@ def test_a_token_that_is_refused(taking: TestBroker, monkeypatch: pytest.MonkeyP
     assert bad not in str(failed.value)
 
 
+@pytest.mark.slow
 def test_a_session_goes_on_with_the_next_token(taking: TestBroker, tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text(token(exp=int(time.time()) + 3))

@@ -224,6 +224,7 @@ def test_a_leave_in_the_first_version_names_the_member_alone(coordinator: Coordi
     assert [each.member_id for each in coordinator.left] == ["member-1"]
 
 
+@pytest.mark.slow
 def test_a_leave_that_nobody_hears_is_no_error(coordinator: Coordinator, member: Member) -> None:
     assert member.poll()
     coordinator.broker.answers[ApiKey.LEAVE_GROUP] = lambda _request, _version: HANG_UP

@@ -218,6 +218,7 @@ def test_a_broker_that_falls_silent_is_named() -> None:
             list(Fetcher(client, {("events", 0): 0}, ends={("events", 0): 1}, max_wait_ms=20))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trouble", [None, HANG_UP, ErrorCode.NOT_LEADER_OR_FOLLOWER])
 def test_the_time_that_a_reader_takes_for_a_piece_is_not_the_brokers(trouble: Any) -> None:
     """Spark takes rows as fast as what follows in the query: the patience with a broker is not used up meanwhile."""

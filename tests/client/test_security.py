@@ -212,6 +212,7 @@ def test_other_properties_are_left_alone() -> None:
     assert security_of({"bootstrap.servers": "a:1", "client.id": "x"}) == PLAINTEXT
 
 
+@pytest.mark.slow
 def test_no_password_is_kept_for_the_next_connection(tmp_path: Path) -> None:
     """Neither that of a store nor that of a login, once nobody uses them; the context is."""
     turned = used(tmp_path)

@@ -306,6 +306,7 @@ async def test_an_issuer_that_takes_its_time_holds_one_worker_and_no_loop(node: 
     assert longest_s < 0.5
 
 
+@pytest.mark.slow
 async def test_a_session_of_a_node_goes_on_with_the_next_token(node: PosixNode, issuer: Issuer) -> None:
     """The issuer takes its time meanwhile, and what is asked over the connection is answered."""
     issuer.answers = [(200, answer(token(exp=int(time.time()) + 3))), (200, answer())]

@@ -71,6 +71,7 @@ def shown(make: Any) -> Any:
     return lambda _config: (make(), time.time() + 300)
 
 
+@pytest.mark.slow
 def test_librdkafka_with_a_token_of_an_issuer(taking: TestBroker) -> None:
     round_trip(librdkafka(taking, oauth_cb=shown(token)), "librdkafka")
 
@@ -161,6 +162,7 @@ def test_kafka_python(taking: TestBroker) -> None:
     consumer.close()
 
 
+@pytest.mark.slow
 @every_bad
 def test_kafka_python_with_a_bad_token(taking: TestBroker, kind: str) -> None:
     with pytest.raises(kafka.errors.KafkaError), ExitStack() as stack:

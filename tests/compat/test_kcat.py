@@ -54,6 +54,7 @@ def test_offsets_by_time(ours: HeadracePeer, fresh: Fresh) -> None:
     assert kcat(ours, "-Q", "-t", f"{topic}:0:1").split()[-1] == "0"
 
 
+@pytest.mark.slow
 def test_a_balanced_group_goes_on_where_it_was(ours: HeadracePeer, fresh: Fresh) -> None:
     topic, group = fresh("kcat-group"), fresh("kcat-members")
     kcat(ours, "-P", "-t", topic, stdin=b"a\nb\n")

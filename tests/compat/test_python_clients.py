@@ -66,6 +66,7 @@ def test_confluent_idempotent_producer(ours: HeadracePeer, fresh: Fresh) -> None
     assert confluent_write(ours.bootstrap, topic, **{"enable.idempotence": True}) == list(range(COUNT))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])
 def test_confluent_group_of_two_shares_and_goes_on(ours: HeadracePeer, fresh: Fresh, strategy: str) -> None:
     topic, group = fresh("confluent-shared"), fresh("group")

@@ -70,6 +70,7 @@ def test_librdkafka_with_a_wrong_password(served: TestBroker, mechanism: str) ->
     assert heard and heard[0].code() == KafkaError._AUTHENTICATION, heard
 
 
+@pytest.mark.slow
 def test_librdkafka_goes_on_when_its_session_ends() -> None:
     with running_broker({**SETTINGS, "connections.max.reauth.ms": "1500"}) as ending:
         failed: list[KafkaError] = []
@@ -147,6 +148,7 @@ def test_kafka_python(served: TestBroker, mechanism: str) -> None:
         kafka_python.KafkaProducer(**{**settings, "sasl_plain_password": "wrong"}, bootstrap_timeout_ms=1000)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed (make system-deps)")
 def test_kcat(served: TestBroker) -> None:
     """By PLAIN alone: the librdkafka that distributions ship (2.0) says its nonce twice in SCRAM's last message, which

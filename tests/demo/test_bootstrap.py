@@ -65,6 +65,7 @@ def some_flights(monkeypatch: pytest.MonkeyPatch) -> pd.DataFrame:
     return some
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("some_flights")
 def test_a_broker_that_is_up_is_used_and_stays_up(broker: headrace.testing.TestBroker, tmp_path: Path) -> None:
     done = run(broker.bootstrap, tmp_path / "out")
@@ -79,6 +80,7 @@ def test_a_broker_that_is_up_is_used_and_stays_up(broker: headrace.testing.TestB
     assert f"topic delete {FLIGHTS} {SURGE} -b {broker.bootstrap}" in again.output
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("some_flights")
 def test_a_wrong_hour_is_named_and_is_a_failure(
     broker: headrace.testing.TestBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -47,6 +47,7 @@ def test_groups_of_each_kind_keep_their_promises(kind: str, monkeypatch: pytest.
     assert result.objection is None and result.commits > 0
 
 
+@pytest.mark.slow
 def test_a_seed_does_the_same_twice() -> None:
     assert run_consumers_seed(9).digest == run_consumers_seed(9).digest
 

@@ -44,5 +44,6 @@ def test_a_planted_fault_is_found(name: str) -> None:
         assert any(run_deleting_seed(seed).objection is not None for seed in seeds)
 
 
+@pytest.mark.slow
 def test_a_seed_has_one_trace() -> None:
     assert run_deleting_seed(5).digest == run_deleting_seed(5).digest

@@ -14,6 +14,7 @@ FOUND_AT = {"leads-on-from-a-dead-disk": 3}
 """A seed that finds a fault that others find late; any change of the code may give a seed another course."""
 
 
+@pytest.mark.slow
 def test_others_lead_what_lay_in_a_directory_that_failed() -> None:
     run = FailingRun(1)
     assert run.run().objection is None, "python -m headrace.sim --failing --seed 1"

@@ -77,6 +77,7 @@ def test_the_checker_notices_an_answer_that_the_disk_did_not_give(monkeypatch: p
     assert broken(range(60))
 
 
+@pytest.mark.slow
 def test_the_checker_notices_memory_that_is_trusted_after_a_sync_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     """In an earlier process, whose machine goes on: what it appended is there, and no sync will write it."""
     monkeypatch.setattr(SimFile, "forget", lambda *_: None)

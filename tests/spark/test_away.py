@@ -133,6 +133,7 @@ def away(broker: ProxiedBroker, how: str) -> Iterator[None]:
     back.join()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The query cannot commit its offsets")
 @pytest.mark.usefixtures("connects_quickly")
 @pytest.mark.parametrize("how", ["refuses", "is silent"])

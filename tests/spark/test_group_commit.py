@@ -181,6 +181,7 @@ DEATHS = [
 DECIDED = (A.HEADRACE_GROUP_END_TXN, A.LIST_TRANSACTIONS)
 
 
+@pytest.mark.slow
 def test_a_driver_that_dies_at_any_request(query: GroupQuery) -> None:
     """Each death hits a batch of its own; the next run writes all of it anew, and its driver knows nothing."""
     commit(query, 0)

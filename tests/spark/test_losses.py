@@ -144,6 +144,7 @@ def write_one(cluster: Client, topic: str, value: int) -> None:
         producer.send(topic, b"%d" % value, partition=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["batch", "stream"])
 @pytest.mark.parametrize("made_again", [False, True])
 def test_a_task_reads_the_topic_that_was_planned_or_none(

@@ -158,6 +158,7 @@ STREAM_LOSSES: list[Callable[[Client, str], Loss]] = [
 BATCH_LOSSES = [began_above, began_below, ended_above]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trigger", TRIGGERS)
 @pytest.mark.parametrize("lose", STREAM_LOSSES, ids=lambda lose: lose.__name__)
 def test_a_stream_says_what_is_lost(

@@ -232,6 +232,7 @@ def looked_again(reader: StreamReader) -> StreamReader:
     return reader
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["subscribe", "subscribePattern", "assign"])
 @pytest.mark.parametrize("noticed", ["when topics are looked for", "before that"])
 def test_a_deleted_topic_ends_the_stream_or_is_left_behind(
@@ -260,6 +261,7 @@ def test_a_deleted_topic_ends_the_stream_or_is_left_behind(
     delete_topic(cluster, doomed)
 
 
+@pytest.mark.slow
 def test_a_query_that_starts_again_goes_on_without_a_topic_deleted_meanwhile(
     cluster: Client, topic: str, doomed: str
 ) -> None:
@@ -276,6 +278,7 @@ def test_a_query_that_starts_again_goes_on_without_a_topic_deleted_meanwhile(
         both_of(cluster, topic, "subscribe", failOnDataLoss="false").initialOffset()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["before it is planned", "before it is read"])
 def test_a_topic_deleted_with_a_batch_under_way(cluster: Client, topic: str, doomed: str, when: str) -> None:
     strict, relaxed = both_of(cluster, topic, "subscribe"), both_of(cluster, topic, "subscribe", failOnDataLoss="false")

@@ -165,6 +165,7 @@ def test_a_leader_apart_from_both_others_is_replaced_after_its_session(impatient
     load.is_kept()
 
 
+@pytest.mark.slow
 def test_a_controller_apart_takes_the_leads_of_no_other_broker_with_it(impatient: TestCluster) -> None:
     """Their heartbeats wait at a controller that answers no more: the next one hears of them in time none the less."""
     create(impatient)
@@ -242,6 +243,7 @@ def test_a_paused_node_can_be_killed_and_a_stopped_one_restarted(three: TestClus
     create(three, "u", 3)
 
 
+@pytest.mark.slow
 def test_a_slow_node_is_slow_both_ways_and_correct(three: TestCluster) -> None:
     create(three)
     leader = three.leader("t", 0)
@@ -287,6 +289,7 @@ def test_aiokafka_goes_on_when_a_leader_is_killed(three: TestCluster) -> None:
     asyncio.run(conversation())
 
 
+@pytest.mark.slow
 def test_a_directory_of_ones_own_stays_and_is_the_same_cluster(tmp_path: Path) -> None:
     ids = []
     for _ in range(2):

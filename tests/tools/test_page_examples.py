@@ -215,6 +215,7 @@ def texts() -> str:
     return "\n".join(node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_message_that_a_page_quotes_exists(page: Path) -> None:
     """Sentences in backticks; one of two parts, with a colon between them, may be put together by the code."""

@@ -152,6 +152,7 @@ def test_the_log_says_why_and_shows_no_token(served: TestBroker, caplog: pytest.
     assert bad[:40] not in caplog.text and bad.split(".")[1] not in caplog.text
 
 
+@pytest.mark.slow
 def test_a_session_ends_with_its_token(served: TestBroker) -> None:
     now = time.time()
     with Raw(served.port) as raw:

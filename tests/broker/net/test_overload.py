@@ -136,6 +136,7 @@ def test_a_client_that_asks_and_never_reads_is_not_read_from(served: TestBroker,
             assert raw.receive(18, 3)[1].error_code == 0
 
 
+@pytest.mark.slow
 def test_unanswered_requests_are_bounded(topic: Callable[..., str]) -> None:
     with running_broker({"connection.max.queued.requests": "10"}) as served, Raw(served.port) as raw:
         create_topic(served.port, "quiet")
@@ -260,6 +261,7 @@ def test_small_requests_for_large_answers_that_come_at_once(served: TestBroker, 
         assert [raw.receive(3, 8)[0] for _ in range(2000)] == list(range(1, 2001))
 
 
+@pytest.mark.slow
 def test_large_answers_behind_a_waiting_fetch(served: TestBroker, topic: Callable[..., str]) -> None:
     name = topic(200)
     asked = MetadataRequest(topics=[MetadataRequestTopic(name=name)])

@@ -291,6 +291,7 @@ def test_what_stands_behind_a_login_that_fails_does_not_run(served: TestBroker) 
 # --- strangers
 
 
+@pytest.mark.slow
 def test_an_announced_frame_has_no_memory_and_strangers_share_one_budget(
     monkeypatch: pytest.MonkeyPatch, stack: ExitStack
 ) -> None:
@@ -441,6 +442,7 @@ def test_a_long_poll_is_answered_after_the_end(ending: TestBroker) -> None:
         assert raw.is_closed()
 
 
+@pytest.mark.slow
 def test_a_session_goes_on_with_another_login(ending: TestBroker) -> None:
     with Raw(ending.port) as raw:
         assert plain(raw).error_code == 0
@@ -450,6 +452,7 @@ def test_a_session_goes_on_with_another_login(ending: TestBroker) -> None:
             assert raw.ask(produce("sessions", batch(b"x")), 9).responses[0].partition_responses[0].error_code == 0
 
 
+@pytest.mark.slow
 def test_after_the_end_a_login_is_served_and_nothing_beside_it(ending: TestBroker) -> None:
     with Raw(ending.port) as raw:
         assert plain(raw).error_code == 0

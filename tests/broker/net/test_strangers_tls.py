@@ -349,6 +349,7 @@ def test_bytes_one_by_one_prolong_nothing(tmp_path: Path, stack: ExitStack) -> N
 # --- who comes too often
 
 
+@pytest.mark.slow
 def test_an_address_begins_only_so_many_handshakes(tmp_path: Path, stack: ExitStack) -> None:
     settings, trust = guarded_broker(tmp_path, max_tls_handshake_rate_per_ip="4")
     guarded = Guarded(stack.enter_context(running_broker(settings)), trust)
@@ -369,6 +370,7 @@ def test_an_address_begins_only_so_many_handshakes(tmp_path: Path, stack: ExitSt
     guarded.until(lambda: guarded.open_logins() == 0)
 
 
+@pytest.mark.slow
 def test_nobody_waits_for_longer_than_a_login_may_take(tmp_path: Path, stack: ExitStack) -> None:
     few = {"max_tls_handshake_rate_per_ip": "1", "connection_login_timeout_ms": "4000"}
     settings, trust = guarded_broker(tmp_path, **few)
@@ -552,6 +554,7 @@ def logins() -> list[bytes]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [300, pytest.param(30_000, marks=pytest.mark.soak)])
 def test_mutated_logins_let_nobody_in(guarded: Guarded, neighbour: Callable[[], None], count: int) -> None:
     chance = random.Random(count)

@@ -43,6 +43,7 @@ def test_a_log_that_cannot_be_compacted_is_reported_once_and_counted(
     assert len(lines) == 1 and "partition=t-0" in lines[0] and path in lines[0]
 
 
+@pytest.mark.slow
 def test_retention_on_the_ticks_of_a_broker(tmp_path: Path) -> None:
     short = {"log.retention.check.interval.ms": "1000", "log.segment.delete.delay.ms": "0"}
     with running_broker(short, data=tmp_path) as served, Raw(served.port) as raw:
@@ -53,6 +54,7 @@ def test_retention_on_the_ticks_of_a_broker(tmp_path: Path) -> None:
         assert raw.ask(produce("t", batch(b"b")), 9).responses[0].partition_responses[0].base_offset == 1
 
 
+@pytest.mark.slow
 def test_a_defect_in_background_work_is_reported_and_the_work_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -114,6 +114,7 @@ def copied(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
+@pytest.mark.slow
 def test_a_move_keeps_to_its_rate(homes: Homes, copied: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replica_moves, "PIECE_BYTES", 10_000)
     rate = 100_000

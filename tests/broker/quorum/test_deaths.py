@@ -80,6 +80,7 @@ async def test_who_answers_lives(node: PosixNode) -> None:
     assert not watched.dead
 
 
+@pytest.mark.slow
 async def test_whose_listener_goes_last_is_dead(node: PosixNode, long_grace: None) -> None:
     """The kernel closes the sockets of a dying process one after the other."""
     with socket.create_server(("127.0.0.1", 0)) as server:

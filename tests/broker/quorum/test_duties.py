@@ -56,6 +56,7 @@ async def test_a_new_controller_elects_what_its_predecessor_left_without_a_leade
     await quorum.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("early", [True, False])
 async def test_a_new_controller_asks_for_those_that_do_not_come_by(
     node: PosixNode, tmp_path: Path, early: bool

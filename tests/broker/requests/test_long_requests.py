@@ -59,6 +59,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TestBrok
         node.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("who", "alike"), WAYS)
 @pytest.mark.parametrize(
     ("key", "path"), [pytest.param(*case, id=f"{APIS[case[0]].name}-{'.'.join(case[1])}") for case in cases()]

@@ -68,6 +68,7 @@ def write(raw: Raw, topic: str, partition: int = 0) -> int:
     return error
 
 
+@pytest.mark.slow
 def test_connections_leave_descriptors_for_topics_and_checkpoints(tmp_path: Path) -> None:
     often = {"log_flush_offset_checkpoint_interval_ms": "1000"}
     with few_descriptors(tmp_path, **often) as broker, ExitStack() as held:

@@ -115,6 +115,7 @@ def states(running: TestBroker, names: list[str]) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 def test_many_are_ended_as_one_in_small_turns(served: TestBroker) -> None:
     few = opened(served, ["few-0", "few-1"])
     names = [f"many-{n}" for n in range(MANY + 1)]

@@ -71,6 +71,7 @@ CALLS_MAX = 24_000
 """As in `test_long_requests`, which makes no valid ones."""
 
 
+@pytest.mark.slow
 def test_many_are_altered_in_small_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for decodes in (connection, produce_run):
         monkeypatch.setattr(decodes, "FEW_ELEMENT_BYTES", 1024)  # so that a few thousand elements are many

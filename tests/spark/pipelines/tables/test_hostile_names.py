@@ -58,6 +58,7 @@ def content(shop: Database, table: str, names: list[str]) -> list[tuple[object, 
     return shop.run(f"SELECT {listed(names)} FROM {quoted(table)} ORDER BY {quoted(names[0])}")
 
 
+@pytest.mark.slow
 @relaxed
 @given(names=some_names, keys=st.integers(1, 2), table=st.sampled_from(NAMES), other=st.sampled_from(NAMES))
 def test_columns_and_tables_called_anything(

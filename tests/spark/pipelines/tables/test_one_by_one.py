@@ -333,6 +333,7 @@ def test_sqlite(tmp_path: Path, name: str) -> None:
 COUNTS = [pytest.param(15), pytest.param(2000, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", COUNTS)
 def test_random_tables_of_postgres(law: Database, count: int) -> None:
     for seed in range(count):

@@ -110,6 +110,7 @@ def texts_of(connection: psycopg.Connection[Any], table: str) -> list[Any]:
     return connection.execute(f"SELECT {columns} FROM {table} ORDER BY id".encode()).fetchall()
 
 
+@pytest.mark.slow
 @relaxed(40)
 @given(found=POSTGRES_ROWS)
 def test_postgres_to_postgres(
