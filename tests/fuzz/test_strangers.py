@@ -20,8 +20,9 @@ from peers.tls13 import ALERT, CHANGE_CIPHER_SPEC, DATA, HANDSHAKE, RawTls, clie
 from security.oauthbearer.issuing import NOW_MS, claims, forged, issued, jwks, keys
 from security.scripted import PASSWORDS, Passwords
 
-from headrace.broker.telemetry.http_server import HttpRequest, RefusedError, parse_head
 from headrace.env.tls import Scratch, TlsStream
+from headrace.http.heads import read_head
+from headrace.http.messages import Head, Refused
 from headrace.metadata.scram_credentials import SCRAM_SHA_256, make_credential, salted_password
 from headrace.security import scram
 from headrace.security.der import DerError
@@ -291,9 +292,9 @@ def pages(chance: random.Random) -> Once:
 
     def once() -> None:
         try:
-            assert isinstance(parse_head(mutated(seed, chance)), HttpRequest)
-        except RefusedError as refused:
-            assert 400 <= refused.page.status <= 505
+            assert isinstance(read_head(mutated(seed, chance)), Head)
+        except Refused as refused:
+            assert 400 <= refused.response.status <= 505
 
     return once
 

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from headrace.broker.broker import Broker
     from headrace.broker.controller_node import ControllerNode
     from headrace.broker.telemetry.families import Section
-    from headrace.broker.telemetry.http_server import Secured
     from headrace.config import BrokerConfig
     from headrace.env import Node, Owner
     from headrace.env.network import Stream
+    from headrace.http.server import Secured
 
 METRICS_LISTENER: Final = "METRICS"
 """The name under which the pages find stores of their own: `listener.name.metrics.ssl.*`."""

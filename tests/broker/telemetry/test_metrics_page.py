@@ -12,6 +12,7 @@ import confluent_kafka as ck
 import pytest
 from broker.raw import Raw, batch, create_topic, fetch, produce
 from broker.telemetry.pages import Answer, get
+from peers.waiting import until
 
 from headrace.broker.broker import Broker
 from headrace.testing.running import TestBroker
@@ -252,15 +253,16 @@ def test_a_page_is_made_once_for_those_who_ask_together(node: TestBroker, monkey
     monkeypatch.setattr(exposition, "_begin", counted)
     pages: list[bytes | None] = []
 
-    def ask(_: Broker) -> None:
-        for _each in range(3):
-            exposition.render(pages.append)
+    async def ask() -> None:
+        pages.append(await exposition.render())
 
-    node.call(ask)
-    deadline = time.monotonic() + 60
-    while len(pages) < 3:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    def ask_together(broker: Broker) -> None:
+        owner = broker.node.owner("asks")
+        for _each in range(3):
+            owner.spawn(ask())
+
+    node.call(ask_together)
+    until(lambda: len(pages) == 3, "all have a page")
     assert len(begun) == 1 and pages[0] == pages[1] == pages[2]
     assert page(node)
 

@@ -4,7 +4,7 @@ topic, failed requests.
 **What lives here.** `metrics.py` is the one registry of counters and gauges. `loggers.py` lists and alters log levels
 (KIP-412). `log_lines.py` takes log lines into a bounded queue for the topic that `self.topics` makes.
 `request_errors.py` finds the error codes in an answer and counts them by API, `request_times.py` how long requests
-took, `loop_lag.py` how long the loop was held. `monitor.py` is the HTTP side of a node: `http_server.py` answers, and
+took, `loop_lag.py` how long the loop was held. `monitor.py` is the HTTP side of a node, on `headrace.http`, and
 `exposition.py` makes the page of metrics of sections (`registry_numbers.py`, `partition_numbers.py`,
 `partition_series.py`, `log_sizes.py`, `group_numbers.py`, `cluster_numbers.py`), which yield `families.py`.
 `broker/monitoring.py` brings the state of the other rooms to the sections, which know none of these rooms.

@@ -11,8 +11,11 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.telemetry.families import Family, Sample, Section, gauge
+from headrace.env.node import settle
 
 if TYPE_CHECKING:
+    from asyncio import Future
+
     from headrace.env import Node, Owner
 
 SLICE_S: Final = 0.0005
@@ -91,7 +94,7 @@ class Exposition:
         self._on_worker = on_worker
         self._text: PrometheusText | None = None
         self._cannot = False
-        self._waiting: list[Callable[[bytes | None], None]] = []
+        self._waiting: list[Future[bytes | None]] = []
         self._work: Iterator[bytes] | None = None
         self._pieces: list[bytes] = []
         self._began = 0.0
@@ -122,14 +125,15 @@ class Exposition:
         if self._waiting:
             self._begin()
 
-    def render(self, done: Callable[[bytes | None], None]) -> None:
-        """Calls back with a page, or with None where it cannot be made."""
+    async def render(self) -> bytes | None:
+        """Returns a page, or None if it cannot be made. Requests that come together get the same page."""
         if self._cannot:
-            done(None)
-            return
-        self._waiting.append(done)
+            return None
+        page: Future[bytes | None] = self._node.future()
+        self._waiting.append(page)
         if len(self._waiting) == 1 and self._text is not None:
             self._begin()
+        return await page
 
     def _begin(self) -> None:
         text = self._text
@@ -203,5 +207,5 @@ class Exposition:
         self._work = None
         self._pieces = []
         waiting, self._waiting = self._waiting, []
-        for done in waiting:
-            done(page)
+        for each in waiting:
+            settle(each, page)

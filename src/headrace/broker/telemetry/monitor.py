@@ -16,12 +16,13 @@ from headrace.wire.address import address_text
 if TYPE_CHECKING:
     from headrace.broker.telemetry.cluster_numbers import QuorumSeen
     from headrace.broker.telemetry.exposition import Exposition
-    from headrace.broker.telemetry.http_server import HttpServer, Respond, Secured
     from headrace.broker.telemetry.loop_lag import LoopLag
     from headrace.broker.telemetry.loop_share import LoopShare
     from headrace.broker.telemetry.metrics import Registry
     from headrace.config import BrokerConfig
     from headrace.env import Node, Owner
+    from headrace.http.messages import Request, Response
+    from headrace.http.server import HttpServer, Secured
 
 SETTING: Final = "metrics.listener"
 EXTRA: Final = "pip install 'headrace[metrics]'"
@@ -80,12 +81,19 @@ class Monitor:
 
     def _prepare(self, node: Node, metrics: Registry, sections: Callable[[Monitor], Sequence[Section]]) -> None:
         from headrace.broker.telemetry.exposition import Exposition, is_installed
-        from headrace.broker.telemetry.http_server import HttpServer
         from headrace.broker.telemetry.loop_lag import LoopLag
         from headrace.broker.telemetry.loop_share import LoopShare
+        from headrace.http.auth import BearerToken
+        from headrace.http.routes import Routes
+        from headrace.http.server import HttpServer
 
-        routes = {"/metrics": self._metrics, "/livez": self._livez, "/readyz": self._readyz}
-        self._http = HttpServer(node, metrics, routes, token=self._token)
+        routes = Routes()
+        routes.add("GET", "/metrics", self._metrics)
+        routes.add("GET", "/livez", self._livez)
+        routes.add("GET", "/readyz", self._readyz)
+        http = HttpServer(node, routes, authenticator=BearerToken(self._token) if self._token else None)
+        self._http = http
+        metrics.gauge("http.connections_refused", lambda: http.refused_connections)
         if is_installed():
             self.times = RequestTimes(node.clock.monotonic)
             self._lag = LoopLag(node, self._http.owner)
@@ -149,36 +157,25 @@ class Monitor:
 
     # --- pages
 
-    def _livez(self, respond: Respond) -> None:
-        self._say(respond, self._failure, "alive")
+    async def _livez(self, _: Request) -> Response:
+        return _state(self._failure, "alive")
 
-    def _readyz(self, respond: Respond) -> None:
+    async def _readyz(self, _: Request) -> Response:
         why = self._failure
         if not why:
             why = self._not_ready() if self._state == RUNNING else "starts" if self._state == STARTING else "stops"
-        self._say(respond, why, "ready")
+        return _state(why, "ready")
 
-    def _say(self, respond: Respond, why: str, good: str) -> None:
-        from headrace.broker.telemetry.http_server import Page
-
-        line = " ".join((why or good).split())
-        respond(Page(503 if why else 200, f"{line}\n".encode()))
-
-    def _metrics(self, respond: Respond) -> None:
-        from headrace.broker.telemetry.http_server import Page
+    async def _metrics(self, _: Request) -> Response:
+        from headrace.http.messages import Response
 
         page = self._page
         if page is None:
-            respond(Page(404, f"the metrics need prometheus-client: {EXTRA}\n".encode()))
-            return
-
-        def made(text: bytes | None) -> None:
-            if text is None:
-                respond(Page(500, b"the page cannot be made; the log of the node says why\n"))
-            else:
-                respond(Page(200, text, page.content_type))
-
-        page.render(made)
+            return Response(404, f"the metrics need prometheus-client: {EXTRA}\n".encode())
+        text = await page.render()
+        if text is None:
+            return Response(500, b"the page cannot be made; the log of the node says why\n")
+        return Response(200, text, page.content_type)
 
     # --- what no section has
 
@@ -213,3 +210,11 @@ class Monitor:
             gauges("headrace_log_directory_size_bytes", "Size of the file system of a log directory.", total),
             gauge("headrace_log_directories_unreadable", "Log directories whose file system does not answer.", failed),
         ]
+
+
+def _state(why: str, good: str) -> Response:
+    """Returns what a probe sees: `good`, or 503 and why not."""
+    from headrace.http.messages import Response
+
+    line = " ".join((why or good).split())
+    return Response(503 if why else 200, f"{line}\n".encode())
