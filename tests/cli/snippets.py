@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 PATIENCE_S = 300
-FILES = {"properties", "json"}
+FILES = {"properties", "json", "python"}
 """Languages of blocks that go into a file if the line above them names one."""
 END_OF_FILE = "END-OF-FILE"
 FENCE = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)

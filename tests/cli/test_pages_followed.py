@@ -55,6 +55,15 @@ def test_a_cluster_that_is_built_changed_and_repaired(tmp_path: Path) -> None:
     session.run()
 
 
+@pytest.mark.slow
+def test_three_nodes_with_tls_passwords_and_acls(tmp_path: Path) -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed (make system-deps)")
+    session = Session(tmp_path)
+    session.add((DOCS / "security" / "three-nodes.md").read_text("utf-8").replace("127.0.0.", loopback_net()))
+    session.run()
+
+
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int]]:
     """The page of security was followed, and its broker runs: the folder, and the port that stands for its 9093."""
