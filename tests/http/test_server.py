@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import socket
+import struct
 import subprocess
 import time
 from collections.abc import AsyncGenerator, Iterator
@@ -37,6 +39,7 @@ class Pages:
         self.cancelled = 0
         self.large_bytes = 16_000_000
         self.pieces_made = 0
+        self.generators_open = 0
 
     def routes(self) -> Routes:
         routes = Routes()
@@ -75,9 +78,13 @@ class Pages:
         count = int(request.query().get("count", "3"))
 
         async def made() -> AsyncGenerator[bytes, None]:
-            for number in range(count):
-                self.pieces_made += 1
-                yield b"%d," % number + b"x" * int(request.query().get("size", "0"))
+            self.generators_open += 1
+            try:
+                for number in range(count):
+                    self.pieces_made += 1
+                    yield b"%d," % number + b"x" * int(request.query().get("size", "0"))
+            finally:
+                self.generators_open -= 1
 
         return Response(200, made())
 
@@ -388,6 +395,21 @@ def test_pieces_are_made_no_faster_than_the_client_reads(server: HttpServer, por
         while read < 100_000_000:
             read += len(web.socket.recv(1_000_000))
         assert pages.pieces_made == 1000
+
+
+@pytest.mark.parametrize("path", [b"/pieces?count=100000&size=1000", b"/large"])
+def test_a_client_that_resets_the_connection(
+    node: TestBroker, server: HttpServer, port: int, pages: Pages, path: bytes
+) -> None:
+    for _ in range(5):
+        with Web(port) as web:
+            web.send(b"GET " + path + b" HTTP/1.1\r\nHost: x\r\n\r\n" + GET * 10)
+            web.socket.recv(100_000)
+            web.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    until(lambda: not node.call(lambda _: list(server.connections)), "the end of all connections")
+    assert pages.generators_open == 0
+    assert get(port, "/livez").status == 200
+    assert node.call(lambda broker: broker.node.defects.count) == 0
 
 
 def test_a_response_that_breaks_off_is_seen_as_such(node: TestBroker, port: int) -> None:

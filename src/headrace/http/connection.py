@@ -69,6 +69,7 @@ class HttpConnection:
 
     def _patience(self, seconds: float | None) -> None:
         """Closes the connection after `seconds`, unless this is called again before."""
+        assert not self.closed
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None if seconds is None else self._server.owner.later(seconds, self.close)
@@ -127,7 +128,10 @@ class HttpConnection:
                 response, closes = _INTERNAL_ERROR, True
         else:
             response, closes = asked.response, asked.closes
-        is_whole = await self._respond(response, closes=closes)
+        try:
+            is_whole = await self._respond(response, closes=closes)
+        except ConnectionError:
+            return  # it is closed by now
         self._task = None
         following = self._exchange.next() if is_whole and not closes else None
         if following is not None:
@@ -151,6 +155,8 @@ class HttpConnection:
             try:
                 async for piece in pieces:
                     await self._leave(exchange.piece(piece))
+            except ConnectionError:
+                raise
             except Exception as error:
                 self._server.defect(error, exchange.head)
                 return False
@@ -158,11 +164,14 @@ class HttpConnection:
         return True
 
     async def _leave(self, data: bytes) -> None:
-        """Sends bytes, and returns once the system has taken them all; meanwhile the client has answer_s."""
+        """Sends bytes, and returns once the system has taken them all; the client has answer_s for that. Raises
+        ConnectionError if the client is gone."""
         if not data:
             return
         self._patience(self._server.limits.answer_s)
         self._send(data)
+        if self.closed:
+            raise ConnectionError("the client is gone")
         if self._unsent:
             self._sent = self._server.future()
             await self._sent
