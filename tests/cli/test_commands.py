@@ -42,7 +42,7 @@ def test_topics(run: Any, run_json: Any, topic: str) -> None:
     assert topic not in [each["topic"] for each in run_json("topic", "list")]
     run("topic", "create", topic, "-p", "2", "--set", "retention.ms=5000")
     assert "TOPIC_ALREADY_EXISTS" in run("topic", "create", topic, code=1).stderr
-    assert "exists already" in run("topic", "create", topic, "--if-not-exists").stdout
+    assert "already exists" in run("topic", "create", topic, "--if-not-exists").stdout
     (listed,) = [each for each in run_json("topic", "list") if each["topic"] == topic]
     assert (listed["partitions"], listed["replicas"], listed["internal"]) == (2, 1, False)
     assert topic in run("topic", "list").stdout
@@ -96,7 +96,7 @@ def test_changes_say_in_json_what_they_did(run: Any, run_json: Any, topic: str) 
 
 def test_a_topic_that_is_there_could_not_be_created(run: Any, topic: str) -> None:
     run("topic", "create", topic, "-p", "1")
-    assert "exists already" in run("topic", "create", topic, "--if-not-exists", "--dry-run").stdout
+    assert "already exists" in run("topic", "create", topic, "--if-not-exists", "--dry-run").stdout
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,11 @@ def describe_all(client: Client) -> tuple[QuorumDescription | None, dict[str, An
 
 @cluster.command()
 @click.option(
-    "--wait", "wait_s", type=click.FloatRange(min=0), default=0.0, metavar="SECONDS",
+    "--wait",
+    "wait_s",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    metavar="SECONDS",
     help="Ask again for so long, until the cluster answers and is healthy.",
 )
 @json_option

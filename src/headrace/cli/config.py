@@ -90,7 +90,7 @@ def describe(client: Client, kind: str, name: str, everything: bool, docs: bool,
 @click.option("--unset", multiple=True, metavar="KEY", help="Set it back to its default; may be repeated.")
 @click.option("--append", multiple=True, metavar="KEY=VALUE", help="Add to a list; may be repeated.")
 @click.option("--subtract", multiple=True, metavar="KEY=VALUE", help="Take from a list; may be repeated.")
-@click.option("--dry-run", is_flag=True, help="Let the brokers check, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Have the brokers check the request, and change nothing.")
 @json_option
 @cluster_options
 def alter(

@@ -194,6 +194,8 @@ def _latest(client: Client, partitions: Iterable[TopicPartition]) -> dict[TopicP
               help="Reset to the first record from this time on, such as 2026-11-21T08:00.")  # fmt: skip
 @click.option("--shift-by", type=int, metavar="N", help="Move by N records; a negative N moves back.")
 @click.option("--to-current", is_flag=True, help="Keep the committed offsets, brought within the log.")
+@click.option("--to-group", metavar="GROUP", shell_complete=group_names,
+              help="Copy the committed offsets of this group, in the topics that it has.")  # fmt: skip
 @click.option("--execute", is_flag=True, help="Commit the new offsets. Without this, only show them.")
 @click.option("--dry-run", is_flag=True, help="Only show the new offsets; the default.")
 @json_option
@@ -208,20 +210,27 @@ def reset(
     to_datetime: str | None,
     shift_by: int | None,
     to_current: bool,
+    to_group: str | None,
     execute: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
     """Set the committed offsets of a group that has no members.
 
-    The command shows the new offsets; --execute commits them.
+    The command shows the new offsets; --execute commits them. With --to-group, partitions in which the other group has
+    no committed offset keep theirs.
     """
     from headrace.client import groups
 
-    chosen = [to_earliest, to_latest, to_offset is not None, to_datetime is not None, shift_by is not None, to_current]
+    chosen = [
+        to_earliest,
+        to_latest,
+        to_current,
+        *(x is not None for x in (to_offset, to_datetime, shift_by, to_group)),
+    ]
     if sum(chosen) != 1:
         raise click.UsageError(
-            "choose one of --to-earliest, --to-latest, --to-offset, --to-datetime, --shift-by, --to-current"
+            "choose one of --to-earliest, --to-latest, --to-offset, --to-datetime, --shift-by, --to-current, --to-group"
         )
     if execute and dry_run:
         raise click.UsageError("choose one of --execute and --dry-run")
@@ -229,11 +238,17 @@ def reset(
         raise Failure(f"group {name} has {counted(len(members), 'member')}; stop its consumers first")
     committed = {at: position.offset for at, position in groups.fetch_offsets(client, name).items()}
     partitions = chosen_partitions(client, topics) if topics else sorted(committed)
+    source = committed
+    if to_group is not None:
+        source = {at: position.offset for at, position in groups.fetch_offsets(client, to_group).items()}
+        partitions = sorted(source.keys() & set(partitions)) if topics else sorted(source)
+        if not partitions:
+            raise Failure(f"group {to_group} has no committed offsets{' in these topics' if topics else ''}", NOT_FOUND)
     if not partitions:
         raise Failure(f"group {name} has no committed offsets; name the topics with --topic", NOT_FOUND)
     time_ms = None if to_datetime is None else parse_time_ms(to_datetime, "--to-datetime")
     target = _Target(to_earliest, to_latest, to_offset, time_ms, shift_by)
-    new = _new_offsets(client, partitions, committed, target)
+    new = _new_offsets(client, partitions, source, target)
     if execute:
         groups.commit_offsets(client, name, new)
     rows = [(topic, index, committed.get((topic, index)), new[topic, index]) for topic, index in partitions]

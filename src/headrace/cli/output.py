@@ -29,24 +29,28 @@ def print_json(value: Any) -> None:
 
 
 class Done:
-    """What a command has changed, one thing after the other: a line each for people, one JSON list at the end.
+    """Reports what a command has changed: a line for each change as it happens, or one JSON list at the end.
 
-    The list comes also when something later fails: what is done is done.
+    The list is also printed if a later change fails. If the command was given one name `alone`, the JSON is the object
+    of its change, and nothing if it failed.
     """
 
-    def __init__(self, as_json: bool) -> None:
+    def __init__(self, as_json: bool, *, alone: bool = False) -> None:
         self.as_json = as_json
+        self.alone = alone
         self._done: list[dict[str, Any]] = []
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.as_json:
+        if self.as_json and not self.alone:
             print_json(self._done)
+        elif self.as_json and self._done:
+            print_json(self._done[0])
 
     def add(self, value: dict[str, Any], line: str) -> None:
-        """One thing is done: as JSON, and as a person reads it."""
+        """Records a change, as JSON and as a line of text."""
         self._done.append(value)
         if not self.as_json:
             click.echo(line)

@@ -67,7 +67,7 @@ def quota() -> None:
 
 @quota.command("set")
 @click.argument("quotas", nargs=-1, required=True, metavar="QUOTA=NUMBER...")
-@click.option("--dry-run", is_flag=True, help="Let the brokers check, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Have the brokers check the request, and change nothing.")
 @entity_options
 @json_option
 @cluster_options
@@ -109,7 +109,7 @@ def list_quotas(client: Client, entity: dict[str, str | None], as_json: bool) ->
 
 @quota.command()
 @click.argument("names", nargs=-1, metavar="[QUOTA...]")
-@click.option("--dry-run", is_flag=True, help="Let the brokers check, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Have the brokers check the request, and change nothing.")
 @entity_options
 @json_option
 @cluster_options

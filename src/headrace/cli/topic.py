@@ -34,17 +34,17 @@ def topic() -> None:
 
 
 @topic.command()
-@click.argument("name")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @click.option("--partitions", "-p", type=partition_count, help="Default: the brokers' num.partitions.")
 @click.option("--replication-factor", "-r", type=click.IntRange(1, INT16_MAX), help="Default: the brokers' own.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A configuration; may be repeated.")
-@click.option("--if-not-exists", is_flag=True, help="Accept a topic that exists already.")
-@click.option("--dry-run", is_flag=True, help="Let the brokers check, and create nothing.")
+@click.option("--if-not-exists", is_flag=True, help="Accept topics that already exist.")
+@click.option("--dry-run", is_flag=True, help="Have the brokers check the request, and create nothing.")
 @json_option
 @cluster_options
 def create(
     client: Client,
-    name: str,
+    names: tuple[str, ...],
     partitions: int | None,
     replication_factor: int | None,
     settings: tuple[str, ...],
@@ -52,28 +52,39 @@ def create(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Create the topic NAME."""
+    """Create topics, all with the same options, in the order given.
+
+    The command ends at the first topic that a broker refuses; those before it exist. --json prints an object for one
+    NAME, and a list of objects for several.
+    """
     from headrace.client import admin
 
-    created = admin.create_topic(
-        client,
-        name,
-        partitions=partitions or -1,
-        replication_factor=replication_factor or -1,
-        configs=parse_pairs(settings, "--set"),
-        validate_only=dry_run,
-        exist_ok=if_not_exists,
-    )
-    if as_json:
-        found = {} if created and dry_run else _summary(client.topic(name))
-        print_json({"topic": name, "created": created and not dry_run, "executed": not dry_run, **found})
-    elif not created:
-        click.echo(f"topic {name} exists already")
-    elif dry_run:
-        click.echo(f"could create topic {name}")
-    else:
-        count = len(client.topic(name).partitions)
-        click.echo(f"created topic {name} with {counted(count, 'partition')}")
+    configs = parse_pairs(settings, "--set")
+    with Done(as_json, alone=len(names) == 1) as done:
+        for name in dict.fromkeys(names):
+            created = admin.create_topic(
+                client,
+                name,
+                partitions=partitions or -1,
+                replication_factor=replication_factor or -1,
+                configs=configs,
+                validate_only=dry_run,
+                exist_ok=if_not_exists,
+            )
+            info = None if created and dry_run else client.topic(name)
+            found = {} if info is None else _summary(info)
+            done.add(
+                {"topic": name, "created": created and not dry_run, "executed": not dry_run, **found},
+                _creation_text(name, created, info),
+            )
+
+
+def _creation_text(name: str, created: bool, info: TopicInfo | None) -> str:
+    if not created:
+        return f"topic {name} already exists"
+    if info is None:
+        return f"could create topic {name}"
+    return f"created topic {name} with {counted(len(info.partitions), 'partition')}"
 
 
 @topic.command("list")
@@ -205,7 +216,7 @@ def _describe(client: Client, info: TopicInfo) -> dict[str, Any]:
 @click.option("--partitions", "-p", type=partition_count, help="Grow to this many partitions.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set a configuration; may be repeated.")
 @click.option("--unset", multiple=True, metavar="KEY", help="Set it back to its default; may be repeated.")
-@click.option("--dry-run", is_flag=True, help="Let the brokers check, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Have the brokers check the request, and change nothing.")
 @json_option
 @cluster_options
 def alter(
