@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from headrace.cli.completion import group_names, topic_names
+from headrace.cli.control_records import ControlFormatter, control_format, readable
 from headrace.cli.failures import NOT_FOUND, Failure
 from headrace.cli.options import cluster_options, parse_separator
 from headrace.cli.output import Progress
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from headrace.client.cluster import Client, TopicPartition
     from headrace.client.membership import Member
     from headrace.client.reading import Fetched, Fetcher, Isolation, Reset
+    from headrace.wire.batch import BatchHeader
 
 POLL_S = 0.5
 COMMIT_EVERY_S = 5.0
@@ -70,6 +72,8 @@ WRITE_RECORDS = 1000
 @click.option("--headers", is_flag=True, help="Text: print NAME=VALUE,NAME=VALUE and a tab first.")
 @click.option("--null", "null_marker", default="", metavar="TEXT", help="Text: print this for a null key or value.")
 @click.option("--committed", is_flag=True, help="Leave out aborted and unfinished transactions.")
+@click.option("--print-control-records", "shows_control", is_flag=True,
+              help="Also print the markers that end transactions.")  # fmt: skip
 @cluster_options
 def consume(
     client: Client,
@@ -91,6 +95,7 @@ def consume(
     headers: bool,
     null_marker: str,
     committed: bool,
+    shows_control: bool,
 ) -> None:
     """Print the records of TOPICs.
 
@@ -99,6 +104,9 @@ def consume(
 
     Filters (--key, --header, --grep) choose what is printed; with --group, the records that they leave out count as
     read. --regex looks at the topics that exist when the command starts.
+
+    With --print-control-records, a control record has no key, and a text that says what it is for a value. JSON has an
+    object "control" in place of key, value and headers.
 
     On a terminal, the command shows bytes that are not text as \\xNN; files and pipes get them as they are.
     """
@@ -114,7 +122,8 @@ def consume(
     formatter = _formatter(form, template, key_separator, headers, null_marker.encode())
     if sys.stdout.isatty():
         formatter = for_terminals(formatter, "\\u{:04x}" if form == "json" else "\\x{:02x}")
-    printer = _Printer(formatter, limit, record_filter(key, with_headers, grep))
+    control_form = control_format(form, formatter) if shows_control else None
+    printer = _Printer(formatter, limit, record_filter(key, with_headers, grep), control_form)
     session = _Session(
         client=client,
         topics=_matching(client, topics) if regex else list(dict.fromkeys(topics)),
@@ -138,8 +147,11 @@ class _EnoughError(Exception):
 class _Printer:
     """Records to standard output, in the batches in which they came."""
 
-    def __init__(self, form: Formatter, limit: int | None, takes: Filter | None = None) -> None:
+    def __init__(
+        self, form: Formatter, limit: int | None, takes: Filter | None, control_form: ControlFormatter | None
+    ) -> None:
         self.form = form
+        self.control_form = control_form
         self.left = limit
         self.takes = takes
         self.progress: Progress | None = None
@@ -154,14 +166,15 @@ class _Printer:
         low, high = fetched.position, fetched.end
         out: list[bytes] = []
         try:
-            for header, body in visible_batches(fetched, committed=committed):
+            for header, body in visible_batches(fetched, committed=committed, control=self.control_form is not None):
                 kind = int(header.timestamp_type)
+                takes, form = self._for_control(header) if header.is_control else (self.takes, self.form)
                 for record in decode_batch(body):
                     if record.offset < low or (high is not None and record.offset >= high):
                         continue
-                    if self.takes is not None and not self.takes(record):
+                    if takes is not None and not takes(record):
                         continue
-                    out.append(self.form(fetched.topic, fetched.partition, record, kind))
+                    out.append(form(fetched.topic, fetched.partition, record, kind))
                     self.printed[at] = record.offset + 1
                     if self.left is not None:
                         self.left -= 1
@@ -174,6 +187,15 @@ class _Printer:
             self._write(out)
             raise
         self._write(out)
+
+    def _for_control(self, header: BatchHeader) -> tuple[Filter | None, Formatter]:
+        """Returns the filter and the format of the records of a control batch."""
+        takes, form = self.takes, self.control_form
+        assert form is not None
+        return (
+            None if takes is None else lambda record: takes(readable(header, record)),
+            lambda topic, partition, record, _kind: form(topic, partition, record, header),
+        )
 
     def _write(self, out: list[bytes]) -> None:
         stream = sys.stdout.buffer

@@ -160,8 +160,10 @@ def whole_batches(records: memoryview, position: int = 0) -> tuple[memoryview, i
     return records[:end], due if end else None
 
 
-def visible_batches(fetched: Fetched, *, committed: bool = False) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """The data batches of a piece, without control batches and, where `committed`, without aborted transactions.
+def visible_batches(
+    fetched: Fetched, *, committed: bool = False, control: bool = False
+) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """Yields the data batches of a piece, without aborted transactions if `committed`; control batches if `control`.
 
     A transaction is aborted from its first offset until its producer's next control batch (KIP-98).
     """
@@ -176,6 +178,8 @@ def visible_batches(fetched: Fetched, *, committed: bool = False) -> Iterator[tu
             aborted.add(waiting.pop(0)[0])
         if header.is_control:
             aborted.discard(header.producer_id)
+            if control:
+                yield header, body
         elif not (committed and header.is_transactional and header.producer_id in aborted):
             yield header, body
 
