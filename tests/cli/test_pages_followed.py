@@ -56,6 +56,14 @@ def test_a_cluster_that_is_built_changed_and_repaired(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_metadata_that_are_backed_up_lost_and_restored(tmp_path: Path) -> None:
+    session, net = Session(tmp_path), loopback_net()
+    for name in ("clusters", "backup"):
+        session.add((DOCS / "operations" / f"{name}.md").read_text("utf-8").replace("127.0.0.", net))
+    session.run()
+
+
+@pytest.mark.slow
 def test_three_nodes_with_tls_passwords_and_acls(tmp_path: Path) -> None:
     if shutil.which("openssl") is None:
         pytest.skip("openssl is not installed (make system-deps)")
