@@ -1,6 +1,7 @@
 """Transactions by librdkafka (confluent-kafka), with the settings that it comes with; in a process of its own.
 
 python -m bench.transactions commit BOOTSTRAP TOPIC WARM_UP_S SECONDS     one producer, one transaction after the other
+python -m bench.transactions small BOOTSTRAP TOPIC WARM_UP_S SECONDS      the same with one record in each
 python -m bench.transactions fill BOOTSTRAP TOPIC COUNT                   COUNT committed records of 1 KB
                                                                           each prints one line of JSON
 """
@@ -8,11 +9,12 @@ python -m bench.transactions fill BOOTSTRAP TOPIC COUNT                   COUNT 
 from __future__ import annotations
 
 import json
+import logging
 import sys
 import time
 from typing import Any
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
 
 PATIENCE_S = 60.0
 RECORDS = 4
@@ -20,6 +22,8 @@ RECORDS = 4
 PARTITIONS = 2
 FILL_RECORDS = 1000
 """Records of 1 KB in a transaction of a topic that is filled."""
+CONCURRENT = KafkaError(KafkaError.CONCURRENT_TRANSACTIONS).str()
+"""How librdkafka's log names that answer of a coordinator."""
 ABORTED_OF = 10
 """One in so many of the transactions that fill a topic is aborted."""
 
@@ -60,6 +64,44 @@ def commit(bootstrap: str, topic: str, warm_up_s: float, seconds: float) -> dict
     return {"transactions": len(commits), "seconds": spent, "cpu_s": used, "commits": commits}
 
 
+class Concurrent(logging.Handler):
+    """Counts the lines of librdkafka's log that tell of an answer with CONCURRENT_TRANSACTIONS."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.count += CONCURRENT in record.getMessage()
+
+
+def small(bootstrap: str, topic: str, warm_up_s: float, seconds: float) -> dict[str, Any]:
+    """Transactions of one record, one after the other; how long each took from its begin to the end of its commit,
+    and how often the coordinator answered that the one before is still being ended."""
+    counting, logger = Concurrent(), logging.getLogger("librdkafka")
+    logger.setLevel(logging.DEBUG)
+    logger.propagate = False
+    logger.addHandler(counting)
+    producer = producer_for(bootstrap, "small", debug="eos", log_level=7, logger=logger)
+    took: list[float] = []
+    spent = 0.0
+    for length in (warm_up_s, seconds):
+        producer.poll(0)
+        took.clear()
+        counting.count = 0
+        start = now = time.perf_counter()
+        while now < start + length:
+            began = now
+            producer.begin_transaction()
+            producer.produce(topic, b"x" * 100)
+            producer.commit_transaction(PATIENCE_S)
+            producer.poll(0)
+            now = time.perf_counter()
+            took.append(now - began)
+        spent = now - start
+    return {"seconds": spent, "took": took, "concurrent": counting.count}
+
+
 def fill(bootstrap: str, topic: str, count: int) -> dict[str, Any]:
     """Transactions of 1,000 records, every tenth aborted, the last committed, until `count` records are committed."""
     producer = producer_for(bootstrap, "fill", **{"queue.buffering.max.kbytes": 65_536, "linger.ms": 50})
@@ -81,10 +123,13 @@ def fill(bootstrap: str, topic: str, count: int) -> dict[str, Any]:
     return {"records": committed, "transactions": transactions}
 
 
+PACED = {"commit": commit, "small": small}
+
+
 def main(arguments: list[str]) -> int:
     what, bootstrap, topic, *numbers = arguments
-    if what == "commit":
-        outcome = commit(bootstrap, topic, *map(float, numbers))
+    if what in PACED:
+        outcome = PACED[what](bootstrap, topic, *map(float, numbers))
     else:
         outcome = fill(bootstrap, topic, *map(int, numbers))
     print(json.dumps(outcome))

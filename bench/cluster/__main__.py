@@ -2,9 +2,9 @@
 
 python -m bench --cluster [--only ROW]... [--quick] [--side SIDE]... [--rounds N] [--seconds S] [--into FILE] [--list]
 
-A round of a side is a cluster of its own for each group of rows: load, coordinators, failures, many partitions, a
-follower that catches up. `--into` adds what is measured to a file that is there, so that a long run can be taken in
-pieces.
+A round of a side is a cluster of its own for each group of rows: load, coordinators, many clients, failures, many
+partitions, a follower that catches up. `--into` adds what is measured to a file that is there, so that a long run can
+be taken in pieces.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from statistics import median
 from typing import Any
 
 from bench.__main__ import keep, number, result_file
+from bench.cluster.busy import BUSY_WORKS
 from bench.cluster.coordinators import COORDINATOR_WORKS
 from bench.cluster.failures import FAILURE_WORKS
 from bench.cluster.nodes import Nodes
@@ -29,7 +30,7 @@ from bench.rigs import DATA
 from bench.wire_rows import GB
 
 SIDES = ("headrace", "kafka")
-GROUPS = (LOAD_WORKS, COORDINATOR_WORKS, FAILURE_WORKS, MANY_WORKS, CATCH_UP_WORKS)
+GROUPS = (LOAD_WORKS, COORDINATOR_WORKS, BUSY_WORKS, FAILURE_WORKS, MANY_WORKS, CATCH_UP_WORKS)
 """The works of a group are done on one cluster, one after the other."""
 OUR_WARM_UP_SHARE = 0.25
 

@@ -3,7 +3,7 @@
 Maven is asked through its ordinary configuration, so a machine's own settings and mirrors apply. A finished folder is
 marked by a file that holds the list of coordinates, so a second call costs nothing and works without a network.
 
-    python tests/peers/jars.py [kafka|spark|streams|all]
+    python tests/peers/jars.py [kafka|spark|streams|background|all]
 """
 
 from __future__ import annotations
@@ -76,6 +76,19 @@ STREAMS = JarSet(
     closure=True,
 )
 
+BACKGROUND = JarSet(
+    "background",
+    (
+        f"org.apache.kafka:kafka-clients:{KAFKA_VERSION}",
+        f"org.apache.kafka:connect-mirror:{KAFKA_VERSION}",
+        "org.springframework.kafka:spring-kafka:4.0.0",
+        "org.apache.logging.log4j:log4j-core:2.25.1",
+        "org.apache.logging.log4j:log4j-slf4j-impl:2.25.1",
+    ),
+    closure=True,
+)
+"""MirrorMaker 2 and Spring, as clients of a cluster that is measured."""
+
 POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>headrace.peers</groupId>
@@ -126,7 +139,7 @@ def ensure(jars: JarSet) -> Path:
 
 
 def main(arguments: list[str]) -> int:
-    sets = {each.name: [each] for each in (KAFKA, SPARK, STREAMS)}
+    sets = {each.name: [each] for each in (KAFKA, SPARK, STREAMS, BACKGROUND)}
     wanted = {**sets, "all": [KAFKA, SPARK]}[arguments[0] if arguments else "all"]
     for jars in wanted:
         folder = ensure(jars)
