@@ -15,7 +15,9 @@ import time
 from typing import Any, Final
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
+from confluent_kafka.admin._resource import ConfigResource
 
 EVERY_S: Final = (1.0, 2.0, 5.0)
 """How long an exporter rests after a round, for each of them."""
@@ -32,8 +34,9 @@ def one_round(admin: AdminClient) -> None:
         waiting += admin.describe_consumer_groups(groups).values()
     for group in groups:
         waiting += admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
-    partitions = [TopicPartition(topic.topic, each) for topic in metadata.topics.values() for each in topic.partitions]
-    for spec in (OffsetSpec.earliest(), OffsetSpec.latest()):
+    partitions = [TopicPartition(name, each) for name, topic in metadata.topics.items() for each in topic.partitions]
+    of_spec: Any = OffsetSpec
+    for spec in (of_spec.earliest(), of_spec.latest()):
         waiting += admin.list_offsets(dict.fromkeys(partitions, spec)).values()
     resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in metadata.topics]
     waiting += admin.describe_configs(resources).values()
