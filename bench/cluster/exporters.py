@@ -14,15 +14,16 @@ import threading
 import time
 from typing import Any, Final
 
+import confluent_kafka.admin
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._listoffsets import OffsetSpec
-from confluent_kafka.admin._resource import ConfigResource
 
 EVERY_S: Final = (1.0, 2.0, 5.0)
 """How long an exporter rests after a round, for each of them."""
 ORDERS_EVERY_S: Final = 0.005
 PATIENCE_S: Final = 30.0
+api: Any = confluent_kafka.admin
+"""Its stubs lack some of it."""
 
 
 def one_round(admin: AdminClient) -> None:
@@ -35,13 +36,12 @@ def one_round(admin: AdminClient) -> None:
     for group in groups:
         waiting += admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
     partitions = [TopicPartition(name, each) for name, topic in metadata.topics.items() for each in topic.partitions]
-    of_spec: Any = OffsetSpec
-    for spec in (of_spec.earliest(), of_spec.latest()):
+    for spec in (api.OffsetSpec.earliest(), api.OffsetSpec.latest()):
         waiting += admin.list_offsets(dict.fromkeys(partitions, spec)).values()
-    resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in metadata.topics]
+    resources = [api.ConfigResource(api.ConfigResource.Type.TOPIC, name) for name in metadata.topics]
     waiting += admin.describe_configs(resources).values()
     for broker in metadata.brokers:
-        waiting += admin.describe_configs([ConfigResource(ConfigResource.Type.BROKER, str(broker))]).values()
+        waiting += admin.describe_configs([api.ConfigResource(api.ConfigResource.Type.BROKER, str(broker))]).values()
     for future in waiting:
         try:
             future.result(PATIENCE_S)
