@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import select
+import sys
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,12 +18,15 @@ from headrace.cli.completion import topic_names
 from headrace.cli.failures import NOT_FOUND, Failure
 from headrace.cli.options import INT32_MAX, INT64_MAX, cluster_options, json_option, parse_pairs, parse_separator
 from headrace.cli.output import Progress, counted, print_json
+from headrace.cli.record_formats import for_terminals, template_format
 from headrace.cli.suggestions import is_one_edit_away
 
 if TYPE_CHECKING:
     from headrace.client.cluster import Client, TopicInfo
-    from headrace.client.producer import Producer
+    from headrace.client.deliveries import Delivery
+    from headrace.client.producer import Acknowledged, Producer
     from headrace.client.transactions import TransactionalProducer
+    from headrace.wire.primitives import Buffer
 
 CHUNK_SIZE = 256 << 10
 IDLE_S = 0.01
@@ -79,6 +83,8 @@ class Parsed:
     metavar="TEXT",
     help="All records in one transaction of this id, open for a minute at most: seen together or never.",
 )
+@click.option("--output-format", "-o", "output", metavar="TEMPLATE",
+              help="Print this for each record written, in the letters of `consume --template`.")  # fmt: skip
 @json_option
 @cluster_options
 def produce(
@@ -99,6 +105,7 @@ def produce(
     compression: str,
     acks: str,
     transactional_id: str | None,
+    output: str | None,
     as_json: bool,
 ) -> None:
     """Write records to TOPIC, from standard input or FILEs ("-" is standard input), one a line.
@@ -109,7 +116,13 @@ def produce(
     Records with a key go where Kafka's own clients put that key. Delivery is idempotent: a retry doubles nothing.
     A line that is not a record ends the command; it has written the records before it, and says how many. With
     --transactional-id it has written none, and an earlier command that uses the id ends too.
+
+    --output-format prints a record once brokers have acknowledged it, with its partition and offset (-1 if the broker
+    does not know any longer which offset a retried record has): `-o '%p %o\\n'`. With --transactional-id that is before
+    the commit.
     """
+    if output is not None and (as_json or acks == "0"):
+        raise click.UsageError("--output-format cannot go with --json or --acks 0")
     if transactional_id is not None and acks != "all":
         raise click.UsageError("--transactional-id needs --acks all")
     if whole and not files:
@@ -127,25 +140,47 @@ def produce(
     extra: Headers = [(name, value.encode()) for name, value in parse_pairs(fixed, "--header").items()]
     fixed_key = None if key is None else key.encode()
     written = _Writer(client, topic, partition, ignore_partition, fixed_key, extra, creates=not no_create)
-    written.open(compression, ACKS[acks], transactional_id)
+    written.open(compression, ACKS[acks], transactional_id, None if output is None else _printer(output))
     total = sum(path.stat().st_size for path in files if str(path) != "-") or None
     with written, Progress(f"writing to {topic}", total, unit="bytes") as progress:
         for path in files or (Path("-"),):
-            if whole:
-                data = path.read_bytes()
-                written.send(Parsed(data))
-                progress.advance(len(data))
-                continue
-            with click.open_file(str(path), "rb") as stream:
-                for number, line in enumerate(records_of(stream, end, written.idle), 1):
-                    try:
-                        written.send(parse(line))
-                    except ValueError as error:
-                        where = "standard input" if str(path) == "-" else str(path)
-                        raise Failure(f"{where} {unit} {number}: {error}; {written.said()}") from error
-                    progress.advance(len(line) + len(end))
+            _send(written, path, _whole if whole else _ended(end, parse), unit, progress)
         written.finish()
     _report(written, topic, as_json)
+
+
+Reader = Callable[[IO[bytes], Callable[[], None]], Iterator[tuple[Parsed, int]]]
+"""Takes a stream, and what to call if its input makes us wait. Yields each record and how many bytes it had; raises
+ValueError for what is no record."""
+
+
+def _send(written: _Writer, path: Path, read: Reader, unit: str, progress: Progress) -> None:
+    """Sends the records of a file. Raises `Failure` that names the first `unit` that is no record."""
+    sent = 0
+    with click.open_file(str(path), "rb") as stream:
+        try:
+            for record, size in read(stream, written.idle):
+                written.send(record)
+                sent += 1
+                progress.advance(size)
+        except ValueError as error:
+            where = "standard input" if str(path) == "-" else str(path)
+            raise Failure(f"{where} {unit} {sent + 1}: {error}; {written.said()}") from error
+
+
+def _whole(stream: IO[bytes], _: Callable[[], None]) -> Iterator[tuple[Parsed, int]]:
+    data = stream.read()
+    yield Parsed(data), len(data)
+
+
+def _ended(end: bytes, parse: Callable[[bytes], Parsed]) -> Reader:
+    """Returns a reader of records that `end` ends."""
+
+    def read(stream: IO[bytes], idle: Callable[[], None]) -> Iterator[tuple[Parsed, int]]:
+        for line in records_of(stream, end, idle):
+            yield parse(line), len(line) + len(end)
+
+    return read
 
 
 def _is_missing(client: Client, topic: str) -> bool:
@@ -176,6 +211,29 @@ def _created(client: Client, name: str) -> TopicInfo:
     doubt = f"; did you mean {alike[0]}?" if alike else ""
     click.echo(f"headrace: the broker created topic {name} with {partitions}{doubt}", err=True)
     return made
+
+
+def _printer(template: str) -> Acknowledged:
+    """Returns what prints the records of each acknowledged batch to standard output by a template."""
+    from headrace.wire.batch import CREATE_TIME, LOG_APPEND_TIME
+    from headrace.wire.records import decode_batch
+
+    form = template_format(template, b"", "--output-format")
+    if sys.stdout.isatty():
+        form = for_terminals(form, "\\x{:02x}")
+
+    def printed(delivery: Delivery, batch: Buffer) -> None:
+        base, time_ms = delivery.base_offset, delivery.log_append_time_ms
+        kind = CREATE_TIME if time_ms < 0 else LOG_APPEND_TIME
+        lines = []
+        for number, sent in enumerate(decode_batch(batch)):
+            record = sent._replace(offset=-1 if base < 0 else base + number)
+            record = record if kind == CREATE_TIME else record._replace(timestamp=time_ms)
+            lines.append(form(delivery.topic, delivery.partition, record, kind))
+        sys.stdout.buffer.write(b"".join(lines))
+        sys.stdout.buffer.flush()
+
+    return printed
 
 
 def _report(written: _Writer, topic: str, as_json: bool) -> None:
@@ -216,7 +274,9 @@ class _Writer:
         if self.partition is not None and self.partition >= self.partitions:
             raise Failure(f"topic {topic.name} has no partition {self.partition}", NOT_FOUND)
 
-    def open(self, compression: str, acks: int, transactional_id: str | None) -> None:
+    def open(
+        self, compression: str, acks: int, transactional_id: str | None, acknowledged: Acknowledged | None
+    ) -> None:
         """Makes the producer, and begins the transaction where there is to be one."""
         from headrace.client.producer import Producer
         from headrace.client.transactions import TransactionalProducer
@@ -226,9 +286,11 @@ class _Writer:
         self.producer: Producer | TransactionalProducer
         self.transaction: TransactionalProducer | None = None
         if transactional_id is None:
-            self.producer = Producer(self.client, acks=acks, compression=codec, linger_ms=20)
+            self.producer = Producer(self.client, acks=acks, compression=codec, linger_ms=20, acknowledged=acknowledged)
             return
-        self.transaction = TransactionalProducer(self.client, transactional_id, compression=codec, linger_ms=20)
+        self.transaction = TransactionalProducer(
+            self.client, transactional_id, compression=codec, linger_ms=20, acknowledged=acknowledged
+        )
         self.producer = self.transaction
         self.transaction.begin()
 

@@ -46,7 +46,7 @@ def text_format(separator: bytes | None, headers: bool, null: bytes) -> Formatte
     return text_line
 
 
-def template_format(template: str, null: bytes) -> Formatter:
+def template_format(template: str, null: bytes, option: str = "--template") -> Formatter:
     """Returns the format that a template in kcat's letters describes. Raises BadParameter for a letter that is none."""
 
     def headers_of(record: Record) -> bytes:
@@ -68,12 +68,12 @@ def template_format(template: str, null: bytes) -> Formatter:
         b"T": lambda _topic, _partition, record, _kind: b"%d" % record.timestamp,
         b"h": lambda _topic, _partition, record, _kind: headers_of(record),
     }
-    text = re.split(rb"%(.?)", parse_separator(template, "--template"), flags=re.DOTALL)
+    text = re.split(rb"%(.?)", parse_separator(template, option), flags=re.DOTALL)
     pieces: list[bytes | Formatter] = [text[0]]
     for letter, after in zip(text[1::2], text[2::2], strict=True):
         if letter != b"%" and letter not in letters:
             unknown = letter.decode(errors="replace")
-            raise click.BadParameter(f"%{unknown} is no letter of templates: {LETTERS}", param_hint="--template")
+            raise click.BadParameter(f"%{unknown} is no letter of templates: {LETTERS}", param_hint=option)
         pieces += [letters.get(letter, b"%"), after]
 
     def filled_in(topic: str, partition: int, record: Record, kind: int) -> bytes:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self, TypedDict
 
@@ -48,6 +48,7 @@ from headrace.wire.messages.k00_produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from headrace.wire.primitives import Buffer
 from headrace.wire.records import Compression, Record, build_batch
 
 _log = logging.getLogger("headrace.client")
@@ -63,6 +64,9 @@ BUFFER_SIZE = 64 << 20
 
 SEQUENCE_LIMIT = 1 << 31
 EPOCH_LIMIT = 1 << 15
+
+Acknowledged = Callable[[Delivery, Buffer], None]
+"""Takes what became of a batch, or of a part of a batch that was split, and its data."""
 
 SEQUENCE_LOST = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
 """What a broker answers that does not know the batches before this one."""
@@ -101,6 +105,7 @@ class ProducerOptions(TypedDict, total=False):
     batch_size: int
     buffer_size: int
     delivery_timeout_s: float
+    acknowledged: Acknowledged | None
 
 
 class Producer:
@@ -119,8 +124,12 @@ class Producer:
         delivery_timeout_s: float = 120.0,
         request_timeout_s: float = 30.0,
         transaction: Transaction | None = None,
+        acknowledged: Acknowledged | None = None,
     ) -> None:
         """Idempotence needs acks=-1 and is dropped otherwise. The cluster is not asked before the first send.
+
+        `acknowledged` is called with each batch that a broker has acknowledged, as it was sent, within `send`, `poll`
+        and `flush`.
 
         In a `transaction`, which another begins and ends, a lost sequence ends the producer too.
         """
@@ -136,6 +145,7 @@ class Producer:
         self.records_delivered = 0
         self.bytes_delivered = 0
         self.transaction = transaction
+        self.acknowledged = acknowledged
         self._producer_id = -1 if transaction is None else transaction.producer_id
         self._producer_epoch = -1 if transaction is None else transaction.epoch
         self._open: dict[TopicPartition, OpenBatch] = {}
@@ -508,6 +518,8 @@ class Producer:
         state.newest = max(state.newest, batch.order)
         state.known, state.not_before, state.pause_s = True, 0.0, PAUSE_FIRST_S
         state.trouble = ""
+        if self.acknowledged is not None:
+            self.acknowledged(delivery, batch.data)
 
     def _split_large(self, state: PartitionQueue) -> None:
         """Splits what is next if the broker has refused as large a batch. One that may be in the log goes as it is, so
