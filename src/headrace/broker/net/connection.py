@@ -156,7 +156,7 @@ class Connection:
             self.block(Blocked.MEMORY)
             self.server.requests_budget.wait(lambda: self.unblock(Blocked.MEMORY))
             return
-        received = self.stream.receive_into(frame.view[frame.have : frame.need])
+        received = self.stream.receive_into(frame.free)
         if received <= 0:
             if received != WOULD_BLOCK:
                 self.close("the client left half-way through a request")
@@ -164,7 +164,7 @@ class Connection:
         frame.have += received
         if frame.have == frame.need:
             try:
-                self._requests(frame.buffer, frame.view, frame.need)
+                self._requests(frame.view, frame.view, frame.need)
             finally:
                 self._drop_frame()
             self.flush()
@@ -252,7 +252,7 @@ class Connection:
                 return
             if size + 4 > len(self.server.buffer):
                 self._frame = LargeFrame(self.server, self, rest, size + 4)
-                self._hold(len(self._frame.buffer))
+                self._hold(self._frame.room)
                 return
         self._carry = bytes(rest)
         if self._blocked:
@@ -262,7 +262,7 @@ class Connection:
 
     # --- requests
 
-    def _requests(self, buffer: bytearray, view: memoryview, end: int) -> int:
+    def _requests(self, buffer: Buffer, view: memoryview, end: int) -> int:
         """Handles every whole frame in `buffer` up to `end`; returns where the first byte is that was not handled."""
         at = 0
         server = self.server

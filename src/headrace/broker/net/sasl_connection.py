@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from headrace.broker.net.logins import Logins, LoginTerms
     from headrace.broker.net.server import OpenListener, Server
     from headrace.env.node import Timer
+    from headrace.wire.primitives import Buffer
 
 SIZE_BYTES: Final = 4
 
@@ -133,7 +134,7 @@ class SaslConnection(Connection):
             self.server.defect_beside(self, error)
         self._watch()
 
-    def _requests(self, buffer: bytearray, view: memoryview, end: int) -> int:
+    def _requests(self, buffer: Buffer, view: memoryview, end: int) -> int:
         """See Connection. A session that has ended serves nothing but another login."""
         expires_s = self.session.expires_s
         if expires_s is None or self.server.monotonic() <= expires_s:

@@ -422,6 +422,10 @@ class Server:
                 return spares.pop(i)
         return bytearray(max(least, wanted))
 
+    def pages(self, size: int) -> memoryview:
+        """Room for the rest of a frame: what is not written to yet takes no memory."""
+        return self._node.scratch(size)
+
     def return_buffer(self, buffer: bytearray) -> None:
         """Keeps a buffer for the next large frame, or lets it go."""
         size = len(buffer)
