@@ -237,3 +237,18 @@ def test_the_low_watermark_is_that_of_the_replicas_that_serve() -> None:
     state.become_leader(Partition(0, (1, 2), (bytes(16),) * 2, (1, 2), NODE, 1, 1), 10, 0, 10)
     state.brokers_are({1: 1, 2: 1, 3: 1})
     assert state.low_watermark(9) == 4, "replica 3 is none any more"
+
+
+def test_a_follower_joins_only_once_it_begins_where_the_leader_does() -> None:
+    state = PartitionState(NODE, log_start=4)
+    state.brokers_are({1: 1, 2: 1, 3: 1})
+    state.become_leader(Partition(0, REPLICAS, (bytes(16),) * 3, (1,), NODE, 0, 0), 10, 0, 10)
+    assert state.fetched(2, 1, 10, 0, 1, log_start=3).alter is None, "it has records that were deleted"
+    assert state.fetched(2, 1, 10, 0, 1, log_start=4).alter is not None
+
+
+def test_a_follower_that_does_not_tell_its_log_start_may_join() -> None:
+    state = PartitionState(NODE, log_start=4)
+    state.brokers_are({1: 1, 2: 1, 3: 1})
+    state.become_leader(Partition(0, REPLICAS, (bytes(16),) * 3, (1,), NODE, 0, 0), 10, 0, 10)
+    assert state.fetched(2, 1, 10, 0, 1).alter is not None

@@ -451,8 +451,11 @@ class PartitionState:
         return min([log_start, *starts])
 
     def _may_join(self, node_id: int, follower: Follower) -> bool:
+        """Whether it has all that is committed, and nothing that was deleted: its log start may have gone back in a
+        kill, and as the next leader it would make deleted records readable again."""
         reached = follower.log_end >= self.high_watermark and follower.log_end >= self.epoch_start
-        return reached and self._is_eligible(node_id, follower)
+        begins_there = follower.log_start == UNKNOWN or follower.log_start >= self.log_start
+        return reached and begins_there and self._is_eligible(node_id, follower)
 
     def shrink(self, now_ms: int) -> AlterIsr | None:
         """Looks for members that have fallen behind, each half of replica.lag.time.max.ms; what to ask for, if any."""

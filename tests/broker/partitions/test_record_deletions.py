@@ -7,6 +7,8 @@ from typing import Any
 
 from broker.partitions.members import Cluster
 
+from headrace.controller.in_sync import PartitionsAltered
+from headrace.controller.requests import AlterPartitions
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k21_delete_records import (
     DeleteRecordsPartition,
@@ -120,5 +122,35 @@ def test_a_topic_that_goes_answers_who_waits() -> None:
         await asyncio.sleep(0.2)
         cluster.delete()
         assert (await waiting)[0] is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    cluster.run(test)
+
+
+class Watched(Cluster):
+    """Knows where the log of broker 3 began whenever its leader asked for it to be in sync."""
+
+    joins: list[int]
+
+    async def alter(self, asked: AlterPartitions) -> PartitionsAltered:
+        if any(3 in dict(change.members) for change in asked.changes):
+            self.joins.append(self[3].log().log_start_offset)
+        return await super().alter(asked)
+
+
+def test_a_broker_that_missed_a_deletion_is_in_sync_only_once_it_has_deleted_too() -> None:
+    cluster = Watched(3)
+    cluster.joins = []
+
+    async def test() -> None:
+        await filled(cluster)
+        cluster.machines[3].take_away()
+        cluster.register(3, fenced=True)
+        cluster.change(isr=[1, 2])
+        assert await delete(cluster, 3) == (ErrorCode.NONE, 3)
+        cluster.register(3)
+        cluster.machines[3].bring_back()
+        await cluster.machines[3].ready()
+        await cluster.until(lambda: 3 in cluster.partition().isr)
+        assert cluster.joins == [3], "it would lead with records whose deletion was confirmed"
 
     cluster.run(test)
