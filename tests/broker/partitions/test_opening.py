@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from broker.partitions.members import Cluster, same
 from broker.raw import Raw, batch, create_topic, fetch, produce
 
 from headrace.broker.partitions import opening
@@ -17,9 +18,11 @@ from headrace.log.log import Log
 from headrace.log.manager import LogManager
 from headrace.log.recovery import open_log
 from headrace.log.resources import Resources
+from headrace.metadata.image import DIRECTORY_UNASSIGNED
 from headrace.testing.running import TestBroker
 from headrace.testing.running import broker as running_broker
 from headrace.wire.errors import ErrorCode
+from headrace.wire.messages import metadata_records as mr
 from headrace.wire.messages.k02_list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from headrace.wire.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
 from headrace.wire.messages.k21_delete_records import (
@@ -199,3 +202,56 @@ def test_a_defect_in_opening_is_reported_and_takes_that_partition_offline(
         ]
         assert codes == [0, ErrorCode.KAFKA_STORAGE_ERROR]
         assert isinstance(served.take_defect(), RuntimeError)
+
+
+def test_a_partition_in_a_directory_that_is_gone_is_copied_once_its_metadata_allow_it() -> None:
+    cluster = Cluster(2)
+
+    async def test() -> None:
+        gone = b"another log dir."
+        topic_id = bytes(range(16))
+        partition = mr.PartitionRecord(
+            partition_id=0,
+            topic_id=topic_id,
+            replicas=[1, 2],
+            directories=[DIRECTORY_UNASSIGNED, gone],
+            isr=[1, 2],
+            leader=1,
+            leader_epoch=0,
+            partition_epoch=0,
+        )
+        cluster.write(mr.TopicRecord("u", topic_id), partition)
+        assert cluster[2].replicas.offline == {("u", 0): ErrorCode.KAFKA_STORAGE_ERROR}
+        cluster.change("u", leader=1)
+        assert cluster[2].replicas.offline, "it counts as in sync still: an empty log would be a hole"
+        cluster.change("u", isr=[1])
+        await cluster[1].append(b"c", topic="u")
+        await cluster.until(lambda: 2 in cluster.partition("u").isr and same(cluster, 1, 2, topic="u"))
+        assert not cluster[2].replicas.offline
+
+    cluster.run(test)
+
+
+def test_a_partition_in_a_directory_that_is_gone_opens_when_it_is_assigned_to_one_that_is_there() -> None:
+    cluster = Cluster(1)
+
+    async def test() -> None:
+        topic_id = bytes(range(16))
+        partition = mr.PartitionRecord(
+            partition_id=0,
+            topic_id=topic_id,
+            replicas=[1],
+            directories=[b"another log dir."],
+            isr=[1],
+            leader=1,
+            leader_epoch=0,
+            partition_epoch=0,
+        )
+        cluster.write(mr.TopicRecord("u", topic_id), partition)
+        assert cluster[1].replicas.offline
+        cluster.change("u", directories=[DIRECTORY_UNASSIGNED])
+        await cluster.until(lambda: cluster[1].replicas.held(("u", 0)))
+        assert not cluster[1].replicas.offline
+        assert await cluster[1].produce(b"a", topic="u") is ErrorCode.NONE
+
+    cluster.run(test)

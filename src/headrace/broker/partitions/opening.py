@@ -73,7 +73,7 @@ class Opener:
         refused: Callable[[Key, Exception], None],
     ) -> None:
         """`opened` and `refused` are told on the event loop what became of each partition that was expected: `refused`
-        of those that stay without a log until the next start."""
+        of those that stay without a log until the next start or, if they lie elsewhere, until their metadata change."""
         self.unopened: dict[Key, Topic] = {}
         self.put_off: dict[Key, Topic] = {}
         """Those whose logs could not be opened, and are tried again."""
@@ -238,7 +238,7 @@ class Opener:
             self.forget(key)
             return None
         partition = current.partitions[key[1]]
-        if self._lies_elsewhere(key, partition):
+        if self.lies_elsewhere(key, partition):
             # An empty log in its place would be a hole where acknowledged records were.
             del self.unopened[key]
             self._refused(key, LogElsewhereError("lies in a log directory that this broker does not have"))
@@ -282,7 +282,7 @@ class Opener:
         self.unopened.update(put_off)
         self.open_behind()
 
-    def _lies_elsewhere(self, key: Key, partition: Partition) -> bool:
+    def lies_elsewhere(self, key: Key, partition: Partition) -> bool:
         """Whether a replica of ours lies in a directory that has failed, or was taken away: as the metadata say, or,
         where these do not know yet, as it was found.
 

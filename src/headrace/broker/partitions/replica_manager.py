@@ -118,6 +118,8 @@ class ReplicaManager:
         self.lost_leaders = self._fetchers.lost_leaders
         self._held_back: set[Key] = set()
         """Those whose roles change once their logs are cut."""
+        self._elsewhere: set[Key] = set()
+        """Those of `offline` that were refused because they lie in a directory that this broker does not have."""
         self.storage_failed = failures.storage_failed
         self.directory_failed = failures.directory_failed
         metrics.gauge("log.producers_wait", lambda: int(self.flusher.behind))
@@ -253,9 +255,17 @@ class ReplicaManager:
                 self._take_role(replica, partition)
             elif partition.leader == NO_LEADER:
                 self._opener.forget(key)  # there is nobody to follow, and nothing to serve
-            elif key not in self.offline and self._opener.expect(key, topic):
+            elif self._may_open(key, partition) and self._opener.expect(key, topic):
                 expected.append(key)
         return expected
+
+    def _may_open(self, key: Key, partition: Partition) -> bool:
+        """Whether a partition without a replica may have one: not if its log failed, and if it was refused for its
+        directory, once the metadata no longer name one that this broker does not have."""
+        if key in self._elsewhere and not self._opener.lies_elsewhere(key, partition):
+            self._elsewhere.discard(key)
+            del self.offline[key]
+        return key not in self.offline
 
     def _take_role(self, replica: Replica, partition: Partition) -> None:
         """Leads or follows, as the metadata say."""
@@ -302,6 +312,7 @@ class ReplicaManager:
         """The topic of a partition was deleted, or this broker is to have no replica of it any more."""
         self._opener.forget(key)
         self.offline.pop(key, None)
+        self._elsewhere.discard(key)
         replica = self._table.take_out(key)
         if replica is not None:
             replica.become_offline(error)
@@ -343,9 +354,10 @@ class ReplicaManager:
         self.on_opened(replica)
 
     def _refused(self, key: Key, error: Exception) -> None:
-        """A partition stays without a log until the next start."""
+        """A partition stays without a log until the next start, or, if it lies elsewhere, until its metadata change."""
         self.offline[key] = ErrorCode.KAFKA_STORAGE_ERROR
         if isinstance(error, LogElsewhereError):
+            self._elsewhere.add(key)
             self._log.error("partition is offline", partition=directory_name(*key), why=error)
             return
         self._log.error("log cannot be opened", partition=directory_name(*key), why=error)
