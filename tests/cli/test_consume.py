@@ -59,7 +59,7 @@ def test_a_group_has_read_what_its_filter_left_out(run: Any, run_json: Any, sale
 def test_a_template_has_no_other_format_beside_it(run: Any, sales: str) -> None:
     for options in (["--json"], ["--format", "hex"], ["-k", ":"], ["--headers"]):
         run("consume", sales, "-t", "%s", *options, code=2)
-    assert "is no letter of templates" in run("consume", sales, "-t", "%x", code=2).stderr
+    assert "is not a letter of templates" in run("consume", sales, "-t", "%x", code=2).stderr
 
 
 def test_topics_by_regular_expression(run: Any, topic: str) -> None:

@@ -96,7 +96,7 @@ def test_unknown_commands_and_options_are_wrong_usage() -> None:
         (["tpoic"], "headrace", "No such command 'tpoic'. Did you mean 'topic'?"),
         (["--colour"], "headrace", "No such option '--colour'"),
         (["topic", "lst"], "headrace topic", "No such command 'lst'. Did you mean 'list'?"),
-        (["topic", "create"], "headrace topic create", "Missing argument 'NAME'"),
+        (["topic", "create"], "headrace topic create", "Missing argument 'NAME...'"),
         (["topic", "create", "t", "-p", "99999999999"], "headrace topic create", "is not in the range"),
         (["topic", "create", "t", "--set", "x"], "headrace topic create", "'x' is not KEY=VALUE"),
         (["topic", "trim", "t", "--before", "9" * 20, "-y"], "headrace topic trim", "neither an offset nor latest"),

@@ -35,7 +35,7 @@ def test_nulls_are_printed_as_asked_for() -> None:
 
 @pytest.mark.parametrize("template", ["%x", "%", "ends with %", "%\n"])
 def test_a_letter_that_is_none_is_refused(template: str) -> None:
-    with pytest.raises(click.BadParameter, match="is no letter of templates: %t topic"):
+    with pytest.raises(click.BadParameter, match="is not a letter of templates: %t topic"):
         template_format(template, b"")
 
 

@@ -131,7 +131,7 @@ def test_one_partition_moves(run: Any, run_json: Any, line: Any) -> None:
     assert "broker 9 is not up" in line("partition", "move", "one:0", "--to", "9", code=4)
     assert "no partition 7" in line("partition", "move", "one:7", "--to", "1", code=4)
     assert "--to and --cancel" in line("partition", "move", "one:0", code=2)
-    assert "is on the move" in line("partition", "move", "one:0", "--cancel", code=4)
+    assert "is being moved" in line("partition", "move", "one:0", "--cancel", code=4)
 
 
 def test_a_file_of_kafkas(run: Any, run_json: Any, line: Any, tmp_path: Path) -> None:
@@ -149,13 +149,13 @@ def test_a_file_of_kafkas(run: Any, run_json: Any, line: Any, tmp_path: Path) ->
     assert "entry 1 is not" in said({"partitions": [{**part, "partition": True}]})
     assert "entry 1 names log directories" in said({"partitions": [{**part, "log_dirs": ["/a", "any"]}]})
     assert "entry 1 names log directories" in said({"partitions": [{**part, "log_dirs": 7}]})
-    assert "is there twice" in said({"partitions": [part, part]})
+    assert "is listed twice" in said({"partitions": [part, part]})
     assert "no partition 4" in said({"partitions": [{**part, "partition": 4}]}, code=4)
     assert "broker 8 is not up" in said({"partitions": [{**part, "replicas": [8]}]}, code=4)
     assert "none.json" in line("partition", "reassign", "--file", str(tmp_path / "none.json"), code=4)
     assert "--file says everything" in line("partition", "reassign", "x", "--file", str(file), code=2)
     assert "name topics" in line("partition", "reassign", "--brokers", "1", code=2)
-    assert "say where to" in line("partition", "reassign", "filed", code=2)
+    assert "no target" in line("partition", "reassign", "filed", code=2)
     assert "4 replicas need 4 brokers" in line("partition", "reassign", "filed", "-r", "4")
     file.write_text(json.dumps({"version": 1, "partitions": [part]}))
     run("partition", "reassign", "--file", str(file), "--execute")
@@ -219,11 +219,11 @@ def test_a_move_that_is_left_alone_is_called_off(
         with monkeypatch.context() as patch:
             patch.setattr("headrace.cli.moving._wait", interrupted)
             left = run("partition", "move", "back:0", "--to", f"{new}", "--execute", code=130)
-            assert "the moves go on; `headrace partition reassign --cancel`" in left.stderr
-        assert "is on the move already" in line("partition", "reassign", "back", "-r", "2")
+            assert "the moves continue; `headrace partition reassign --cancel`" in left.stderr
+        assert "is already being moved" in line("partition", "reassign", "back", "-r", "2")
         assert run_json("partition", "reassign", "--cancel")["partitions"][0]["to"] == [old]
-        assert "called off 1 partition" in run("partition", "reassign", "back", "--cancel", "--execute").stdout
-        assert "no such partition is on the move" in line("partition", "reassign", "back", "--cancel", code=4)
+        assert "cancelled 1 partition" in run("partition", "reassign", "back", "--cancel", "--execute").stdout
+        assert "no such partition is being moved" in line("partition", "reassign", "back", "--cancel", code=4)
     finally:
         three.resume(new)
     until(lambda: _all_up(three))
@@ -250,12 +250,12 @@ def test_a_move_is_limited_until_it_ends(
     with monkeypatch.context() as patch:
         patch.setattr("headrace.cli.moving._wait", interrupted)
         left = run(*move, "1", "--execute", code=130)
-    assert "the limits stay; `headrace partition throttle tamed --clear --execute` takes them away" in left.stderr
+    assert "the limits remain; `headrace partition throttle tamed --clear --execute` removes them" in left.stderr
     until(lambda: limits(run_json, "tamed").keys() == {f"{old}", f"{new}", "tamed"})
     described = {each["name"]: each["value"] for each in run_json("config", "describe", "topic", "tamed")}
     assert described["leader.replication.throttled.replicas"] == f"0:{old}"
     assert described["follower.replication.throttled.replicas"] == f"0:{new}"
-    assert "how fast" in line("partition", "reassign", "tamed", "--cancel", "--throttle", "1", code=2)
+    assert "--cancel goes with topics" in line("partition", "reassign", "tamed", "--cancel", "--throttle", "1", code=2)
     assert replicas(run_json, "tamed") != [[new]], "a byte a second"
     run("partition", "reassign", "tamed", "--cancel", "--execute")
     until(lambda: not limits(run_json, "tamed"))

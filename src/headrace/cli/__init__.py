@@ -29,20 +29,20 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "group": ("headrace.cli.group:group", "List, describe, reset and delete consumer groups."),
     "transaction": ("headrace.cli.transaction:transaction", "List, describe, find and abort transactions."),
     "config": ("headrace.cli.config:config", "Show and change configurations of topics, brokers and groups."),
-    "acl": ("headrace.cli.acl:acl", "Say who may do what."),
-    "user": ("headrace.cli.user:user", "Make users that log in by SCRAM."),
-    "token": ("headrace.cli.token:token", "Make tokens with which programs log in as a user."),
-    "quota": ("headrace.cli.quota:quota", "Bound what clients ask of brokers."),
-    "profile": ("headrace.cli.profile:profile", "Keep where clusters are, and who you are there."),
-    "security": ("headrace.cli.security:security", "Say what a configuration leaves open."),
-    "cluster": ("headrace.cli.cluster:cluster", "Describe the cluster, and say whether it is healthy."),
+    "acl": ("headrace.cli.acl:acl", "Manage ACLs: who may do what."),
+    "user": ("headrace.cli.user:user", "Manage the users that log in with SCRAM."),
+    "token": ("headrace.cli.token:token", "Manage delegation tokens, with which programs log in as a user."),
+    "quota": ("headrace.cli.quota:quota", "Limit the bandwidth, requests and connections of clients."),
+    "profile": ("headrace.cli.profile:profile", "Save the addresses and logins of clusters under names."),
+    "security": ("headrace.cli.security:security", "Check what a configuration leaves open."),
+    "cluster": ("headrace.cli.cluster:cluster", "Describe the cluster, and check its health."),
     "quorum": ("headrace.cli.quorum:quorum", "Describe the metadata quorum, and change who votes."),
     "partition": ("headrace.cli.partition:partition", "Move partitions, elect leaders, throttle replication."),
     "broker": ("headrace.cli.broker:broker", "Take brokers out of the cluster."),
     "pipeline": ("headrace.cli.pipeline:pipeline", "Run Spark pipelines, from topics to topics or tables."),
-    "debug": ("headrace.cli.debug:debug", "Collect what is needed to find a fault."),
-    "completion": ("headrace.cli.completion:completion", "Print what makes TAB work in a shell."),
-    "log": ("headrace.cli.log:log", "Look into a broker's files: dump, verify."),
+    "debug": ("headrace.cli.debug:debug", "Collect the information that a fault report needs."),
+    "completion": ("headrace.cli.completion:completion", "Print a script that completes commands in a shell."),
+    "log": ("headrace.cli.log:log", "Dump and verify the files of a broker."),
 }
 
 
@@ -128,14 +128,14 @@ def main() -> None:
 
     \b
     Commands that talk to a cluster take these options:
-      -b, --bootstrap HOST:PORT[,...]  brokers to ask first; without it, 127.0.0.1:9092
+      -b, --bootstrap HOST:PORT[,...]  brokers to contact first; without it, 127.0.0.1:9092
       --profile NAME                   the brokers and properties that `headrace profile` keeps
       --command-config FILE            Kafka's client properties: TLS, and who logs in
       --timeout SECONDS                how long one operation may take, retries included; 30
 
     \b
     Environment variables. Options override them; they override the profile in use:
-      HEADRACE_BOOTSTRAP_SERVERS  brokers to ask first
+      HEADRACE_BOOTSTRAP_SERVERS  brokers to contact first
       HEADRACE_COMMAND_CONFIG     a file of client properties
       HEADRACE_PROFILE            the name of a profile
       HEADRACE_PROFILES           the file of profiles

@@ -38,7 +38,7 @@ class Place:
 
 
 def access(bootstrap: str | None, command_config: str | None, profile: str | None) -> tuple[str, Security]:
-    """The brokers to ask first, and how connections are protected, by the options of a command and by what is said
+    """The brokers to contact first, and how connections are protected, by the options of a command and by what is said
     elsewhere.
 
     Raises `Failure`, one line without secrets.

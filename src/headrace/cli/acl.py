@@ -58,7 +58,7 @@ def resource_options(command: F) -> F:
     @click.option("--group", "groups", multiple=True, metavar="NAME", help="A consumer group, or '*'; repeatable.")
     @click.option("--transactional-id", "ids", multiple=True, metavar="ID", help="Or '*'; repeatable.")
     @click.option("--cluster", is_flag=True, help="The cluster itself.")
-    @click.option("--prefixed", is_flag=True, help="The names stand for all names that begin so.")
+    @click.option("--prefixed", is_flag=True, help="The names are prefixes: each covers all names that begin with it.")
     @wraps(command)
     def with_resources(
         *args: Any,
@@ -122,9 +122,9 @@ def _hosts(_: click.Context, option: click.Parameter, texts: tuple[str, ...]) ->
 
 principal_options = (
     click.option("--allow", multiple=True, metavar="PRINCIPAL", callback=_principals,
-                 help="Who may: User:NAME, or 'User:*' for everyone; repeatable."),
+                 help="Principal that is allowed: User:NAME, or 'User:*' for everyone; repeatable."),
     click.option("--deny", multiple=True, metavar="PRINCIPAL", callback=_principals,
-                 help="Who may not, whatever else allows it; repeatable."),
+                 help="Principal that is denied, whatever else allows it; repeatable."),
 )  # fmt: skip
 operation_option = click.option(
     "--operation", "operations", multiple=True, metavar="NAME", callback=_operations,
@@ -134,8 +134,10 @@ host_option = click.option(
     "--host", "hosts", multiple=True, metavar="ADDRESS", callback=_hosts, help="From this address; repeatable."
 )
 convenience_options = (
-    click.option("--producer", is_flag=True, help="What a producer needs of --topic, and of --transactional-id."),
-    click.option("--consumer", is_flag=True, help="What a consumer needs of --topic and --group."),
+    click.option(
+        "--producer", is_flag=True, help="The operations that a producer needs on --topic and --transactional-id."
+    ),
+    click.option("--consumer", is_flag=True, help="The operations that a consumer needs on --topic and --group."),
 )
 
 
@@ -150,7 +152,7 @@ def _with(*options: Callable[[F], F]) -> Callable[[F], F]:
 
 @click.group(cls=CommandGroup)
 def acl() -> None:
-    """Say who may do what to topics, groups, transactional ids and the cluster.
+    """Manage ACLs: who may do what to topics, groups, transactional ids and the cluster.
 
     The cluster needs an authorizer (authorizer.class.name). A super user (super.users) may do everything; others may
     do what an ACL allows and none denies.
@@ -178,8 +180,7 @@ def create(
 ) -> None:
     """Create ACLs: one for each principal, operation, address and resource.
 
-    Without --operation they are about every operation, without --host about every address. What is there already
-    stays.
+    Without --operation they apply to every operation, without --host to every address. Existing ACLs stay.
     """
     from headrace.client import acls
 
@@ -194,10 +195,14 @@ def create(
 
 @acl.command("list")
 @click.option("--principal", "principals", multiple=True, metavar="PRINCIPAL", callback=_principals,
-              help="List only ACLs of this one; repeatable.")  # fmt: skip
+              help="List only ACLs of this principal; repeatable.")  # fmt: skip
 @operation_option
 @host_option
-@click.option("--matching", is_flag=True, help="List what applies to a resource of this name: '*' and prefixes too.")
+@click.option(
+    "--matching",
+    is_flag=True,
+    help="List all ACLs that apply to a resource of this name, also those on '*' and on prefixes.",
+)
 @resource_options
 @json_option
 @cluster_options
@@ -210,7 +215,7 @@ def list_acls(
     resources: Resources,
     as_json: bool,
 ) -> None:
-    """List ACLs: all, or those that the options choose."""
+    """List all ACLs, or those that match the options."""
     if matching and (resources.prefixed or not resources.named):
         raise click.UsageError("--matching needs a name, and does not go with --prefixed")
     pattern = "match" if matching else "prefixed" if resources.prefixed else None
@@ -244,9 +249,9 @@ def delete(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Delete the ACLs that the options choose; an option that is not given chooses nothing.
+    """Delete the ACLs that match all of the options given; at least one is required.
 
-    A name is one that stands there as it is: add --prefixed for ACLs on prefixes. --producer and --consumer delete
+    A name matches ACLs on exactly that name: add --prefixed for ACLs on prefixes. --producer and --consumer delete
     what they create.
     """
     from headrace.client import acls

@@ -50,13 +50,13 @@ def drain(client: Client, id_: int, rate: int | None, cancel: bool, execute: boo
             raise click.UsageError("--throttle limits moves; it does not go with --cancel")
         off = {at: moving.called_off(move) for at, move in under_way.items() if id_ in move.removing}
         if not off:
-            raise Failure(f"no partition is on its way off broker {id_}", NOT_FOUND)
+            raise Failure(f"no partition is being moved off broker {id_}", NOT_FOUND)
         moving.run(client, off, execute=execute, as_json=as_json, what="calling off")
         return
     infos = {(p.topic, p.index): p for p in held}
     if busy := sorted(infos.keys() & under_way.keys()):
         topic, index = busy[0]
-        raise Failure(f"topic {topic} partition {index} is on the move already; wait for it, or use --cancel")
+        raise Failure(f"topic {topic} partition {index} is already being moved; wait for it, or use --cancel")
     try:
         then = place(
             {at: Placed(p.replicas, p.isr) for at, p in infos.items()},

@@ -27,14 +27,14 @@ ASK_AGAIN_S = 0.5
 
 @click.group(cls=CommandGroup)
 def cluster() -> None:
-    """Describe the cluster: brokers, quorum, log directories; say whether it is healthy."""
+    """Describe the cluster (brokers, quorum, log directories), and check its health."""
 
 
 @cluster.command()
 @json_option
 @cluster_options
 def describe(client: Client, as_json: bool) -> None:
-    """Brokers, metadata quorum, feature levels and log directories."""
+    """Show the brokers, the metadata quorum, feature levels and log directories."""
     from headrace.wire.address import address_text
 
     found_quorum, described = describe_all(client)
@@ -118,18 +118,18 @@ def describe_all(client: Client) -> tuple[QuorumDescription | None, dict[str, An
     type=click.FloatRange(min=0),
     default=0.0,
     metavar="SECONDS",
-    help="Ask again for so long, until the cluster answers and is healthy.",
+    help="Retry for this time, until the cluster answers and is healthy.",
 )
 @json_option
 @cluster_options
 @click.pass_context
 def health(ctx: click.Context, client: Client, wait_s: float, as_json: bool) -> None:
-    """Say whether the cluster is healthy, and what is wrong.
+    """Check whether the cluster is healthy, and list the problems.
 
-    The exit code is 0 if it is healthy, 1 if not. Wrong are: partitions without a leader, with fewer replicas in sync
-    than they have or than min.insync.replicas asks for; brokers that are down or do not answer; log directories that
-    failed; voters of the metadata quorum that are behind. Moves under way and leaders that are not the preferred ones
-    are shown, and not wrong.
+    The exit code is 0 if it is healthy, 1 if not. Problems are: partitions without a leader, or with fewer replicas in
+    sync than they have or than min.insync.replicas requires; brokers that are down or do not answer; log directories
+    that failed; voters of the metadata quorum that are behind. Moves in progress and leaders that are not the preferred
+    ones are shown, but are not problems.
     """
     found = _healthy_within(client, wait_s)
     if as_json:

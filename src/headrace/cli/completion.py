@@ -18,15 +18,15 @@ PATIENCE_S = 2.0
 @click.command()
 @click.argument("shell", type=click.Choice(SHELLS))
 def completion(shell: str) -> None:
-    """Print what makes TAB complete commands, options and the names of topics and groups in SHELL.
+    """Print the script that completes commands, options and the names of topics and groups in SHELL.
 
     \b
     bash: eval "$(headrace completion bash)"        in ~/.bashrc
     zsh:  eval "$(headrace completion zsh)"         in ~/.zshrc
     fish: headrace completion fish | source         in ~/.config/fish/config.fish
 
-    Names come from the cluster that the options so far, the variables and the profile in use name. If it does not
-    answer within two seconds, there are none.
+    Names come from the cluster of the options typed so far, the variables and the profile in use. If it does not answer
+    within two seconds, no names are offered.
     """
     from click.shell_completion import get_completion_class
 

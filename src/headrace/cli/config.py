@@ -87,9 +87,9 @@ def describe(client: Client, kind: str, name: str, everything: bool, docs: bool,
 @kind_argument
 @name_argument
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set a configuration; may be repeated.")
-@click.option("--unset", multiple=True, metavar="KEY", help="Set it back to its default; may be repeated.")
-@click.option("--append", multiple=True, metavar="KEY=VALUE", help="Add to a list; may be repeated.")
-@click.option("--subtract", multiple=True, metavar="KEY=VALUE", help="Take from a list; may be repeated.")
+@click.option("--unset", multiple=True, metavar="KEY", help="Reset this configuration to its default; may be repeated.")
+@click.option("--append", multiple=True, metavar="KEY=VALUE", help="Add a value to a list; may be repeated.")
+@click.option("--subtract", multiple=True, metavar="KEY=VALUE", help="Remove a value from a list; may be repeated.")
 @click.option("--dry-run", is_flag=True, help="Have the brokers check the request, and change nothing.")
 @json_option
 @cluster_options

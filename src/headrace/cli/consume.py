@@ -63,7 +63,7 @@ WRITE_RECORDS = 1000
 @click.option("--key", metavar="TEXT", help="Only records with this key.")
 @click.option("--header", "with_headers", multiple=True, metavar="NAME[=VALUE]",
               help="Only records with this header; repeatable.")  # fmt: skip
-@click.option("--grep", metavar="REGEX", help="Only records in whose value this regular expression finds something.")
+@click.option("--grep", metavar="REGEX", help="Only records whose value this regular expression finds a match in.")
 @click.option("--format", "form", type=click.Choice(["text", "json", "hex"]),
               help="text: values, one a line.  [default: text; on a terminal, with time, place and key]")  # fmt: skip
 @click.option("--template", "-t", metavar="TEMPLATE", help=f"Print this for each record, in kcat's letters: {LETTERS}.")

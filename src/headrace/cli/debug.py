@@ -41,7 +41,7 @@ _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]+")
 
 @click.group(cls=CommandGroup)
 def debug() -> None:
-    """Collect what is needed to find a fault."""
+    """Collect the information that a fault report needs."""
 
 
 @debug.command()
@@ -56,8 +56,9 @@ def debug() -> None:
 def bundle(client: Client, output: Path | None, pages: tuple[str, ...], logs: tuple[Path, ...], as_json: bool) -> None:
     """Write an archive that describes a cluster: versions, metadata, settings, groups, health, metrics and logs.
 
-    It holds no record and no secret: brokers hide passwords, and what looks like one in a log is removed. It does hold
-    names of topics, groups, users and hosts; look into it before you give it away. What cannot be had is noted in it.
+    The archive holds no records and no secrets: brokers hide passwords, and what looks like one in a log is removed. It
+    does hold names of topics, groups, users and hosts; check its content before you share it. It lists the information
+    that could not be collected.
     """
     from headrace.client.admin import Resource
 

@@ -62,7 +62,7 @@ def list_groups(client: Client, states: tuple[str, ...], types: tuple[str, ...],
 @group.command()
 @click.argument("names", nargs=-1, required=True, metavar="GROUP...", shell_complete=group_names)
 @click.option("--members", "shows_members", is_flag=True,
-              help="Show the members, what they have and shall have, instead of the partitions.")  # fmt: skip
+              help="Show the members with their current and target partitions, instead of the partitions.")  # fmt: skip
 @json_option
 @cluster_options
 def describe(client: Client, names: tuple[str, ...], shows_members: bool, as_json: bool) -> None:
@@ -186,14 +186,16 @@ def _latest(client: Client, partitions: Iterable[TopicPartition]) -> dict[TopicP
 @group.command()
 @click.argument("name", metavar="GROUP", shell_complete=group_names)
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC[:P,P]",
-              help="Reset only these; default: all with offsets.")  # fmt: skip
+              help="Reset only these. Default: all that have offsets.")  # fmt: skip
 @click.option("--to-earliest", is_flag=True, help="Reset to the first records.")
 @click.option("--to-latest", is_flag=True, help="Reset to the end: skip everything.")
 @click.option("--to-offset", type=click.IntRange(min=0), metavar="OFFSET", help="Reset to this offset, within the log.")
 @click.option("--to-datetime", metavar="TIME",
               help="Reset to the first record from this time on, such as 2026-11-21T08:00.")  # fmt: skip
 @click.option("--shift-by", type=int, metavar="N", help="Move by N records; a negative N moves back.")
-@click.option("--to-current", is_flag=True, help="Keep the committed offsets, brought within the log.")
+@click.option(
+    "--to-current", is_flag=True, help="Keep the committed offsets, moved into the log if they are outside it."
+)
 @click.option("--to-group", metavar="GROUP", shell_complete=group_names,
               help="Copy the committed offsets of this group, in the topics that it has.")  # fmt: skip
 @click.option("--execute", is_flag=True, help="Commit the new offsets. Without this, only show them.")

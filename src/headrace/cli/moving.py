@@ -41,10 +41,12 @@ def parse_rate(_: click.Context, __: click.Parameter, text: str | None) -> int |
     return int(found[1]) * RATE_UNITS[found[2]]
 
 
-execute_option = click.option("--execute", is_flag=True, help="Do it. Without this, only show the plan.")
-cancel_option = click.option("--cancel", is_flag=True, help="Call off moves under way; --execute does it.")
-throttle_option = click.option("--throttle", "rate", metavar="BYTES", callback=parse_rate, help="Copy at most so "
-                               "many bytes a second at each broker, such as 500000 or 10MiB, until the moves "
+execute_option = click.option("--execute", is_flag=True, help="Carry out the plan. Without this, only show it.")
+cancel_option = click.option(
+    "--cancel", is_flag=True, help="Cancel moves in progress; requires --execute to take effect."
+)
+throttle_option = click.option("--throttle", "rate", metavar="BYTES", callback=parse_rate, help="Limit copying at each "
+                               "broker to this many bytes a second, such as 500000 or 10MiB, until the moves "
                                "end.")  # fmt: skip
 
 
@@ -85,7 +87,7 @@ def run(client: Client, plan: Plan, *, rate: int | None = None, execute: bool, a
         print_json({"executed": execute, "throttle": rate, "partitions": partitions})
     elif plan and execute:
         off = all(each.off for each in plan.values())
-        click.echo(f"{'called off' if off else 'moved'} {counted(len(plan), 'partition')}")
+        click.echo(f"{'cancelled' if off else 'moved'} {counted(len(plan), 'partition')}")
     elif plan:
         click.echo("nothing has changed yet; --execute does it", err=True)
 
@@ -118,7 +120,7 @@ def carry_out(client: Client, plan: Plan, what: str, rate: int | None = None) ->
         try:
             _wait(client, waiting, what)
         except KeyboardInterrupt:
-            click.echo("headrace: the moves go on; `headrace partition reassign --cancel` calls them off", err=True)
+            click.echo("headrace: the moves continue; `headrace partition reassign --cancel` cancels them", err=True)
             raise
     raise_refused(refused, len(plan))
     _check(client, waiting)
@@ -143,8 +145,8 @@ def _limited(client: Client, plan: Plan, rate: int | None) -> Iterator[None]:
     except BaseException:
         if changes:
             topics = " ".join(change.name for change in changes if change.name in {topic for topic, _ in plan})
-            hint = f"`headrace partition throttle {topics} --clear --execute` takes them away"
-            click.echo(f"headrace: the limits stay; {hint}", err=True)
+            hint = f"`headrace partition throttle {topics} --clear --execute` removes them"
+            click.echo(f"headrace: the limits remain; {hint}", err=True)
         raise
     throttles.apply(client, map(throttles.undone, changes))
     _clear_called_off(client, {topic for (topic, _), each in plan.items() if each.off})
@@ -249,7 +251,7 @@ def _check(client: Client, moved: Plan) -> None:
     other = elsewhere(_seen_once(client, moved, lambda infos: not elsewhere(infos)))
     if other:
         topic, index = other[0]
-        raise Failure(f"topic {topic} partition {index} is elsewhere: its move was called off, or made another")
+        raise Failure(f"topic {topic} partition {index} was not moved as planned: its move was cancelled or replaced")
 
 
 def _seen_once(client: Client, partitions: Iterable[TopicPartition], holds: Callable[[Infos], bool]) -> Infos:
@@ -296,7 +298,7 @@ def under_way(client: Client, chosen: Iterable[TopicPartition] | None) -> dict[T
 
     found = {at: called_off(move) for at, move in moves.list_moves(client, chosen).items()}
     if not found:
-        raise Failure("no such partition is on the move" if chosen else "no partition is on the move", NOT_FOUND)
+        raise Failure("no such partition is being moved" if chosen else "no partition is being moved", NOT_FOUND)
     return found
 
 
@@ -331,7 +333,7 @@ def read_kafka_json(path: Path) -> dict[TopicPartition, tuple[int, ...]]:
         if not isinstance(directories, list) or any(each != "any" for each in directories):
             raise Failure(f'{path}: entry {number} names log directories; only "any" is possible here')
         if (topic, index) in found:
-            raise Failure(f"{path}: topic {topic} partition {index} is there twice")
+            raise Failure(f"{path}: topic {topic} partition {index} is listed twice")
         found[topic, index] = tuple(replicas)
     return found
 

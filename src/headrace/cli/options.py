@@ -37,7 +37,7 @@ def bootstrap_options(command: F) -> F:
         "--bootstrap",
         "-b",
         metavar="HOST:PORT[,...]",
-        help="Brokers to ask first; `headrace --help` has this and the other options of a connection.",
+        help="Brokers to contact first; `headrace --help` has this and the other options of a connection.",
     )
     @click.option("--command-config", cls=ConnectionOption, metavar="FILE")
     @click.option("--profile", cls=ConnectionOption, metavar="NAME")

@@ -31,11 +31,13 @@ def partition() -> None:
 @partition.command()
 @partitions_argument
 @click.option("--brokers", metavar="ID,ID", help="Spread each topic evenly over these brokers and their racks.")
-@click.option("--replication-factor", "-r", type=click.IntRange(1, INT16_MAX), help="Have so many replicas.")
+@click.option(
+    "--replication-factor", "-r", type=click.IntRange(1, INT16_MAX), help="The number of replicas of each partition."
+)
 @click.option("--file", "-f", type=click.Path(path_type=Path), help="Take the replicas from a file such as "
               "kafka-reassign-partitions reads.")  # fmt: skip
-@click.option("--undo", type=click.Path(path_type=Path), help="Write where the replicas are now to this file; "
-              "--file takes it.")  # fmt: skip
+@click.option("--undo", type=click.Path(path_type=Path), help="Write the current replicas to "
+              "this file, for --file to restore.")  # fmt: skip
 @throttle_option
 @cancel_option
 @execute_option
@@ -57,16 +59,17 @@ def reassign(
 
     With --brokers the replicas of each topic are spread evenly over these brokers, and those of a partition over as
     many racks as there are. With --replication-factor alone only replicas are added or dropped. The command shows the
-    plan; --execute carries it out and waits. What is interrupted goes on in the brokers, and --cancel calls it off: of
-    the topics named, of those in the file, or of all. --throttle sets the same limits as `headrace partition throttle`,
-    and takes them away when the moves have ended; --cancel takes away the limits of what it calls off.
+    plan; --execute carries it out and waits. If the command is interrupted, the brokers continue the moves; --cancel
+    cancels those of the topics named, of those in the file, or all. --throttle sets the same limits as `headrace
+    partition throttle`, and removes them when the moves have ended; --cancel removes the limits of the moves that it
+    cancels.
     """
     placed_by_hand = {} if file is None else moving.read_kafka_json(file)
     if file is not None and (topics or brokers or replication_factor):
         raise click.UsageError("--file says everything: give no topics, --brokers or --replication-factor with it")
     if cancel:
         if brokers or replication_factor or undo or rate:
-            raise click.UsageError("--cancel takes topics or --file, and nothing of where to or how fast")
+            raise click.UsageError("--cancel goes with topics or --file only")
         chosen = list(placed_by_hand) or chosen_partitions(client, topics) or None
         plan: moving.Plan = moving.under_way(client, chosen)
     else:
@@ -126,7 +129,7 @@ def _movable(client: Client, chosen: list[TopicPartition]) -> dict[TopicPartitio
             raise Failure(f"topic {topic} has no partition {index}", NOT_FOUND)
     if moved := moves.list_moves(client, chosen):
         topic, index = min(moved)
-        raise Failure(f"topic {topic} partition {index} is on the move already; wait for it, or use --cancel")
+        raise Failure(f"topic {topic} partition {index} is already being moved; wait for it, or use --cancel")
     return {at: infos[at] for at in chosen}
 
 
@@ -144,7 +147,7 @@ def _placed(
     from headrace.client.placement import Placed, PlacementError, place
 
     if ids is None and factor is None:
-        raise click.UsageError("say where to: give --brokers, --replication-factor or --file")
+        raise click.UsageError("no target: give --brokers, --replication-factor or --file")
     found = describe.describe_cluster(client)
     racks = {broker.id: broker.rack for broker in found.brokers} if ids is None else named_brokers(client, ids)
     load = Counter(r for t in client.topics() for p in t.partitions if (p.topic, p.index) not in infos
@@ -229,7 +232,7 @@ def _led(leader: int) -> int | None:
 @click.argument("topics", nargs=-1, metavar="[TOPIC]...")
 @click.option("--rate", metavar="BYTES", callback=parse_rate, help="Bytes a second at each broker, such as 500000 or "
               "10MiB.")  # fmt: skip
-@click.option("--clear", is_flag=True, help="Take the limits away: of the topics named, or of all, and of the brokers.")
+@click.option("--clear", is_flag=True, help="Remove the limits of the topics named, or of all, and of the brokers.")
 @execute_option
 @json_option
 @cluster_options
@@ -239,7 +242,7 @@ def throttle(
     """Limit how fast brokers copy the replicas that move, or those of the topics named.
 
     It sets leader. and follower.replication.throttled.rate of the brokers, and .replicas of the topics. The limits stay
-    until --clear takes them away. The command shows the settings; --execute sets them.
+    until --clear removes them. The command shows the settings; --execute sets them.
     """
     from headrace.client import moves, throttles
 
@@ -252,7 +255,7 @@ def throttle(
         named = [topic.name for topic in client.topics(topics)] if topics else []
         under_way = {} if topics else moves.list_moves(client)
         if not named and not under_way:
-            raise Failure("no partition is on the move; name the topics to limit", NOT_FOUND)
+            raise Failure("no partition is being moved; name the topics to limit", NOT_FOUND)
         changes = throttles.limit(brokers, rate, under_way, named)
     if not as_json:
         rows = [(c.resource.name.lower(), c.name, *item) for c in changes for item in c.settings.items()]

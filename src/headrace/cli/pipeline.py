@@ -38,9 +38,10 @@ def pipeline() -> None:
 def run() -> None:
     """Run the pipeline NAME: headrace pipeline run NAME --checkpoint DIR, with its source and its target.
 
-    A run goes on from its checkpoint, also after a kill. Delivery is at least once, unless --delivery says otherwise: a
-    run may write a result again, under the same key. log-monitor, sessions and surge read JSON objects; the options
-    ending in -field name their fields. They skip a record that lacks a needed field, and count it as unreadable.
+    A run continues from its checkpoint, also after it was killed. Delivery is at least once, unless --delivery says
+    otherwise: a run may write a result again, under the same key. log-monitor, sessions and surge read JSON objects;
+    the options ending in -field name their fields. They skip a record that lacks a needed field, and count it as
+    unreadable.
     """
 
 

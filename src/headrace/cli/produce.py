@@ -59,11 +59,13 @@ class Parsed:
 @click.argument("topic", shell_complete=topic_names)
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path), metavar="[FILE]...")
 @click.option("--key-separator", "-k", metavar="TEXT", help="Lines are KEY TEXT VALUE; \\t means a tab.")
-@click.option("--delimiter", "-D", metavar="TEXT", help="What ends a record, instead of a new line; \\0: a zero byte.")
+@click.option(
+    "--delimiter", "-D", metavar="TEXT", help="Text that ends a record, instead of a newline; \\0: a zero byte."
+)
 @click.option("--headers", "parse_headers", is_flag=True, help="Lines begin with NAME=VALUE,NAME=VALUE and a tab.")
 @click.option("--header", "fixed", multiple=True, metavar="NAME=VALUE", help="A header of every record; repeatable.")
 @click.option("--key", metavar="TEXT", help="One key for every record.")
-@click.option("--null", "null_marker", metavar="TEXT", help="A value that stands for null (a tombstone).")
+@click.option("--null", "null_marker", metavar="TEXT", help="Text of a key or value that means null (a tombstone).")
 @click.option(
     "--format",
     "form",
@@ -73,7 +75,9 @@ class Parsed:
     help="json: one object a line, as `consume --format json` prints them.",
 )
 @click.option("--whole", is_flag=True, help="Each file is one record.")
-@click.option("--partition", "-p", type=click.IntRange(min=0), help="Write to this partition, for any key.")
+@click.option(
+    "--partition", "-p", type=click.IntRange(min=0), help="Write all records to this partition, whatever their keys."
+)
 @click.option("--ignore-partition", is_flag=True, help="json: keys choose partitions, whatever the objects say.")
 @click.option("--no-create", is_flag=True, help="Fail if the topic does not exist.")
 @click.option("--compression", "-z", type=click.Choice(COMPRESSIONS), default="none", show_default=True)
@@ -110,12 +114,12 @@ def produce(
 ) -> None:
     """Write records to TOPIC, from standard input or FILEs ("-" is standard input), one a line.
 
-    If TOPIC does not exist, the broker creates it; not so with --no-create, or if the broker's
+    If TOPIC does not exist, the broker creates it, unless --no-create is given or the broker's
     auto.create.topics.enable is false.
 
-    Records with a key go where Kafka's own clients put that key. Delivery is idempotent: a retry doubles nothing.
-    A line that is not a record ends the command; it has written the records before it, and says how many. With
-    --transactional-id it has written none, and an earlier command that uses the id ends too.
+    The partition of a key is the one that Kafka's own clients choose. Delivery is idempotent: a retry writes no record
+    twice. The command fails at a line that is not a record, after writing the records before it, and reports how many.
+    With --transactional-id it writes none of them, and fences an earlier command that still uses the id.
 
     --output-format prints a record once brokers have acknowledged it, with its partition and offset (-1 if the broker
     does not know any longer which offset a retried record has): `-o '%p %o\\n'`. With --transactional-id that is before
@@ -203,7 +207,7 @@ def _created(client: Client, name: str) -> TopicInfo:
         if alike:
             raise  # the command names the topic that was probably meant
         raise Failure(
-            f"{error}; the brokers create no topics by themselves (auto.create.topics.enable): "
+            f"{error}; the brokers do not create topics automatically (auto.create.topics.enable); create it with "
             f"`headrace topic create {name}`",
             NOT_FOUND,
         ) from error

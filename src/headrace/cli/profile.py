@@ -25,13 +25,13 @@ LOCATIONS = ("ssl.keystore.location", "ssl.truststore.location")
 
 @click.group(cls=CommandGroup)
 def profile() -> None:
-    """Keep where clusters are, and who you are there.
+    """Save the addresses and logins of clusters under names.
 
     A profile has a name, brokers, and Kafka's client properties of security. Every command takes --profile NAME, or
-    HEADRACE_PROFILE; where neither is given, nor brokers, the profile in use counts.
+    HEADRACE_PROFILE; if neither they nor brokers are given, the profile in use applies.
 
-    Profiles are in one file of yours, which others may not read: HEADRACE_PROFILES, or headrace/profiles.json in
-    XDG_CONFIG_HOME or ~/.config. Commands refuse it where others may.
+    Profiles are in one file: HEADRACE_PROFILES, or headrace/profiles.json in XDG_CONFIG_HOME or ~/.config. Commands
+    refuse the file if other users can read it.
     """
 
 
@@ -44,7 +44,7 @@ def profile() -> None:
 @click.option("--property", "pairs", multiple=True, metavar="KEY=VALUE",
               help="One property, unless it is a secret: others can see a command line. Repeatable.")  # fmt: skip
 @click.option("--use", "is_used", is_flag=True, help="Use it from now on.")
-@click.option("--replace", is_flag=True, help="Where there is one of that name already.")
+@click.option("--replace", is_flag=True, help="Replace the profile of that name if there is one.")
 @json_option
 def add(
     name: str,
@@ -55,7 +55,7 @@ def add(
     replace: bool,
     as_json: bool,
 ) -> None:
-    """Keep a profile. Its stores are opened once, and what is wrong is said now."""
+    """Save a profile. The command opens its stores once, to report errors now."""
     from headrace.client.profiles import Profile, ProfileError, check_name
 
     try:
@@ -125,7 +125,7 @@ def show(name: str | None, as_json: bool) -> None:
 @click.option("--none", "is_none", is_flag=True, help="Use none of them.")
 @json_option
 def use(name: str | None, is_none: bool, as_json: bool) -> None:
-    """Use the profile NAME where a command names neither a profile nor brokers."""
+    """Use the profile NAME if a command names neither a profile nor brokers."""
     if (name is None) is not is_none:
         raise click.UsageError("give the NAME of a profile, or --none")
     with _changing() as profiles:
@@ -143,7 +143,7 @@ def use(name: str | None, is_none: bool, as_json: bool) -> None:
 @yes_option
 @json_option
 def remove(names: tuple[str, ...], yes: bool, as_json: bool) -> None:
-    """Remove profiles; where one of them was in use, none is then."""
+    """Remove profiles. If one of them was in use, no profile is in use afterwards."""
     profiles = _read()
     for name in names:
         _named(profiles, name)

@@ -45,8 +45,8 @@ def describe(client: Client, as_json: bool) -> None:
 def add(client: Client, file: Path, as_json: bool) -> None:
     """Make this machine's controller a voter.
 
-    It runs, was formatted with --no-initial-controllers, and follows the leader. While it is behind, this command
-    waits. Works where kraft.version is 1.
+    The controller must be running and have been formatted with --no-initial-controllers. The command waits until it has
+    caught up with the leader. Requires kraft.version 1.
     """
     from headrace.client.voters import add_voter
 
@@ -60,14 +60,14 @@ def add(client: Client, file: Path, as_json: bool) -> None:
 
 @quorum.command()
 @click.argument("id_", metavar="ID", type=click.IntRange(0, INT32_MAX))
-@click.option("--directory-id", metavar="UUID", help="The voter's metadata directory, where another one has its id.")
+@click.option("--directory-id", metavar="UUID", help="The voter's metadata directory, if another one has the same id.")
 @yes_option
 @json_option
 @cluster_options
 def remove(client: Client, id_: int, directory_id: str | None, yes: bool, as_json: bool) -> None:
-    """Make the voter ID one no more, whether it runs or not.
+    """Remove the voter ID, whether it is running or not.
 
-    It goes on as an observer. Works where kraft.version is 1.
+    A running node becomes an observer. Requires kraft.version 1.
     """
     from headrace.client.describe import describe_quorum
     from headrace.client.voters import remove_voter

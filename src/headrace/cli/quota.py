@@ -51,7 +51,7 @@ def entity_options(command: F) -> F:
 
 @click.group(cls=CommandGroup)
 def quota() -> None:
-    """Bound what users, client ids and addresses ask of each broker.
+    """Limit what users, client ids and addresses may use of each broker.
 
     \b
     producer_byte_rate        bytes a second of produce requests
@@ -60,8 +60,8 @@ def quota() -> None:
     controller_mutation_rate  partitions a second that are created or deleted
     connection_creation_rate  connections a second; of addresses alone
 
-    A client that asks for more gets its answer, and the broker does not read from it for as long as it has to wait. A
-    user's quotas go before those of its client id, and those of both together before either.
+    A client above its quota gets its response, but the broker then stops reading from it for a while. Quotas of a user
+    take precedence over those of its client id, and those of both together over either.
     """
 
 
@@ -92,7 +92,7 @@ def set_quotas(
 @json_option
 @cluster_options
 def list_quotas(client: Client, entity: dict[str, str | None], as_json: bool) -> None:
-    """List quotas: all, or those of what the options name, together with any other kind."""
+    """List all quotas, or those that match the options, alone or combined with other kinds."""
     from headrace.client.quotas import find_quotas
 
     found = find_quotas(client, entity)
@@ -114,7 +114,7 @@ def list_quotas(client: Client, entity: dict[str, str | None], as_json: bool) ->
 @json_option
 @cluster_options
 def remove(client: Client, names: tuple[str, ...], dry_run: bool, entity: dict[str, str | None], as_json: bool) -> None:
-    """Remove quotas: those that are named, or all of what the options name."""
+    """Remove the named quotas, or all quotas, of the entity that the options name."""
     from headrace.client.quotas import alter_quotas, entity_text, find_quotas
 
     _need(entity)

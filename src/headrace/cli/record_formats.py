@@ -73,7 +73,7 @@ def template_format(template: str, null: bytes, option: str = "--template") -> F
     for letter, after in zip(text[1::2], text[2::2], strict=True):
         if letter != b"%" and letter not in letters:
             unknown = letter.decode(errors="replace")
-            raise click.BadParameter(f"%{unknown} is no letter of templates: {LETTERS}", param_hint=option)
+            raise click.BadParameter(f"%{unknown} is not a letter of templates: {LETTERS}", param_hint=option)
         pieces += [letters.get(letter, b"%"), after]
 
     def filled_in(topic: str, partition: int, record: Record, kind: int) -> bytes:

@@ -23,7 +23,7 @@ PRINCIPALS_SHOWN = 5
 
 @click.group(cls=CommandGroup)
 def security() -> None:
-    """Say what a configuration leaves open, and to whom."""
+    """Check what a configuration leaves open, and to whom."""
 
 
 @security.command()
@@ -31,9 +31,9 @@ def security() -> None:
 @json_option
 @click.pass_context
 def check(ctx: click.Context, file: Path, as_json: bool) -> None:
-    """Say in sentences whom each listener lets in, and what clients may do.
+    """Describe in sentences who can connect to each listener, and what clients may do.
 
-    The exit code is 1 if a listener that other machines can reach lets in clients without a login. The command
+    The exit code is 1 if a listener that other machines can reach accepts unauthenticated clients. The command
     reads the file and the keytabs that it names. It connects to nothing, and does not see settings that were changed
     while the broker ran.
     """

@@ -57,7 +57,12 @@ def storage() -> None:
               "release, as 4.1 or 4.1-IV0, by default the newest.")  # fmt: skip
 @click.option("--add-scram", "-S", "add_scram", multiple=True, metavar="USER", help="Begin with this user, as "
               "'SCRAM-SHA-256=[name=ann,password=...]'; may be repeated.")  # fmt: skip
-@click.option("--ignore-formatted", "-g", is_flag=True, help="Leave directories that are formatted for it as they are.")
+@click.option(
+    "--ignore-formatted",
+    "-g",
+    is_flag=True,
+    help="Leave directories as they are if they are already formatted for this cluster.",
+)
 @json_option
 def format_directories(
     cluster_id: str,
@@ -73,8 +78,8 @@ def format_directories(
 ) -> None:
     """Format the directories that a server.properties names.
 
-    The metadata lie in metadata.log.dir, or in the first of log.dirs. A controller without controller.quorum.voters is
-    --standalone by default.
+    The metadata log is in metadata.log.dir, or in the first of log.dirs. A controller without controller.quorum.voters
+    is --standalone by default.
     """
     from headrace.broker.quorum.metadata_start import format_storage, when_replaced
     from headrace.broker.storage.storage_format import StorageError, is_formatted, unformatted

@@ -58,19 +58,19 @@ TO_TOPIC = ("key_columns", "by", "look_back", "deleted_column", "included", "exc
 @click.option("--buckets", type=click.IntRange(1, 65536), default=16, show_default=True, help="Files of Parquet.")
 @duration_option("--grace", "10m", "How long a replaced file of Parquet stays.")
 @click.option("--dead-letters", metavar="TOPIC",
-              help="Send unreadable and refused records here. Default: skip unreadable ones, end with a refused "
-                   "one.")  # fmt: skip
+              help="Send unreadable and refused records here. Default: skip unreadable ones, fail at a "
+                   "refused one.")  # fmt: skip
 @click.option("--key-column", "key_columns", multiple=True, metavar="NAME", help="From a table: its key; repeatable.")
 @click.option("--by", metavar="NAME", help="From a table: the column that increases with every change.")
 @click.option("--look-back", metavar="TIME|NUMBER",
-              help="From a table: how late a change may appear. Default: 1m, or 1000 of a number.")  # fmt: skip
+              help="From a table: how late a change may appear. Default: 1m, or 1000 for a number.")  # fmt: skip
 @click.option("--deleted-column", metavar="NAME", help="From a table: the column that marks deleted rows.")
 @click.option("--include-column", "included", multiple=True, metavar="NAME",
               help="From a table: put only this column in the value; repeatable. Default: all.")  # fmt: skip
 @click.option("--exclude-column", "excluded", multiple=True, metavar="NAME",
               help="From a table: leave this column out of the value; repeatable.")  # fmt: skip
 @click.option("--partitions", "-p", type=click.IntRange(1, INT32_MAX), help="Partitions of a new topic. Default: 1.")
-@delivery_option("exactly-once: what the run writes to a topic is in transactions.")
+@delivery_option("exactly-once: the run writes to a topic in transactions.")
 @run_options
 @click.pass_context
 def table_sync(ctx: click.Context, /, **given: Any) -> None:
@@ -81,9 +81,9 @@ def table_sync(ctx: click.Context, /, **given: Any) -> None:
                 sqlite:PATH#TABLE
                 parquet:DIRECTORY                           (to write only)
 
-    To a table: a value is a JSON object, a null value deletes. The run applies a batch whole, with its offsets beside
-    it, so that a batch that comes again changes nothing. From a table: the run writes rows as JSON objects, at least
-    once unless --delivery says otherwise.
+    To a table: a value is a JSON object, a null value deletes. The run applies each batch atomically, together with its
+    offsets, so that a repeated batch changes nothing. From a table: the run writes rows as JSON objects, at least once
+    unless --delivery says otherwise.
     """
     request = Request.out_of(given)
     _need_packages(request)

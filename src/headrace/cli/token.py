@@ -39,26 +39,26 @@ def _renewers(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> 
 
 @click.group(cls=CommandGroup)
 def token() -> None:
-    """Make tokens with which programs log in as a user, list, renew and end them.
+    """Create, list, renew and expire delegation tokens, with which programs log in as a user.
 
-    Brokers make delegation tokens where delegation.token.secret.key is set, for whoever has logged in, and not by a
-    token. A program logs in with one by SCRAM, as the token's owner, until it ends.
+    Brokers create delegation tokens if delegation.token.secret.key is set, for clients that have logged in without a
+    token. A program logs in with a token through SCRAM, as the token's owner, until the token expires.
     """
 
 
 @token.command()
 @click.option("--owner", metavar="PRINCIPAL", callback=lambda _, __, text: text and _principal(text, "--owner"),
-              help="User:NAME: whose token it is, where not yours.")  # fmt: skip
+              help="Owner of the token, as User:NAME. Default: you.")  # fmt: skip
 @click.option("--renewer", "renewers", multiple=True, metavar="PRINCIPAL", callback=_renewers,
-              help="User:NAME: who may renew and end it beside the owner; repeatable.")  # fmt: skip
-@duration_option("--max-lifetime", None, "How long it lives at most, however often it is renewed; as long as the "
-                 "brokers allow if not given.")  # fmt: skip
+              help="Another principal that may renew and expire the token, as User:NAME; repeatable.")  # fmt: skip
+@duration_option("--max-lifetime", None, "Maximum lifetime, however often the token is renewed. Default: the longest "
+                 "that the brokers allow.")  # fmt: skip
 @json_option
 @cluster_options
 def create(
     client: Client, owner: str | None, renewers: tuple[str, ...], max_lifetime: int | None, as_json: bool
 ) -> None:
-    """Make a token. Its HMAC, the password of it, is shown this once."""
+    """Create a token. Its HMAC, which is its password, is shown only this once."""
     from headrace.client import tokens
 
     if max_lifetime == 0:
@@ -91,11 +91,11 @@ def list_tokens(client: Client, owners: tuple[str, ...], as_json: bool) -> None:
 
 @token.command()
 @click.argument("ids", nargs=-1, required=True, metavar="TOKEN...")
-@duration_option("--for", None, "How long it is to last from now; as long as the brokers allow if not given.")
+@duration_option("--for", None, "Time from now until the token expires. Default: the longest that the brokers allow.")
 @json_option
 @cluster_options
 def renew(client: Client, ids: tuple[str, ...], as_json: bool, **given: int | None) -> None:
-    """Let tokens last longer, by their ids. No token outlives its maximal lifetime."""
+    """Renew tokens by their ids. No token can be renewed beyond its maximum lifetime."""
     from headrace.client import tokens
 
     period_ms = given["for"]
@@ -111,15 +111,15 @@ def renew(client: Client, ids: tuple[str, ...], as_json: bool, **given: int | No
 
 @token.command()
 @click.argument("ids", nargs=-1, required=True, metavar="TOKEN...")
-@duration_option("--in", None, "End them so much later; at once if not given.")
+@duration_option("--in", None, "Expire the tokens after this time. Default: now.")
 @yes_option
 @json_option
 @cluster_options
 def expire(client: Client, ids: tuple[str, ...], yes: bool, as_json: bool, **given: int | None) -> None:
-    """End tokens, by their ids: at once, or in a while.
+    """Expire tokens by their ids, now or later.
 
-    Nobody logs in by a token that has ended. A session that logged in by one ends when the token was to end at that
-    time.
+    No client can log in with an expired token. A session that has logged in with it ends at the expiry time that the
+    token had then.
     """
     from headrace.client import tokens
 

@@ -215,7 +215,7 @@ def _describe(client: Client, info: TopicInfo) -> dict[str, Any]:
 @click.argument("name", shell_complete=topic_names)
 @click.option("--partitions", "-p", type=partition_count, help="Grow to this many partitions.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set a configuration; may be repeated.")
-@click.option("--unset", multiple=True, metavar="KEY", help="Set it back to its default; may be repeated.")
+@click.option("--unset", multiple=True, metavar="KEY", help="Reset this configuration to its default; may be repeated.")
 @click.option("--dry-run", is_flag=True, help="Have the brokers check the request, and change nothing.")
 @json_option
 @cluster_options

@@ -22,7 +22,7 @@ _STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit"
 
 @click.group(cls=CommandGroup)
 def transaction() -> None:
-    """List and describe transactions; find and abort those that hang."""
+    """List and describe transactions; find and abort hanging ones."""
 
 
 @transaction.command("list")
@@ -123,7 +123,7 @@ def describe(client: Client, ids: tuple[str, ...], as_json: bool) -> None:
 def find_hanging(client: Client, names: tuple[str, ...], longer_than: int, as_json: bool) -> None:
     """Find open transactions that no coordinator knows, in these topics or in all.
 
-    Readers of what is committed wait for them; `headrace transaction abort` ends one.
+    Consumers of committed records cannot read past them; `headrace transaction abort` ends one.
     """
     from headrace.client import transaction_states
 
@@ -165,9 +165,9 @@ def _print_producers(found: list[ActiveProducer], as_json: bool) -> None:
 @json_option
 @cluster_options
 def abort(client: Client, topic: str, partition: int, start_offset: int, yes: bool, as_json: bool) -> None:
-    """Abort the transaction that is open in a partition from START_OFFSET on, whatever its coordinator says.
+    """Abort the transaction that is open in a partition from START_OFFSET on, regardless of its coordinator.
 
-    For one that hangs. Its records are never seen by readers of what is committed.
+    Use it for a transaction that hangs. Consumers of committed records will never see its records.
     """
     from headrace.client import transaction_states
 

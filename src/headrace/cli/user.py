@@ -27,18 +27,18 @@ mechanism_choice = click.Choice(MECHANISMS, case_sensitive=False)
 
 @click.group(cls=CommandGroup)
 def user() -> None:
-    """Make users that log in by SCRAM, list and delete them.
+    """Create, list and delete the users that log in with SCRAM.
 
-    What a user may do, ACLs say: `headrace acl`. Listeners with SASL and one of the mechanisms let users in.
+    ACLs define what a user may do: `headrace acl`. Users log in at listeners with SASL and one of the mechanisms.
     """
 
 
 @user.command()
 @click.argument("name")
 @click.option("--mechanism", "mechanisms", multiple=True, type=mechanism_choice, default=MECHANISMS,
-              show_default=True, help="What the user logs in by; repeatable.")  # fmt: skip
+              show_default=True, help="Mechanism that the user logs in with; repeatable.")  # fmt: skip
 @click.option("--iterations", type=click.IntRange(*ITERATIONS), default=ITERATIONS[0], show_default=True,
-              help="How often the password is hashed.")  # fmt: skip
+              help="Number of times that the password is hashed.")  # fmt: skip
 @click.option(
     "--password-file", metavar="FILE", help="The password is the first line of this file; - is standard input."
 )
@@ -54,10 +54,10 @@ def create(
     password_env: str | None,
     as_json: bool,
 ) -> None:
-    """Make the user NAME, or give a user another password.
+    """Create the user NAME, or change the password of a user.
 
-    The command asks for the password on a terminal, unless an option says where it is. It goes to the cluster salted
-    and hashed; whoever could read the connection could still log in with that, so use TLS.
+    The command asks for the password on a terminal, unless an option says where it is. The command sends it salted and
+    hashed. Use TLS all the same: the hash is enough to log in.
     """
     from headrace.client import users
 
@@ -77,7 +77,7 @@ def create(
 @json_option
 @cluster_options
 def list_users(client: Client, names: tuple[str, ...], as_json: bool) -> None:
-    """List users, and what they log in by: all, or those that are named."""
+    """List all users, or those named, with their mechanisms."""
     from headrace.client import users
 
     found = users.list_credentials(client, names or None)
@@ -92,12 +92,12 @@ def list_users(client: Client, names: tuple[str, ...], as_json: bool) -> None:
 @user.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @click.option("--mechanism", "mechanisms", multiple=True, type=mechanism_choice,
-              help="Delete only what the users log in by so; repeatable.")  # fmt: skip
+              help="Delete only the credentials of this mechanism; repeatable.")  # fmt: skip
 @yes_option
 @json_option
 @cluster_options
 def delete(client: Client, names: tuple[str, ...], mechanisms: tuple[str, ...], yes: bool, as_json: bool) -> None:
-    """Delete users. Connections that are open stay until their session ends (connections.max.reauth.ms)."""
+    """Delete users. Open connections stay until their sessions expire (connections.max.reauth.ms)."""
     from headrace.client import users
 
     chosen = [c for c in users.list_credentials(client, names) if not mechanisms or c.mechanism in mechanisms]

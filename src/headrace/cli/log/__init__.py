@@ -18,7 +18,7 @@ from headrace.cli.output import Progress, counted, print_json, size_text
 
 @click.group(cls=CommandGroup)
 def log() -> None:
-    """Look into a broker's files: dump, verify.
+    """Dump and verify the files of a broker.
 
     The files are Apache Kafka's; a Kafka broker's directory works as well.
     """
@@ -26,7 +26,7 @@ def log() -> None:
 
 @log.command()
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="PATH...")
-@click.option("--records", "-r", is_flag=True, help="Open the batches of data logs too.")
+@click.option("--records", "-r", is_flag=True, help="Also print the records of data logs.")
 @click.option("--from", "start", type=click.IntRange(min=0), default=0, metavar="OFFSET",
               help="Skip batches below this.")  # fmt: skip
 @click.option("--max", "-n", "limit", type=click.IntRange(min=1), metavar="N", help="Stop after N entries of a file.")
@@ -88,8 +88,8 @@ def verify(path: Path, truncate_at: int | None, yes: bool, as_json: bool) -> Non
     """Check a partition's folder, or every partition of a log directory: checksums, offsets, indexes.
 
     If something is damaged, the command names the file and the offset, and exits with 1. --truncate-at OFFSET removes
-    everything from the batch that holds OFFSET on, in one partition of a stopped broker: these records are lost,
-    unless another replica has them. A node whose metadata log (__cluster_metadata-0) was cut does not vote until it has
+    everything from the batch that holds OFFSET on, in one partition of a stopped broker: those records are lost unless
+    another replica has them. A node whose metadata log (__cluster_metadata-0) was cut does not vote until it has
     fetched what is missing from the other controllers: never cut those of several at once, nor that of a node that is
     the only controller.
     """

@@ -61,15 +61,15 @@ def serve(
     """Run a broker until SIGTERM, SIGHUP or an interrupt, each of which shuts it down cleanly.
 
     The file is Apache Kafka's server.properties; without one, the process is a broker and a controller. Variables such
-    as HEADRACE_SERVER_LOG_DIRS (log.dirs; `__` is an underscore, `___` a hyphen) win over the file, options over both.
-    The broker formats empty log directories, and adopts those of Apache Kafka as they are.
+    as HEADRACE_SERVER_LOG_DIRS (log.dirs; `__` is an underscore, `___` a hyphen) override the file, and options
+    override both. The broker formats empty log directories, and adopts those of Apache Kafka as they are.
 
-    With --brokers N this process runs N of them as one cluster, a process each, in folders below one --data, and starts
-    again whichever dies. The ports are those of --listen and the next ones; port 0 takes free ones, and keeps them for
-    later starts of the folder. Topics have three replicas if there are three brokers. Metrics have ports of their own,
-    from 9404 or that of --set metrics.listener=HOST:PORT on. A file says what holds for all nodes, with the listeners
-    of the first one. Where clients have to log in, nodes log in to each other too: by what the file says of their
-    listeners, or at listeners of their own.
+    With --brokers N this process runs N of them as one cluster, a process each, in folders below one --data, and
+    restarts those that die. The brokers listen on the port of --listen and the ports after it; with port 0, on free
+    ports, which later starts in the same folder use again. Topics have three replicas if there are three brokers.
+    Metrics are served from port 9404 on, or from the port of --set metrics.listener=HOST:PORT on. The file applies to
+    all nodes, and has the listeners of the first one. If clients have to log in, nodes log in to each other too: as the
+    file configures their listeners, or at listeners of their own.
 
     With --self-topics it also publishes its log lines and metrics as JSON, in headrace.logs and headrace.metrics.
     """
