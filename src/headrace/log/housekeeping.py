@@ -56,6 +56,11 @@ class Pass:
 class Retention(Pass):
     """Takes out what logs no longer keep: a worker looks at files, the loop takes out, a worker renames."""
 
+    def __init__(self, manager: LogManager) -> None:
+        super().__init__(manager)
+        self.moved: Callable[[Log], None] = lambda _: None
+        """Called on the event loop with each log that has lost segments, and begins later now."""
+
     def work(self, now_ms: int) -> Work | None:
         """The next slice of the pass; None where there is none."""
         if not self._queue:
@@ -87,13 +92,15 @@ class Retention(Pass):
                 if log.segment_list.swapping is not None:
                     self._queue.append(log.topic_partition)
                     return
-                active = log.active
+                active, start = log.active, log.log_start_offset
                 mark = manager.high_watermark(log.topic_partition)
                 log.take_out(looked[log], now_ms, log.end_offset if mark is None else mark)
                 if log.active is not active:
                     rolled.append(log)
             finally:
                 log.lock.release()
+            if log.log_start_offset > start:
+                self.moved(log)
             if log.segment_list.retiring:
                 taken.append(log)
 

@@ -26,6 +26,7 @@ from headrace.wire.records import Record, build_batch
 
 NOW_MS = 1_700_000_000_000
 PATIENCE_S = 60
+DAY_MS = 24 * 3600 * 1000
 
 
 @pytest.fixture
@@ -135,3 +136,33 @@ def test_records_of_an_open_transaction_may_be_deleted(served: TestBroker) -> No
     assert stable(served) == (5, 3)
     abort(served, 2)
     assert stable(served) == (6, 6)
+
+
+def test_retention_past_an_open_transaction_moves_the_stable_offset_at_once(served: TestBroker) -> None:
+    """What is gone of a transaction keeps nobody back, though nothing is appended, and a parked fetch hears of it."""
+    write(served, 1)
+    woken: list[int] = []
+
+    class Waiter:
+        def moved(self, replica: Replica, byte_count: int) -> None:
+            woken.append(replica.state.last_stable_offset)
+
+    def expire(broker: Broker) -> tuple[int, int]:
+        replica, retention = replica_of(broker), broker.logs.retention
+        later_ms = broker.node.clock.now_ms() + 10 * DAY_MS
+        waiter = Waiter()
+        replica.fetch_waiters[waiter] = None
+        retention.start()
+        look = retention.work(later_ms)
+        assert look is not None
+        take_out = look()
+        assert take_out is not None
+        rename = take_out()
+        del replica.fetch_waiters[waiter]
+        if rename is not None:
+            rename()
+        return replica.log.log_start_offset, replica.state.log_start
+
+    assert served.call(expire) == (1, 1)
+    assert stable(served) == (1, 1)
+    assert woken == [1]

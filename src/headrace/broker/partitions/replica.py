@@ -223,13 +223,15 @@ class Replica:
         """Tells of the transactions of its log, after an append and before it counts, where `unstable` is another."""
         producers = self.log.producers
         producers.committed(self.state.high_watermark)
-        self._begins_where_its_log_does()
         self.state.transactions_are(producers.unstable)
 
-    def _begins_where_its_log_does(self) -> None:
-        """Retention moves the start of a log without asking anybody."""
-        if self.state.log_start != self.log.log_start_offset:
-            self.state.begins_at(self.log.log_start_offset)
+    def begins_later(self) -> None:
+        """The start of its log moved, perhaps past an open transaction: more may be stable than before."""
+        state = self.state
+        stable = state.last_stable_offset
+        state.begins_at(self.log.log_start_offset)
+        if state.last_stable_offset > stable and self.fetch_waiters:
+            self._committed(0)
 
     def reached(self, offset: int, byte_count: int) -> None:
         """Everything below `offset` counts as this broker's: moves the high watermark, tells those who wait for it."""
@@ -274,7 +276,6 @@ class Replica:
 
     def fetched(self, node_id: int, broker_epoch: int, offset: int, log_start: int) -> Fetched:
         """A follower has everything from `log_start` to `offset`: see `PartitionState.fetched`."""
-        self._begins_where_its_log_does()
         min_insync = self.log.config.min_insync_replicas
         fetched = self.state.fetched(node_id, broker_epoch, offset, self._now_ms(), min_insync, log_start)
         if fetched.moved:
@@ -313,7 +314,7 @@ class Replica:
     def delete_before(self, offset: int) -> None:
         """Its log begins there from now on, unless it begins behind that already."""
         self.log.delete_records_before(offset)
-        self.state.begins_at(self.log.log_start_offset)
+        self.begins_later()
 
     def was_cut(self) -> None:
         """Its log was cut to its leader's, or begins elsewhere."""

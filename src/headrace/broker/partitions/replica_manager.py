@@ -183,6 +183,7 @@ class ReplicaManager:
                 logs.mark_stray(*key)
         remove_strange_copies(logs, self._is_ours)
         logs.watch_high_watermarks(self._high_watermark)
+        logs.retention.moved = self._begins_later
         if not logs.was_clean:
             await self._opener.recover([key for key in logs.found() if self._is_ours(key)], recovery_threads)
         # In one go: in a cluster the metadata go on while logs are recovered.
@@ -207,6 +208,12 @@ class ReplicaManager:
             return replica.high_watermark
         opened = self._logs.get(*key)
         return None if opened is None else self._logs.directory_of(opened).high_watermarks.get(key, 0)
+
+    def _begins_later(self, log: Log) -> None:
+        """Retention has moved the start of a log."""
+        replica = self._table.held(log.topic_partition)
+        if replica is not None and replica.log is log:
+            replica.begins_later()
 
     def _brokers_are(self, image: ClusterImage) -> None:
         """Tells every replica which brokers may join its in-sync set."""
