@@ -4,11 +4,12 @@ compaction keeps. Only runs of one log that is cut, compacted and crashes can fi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from headrace.log import cleaner, compaction
+from headrace.log import cleaner, compaction, producer_history
+from headrace.log.appender import Appender
 from headrace.log.compaction import Rules, Transactions
 from headrace.log.epochs import LeaderEpochs
 from headrace.log.log import Log
@@ -99,6 +100,21 @@ def _compact_what_is_open(real: Real) -> Real:
     return dirty
 
 
+def _skip_the_file(self: Appender) -> None:
+    """A roll has written its producer snapshot, it says."""
+    self.snapshot_offset = max(self.snapshot_offset, self.end_offset)
+
+
+def _scan_from_the_start_alone(real: Real) -> Real:
+    """A start trusts its newest snapshot, although the log goes on behind it, and reads no batch."""
+
+    def scan(producers: Producers, segments: Sequence[Segment], start: int, end_offset: int) -> None:
+        if start == segments[0].base_offset:
+            real(producers, segments, start, end_offset)
+
+    return scan
+
+
 def log_plants() -> dict[str, list[tuple[Any, str, Any]]]:
     """By name: whose attributes, which, and what takes their place."""
     return {
@@ -110,4 +126,8 @@ def log_plants() -> dict[str, list[tuple[Any, str, Any]]]:
         "names-aborted-that-were-cut": [(Segment, "truncate", _keep_aborted(Segment.truncate))],
         "compacts-by-aborted-records": [(Transactions, "is_aborted", _abort_nothing(Transactions.is_aborted))],
         "compacts-what-is-open": [(cleaner, "dirty", _compact_what_is_open(cleaner.dirty))],
+        "writes-no-snapshot-at-a-roll": [(Appender, "take_snapshot", _skip_the_file)],
+        "trusts-a-snapshot-of-another-offset": [
+            (producer_history, "_scan", _scan_from_the_start_alone(vars(producer_history)["_scan"]))
+        ],
     }

@@ -8,6 +8,7 @@ what `log_crash` does:
 - a reader gets every aborted transaction that reaches into what was read, and none that was committed;
 - each leader epoch ends where it ended;
 - the first record at or after a time is found;
+- the producer snapshot that the log takes for its newest is in its folder;
 - compaction keeps the last committed value of each key, and a tombstone for as long as delete.retention.ms says;
 - a log begins where records were deleted.
 """
@@ -22,13 +23,14 @@ from headrace.config import BrokerConfig, topic_config
 from headrace.config.topic import TopicConfig
 from headrace.log import cleaner
 from headrace.log.compaction import OffsetMap
+from headrace.log.filenames import SNAPSHOT, offset_name
 from headrace.log.lookup import aborted_in
 from headrace.log.results import ReadResult
 from headrace.log.segment import Segment
 from headrace.log.transaction_index import AbortedTransaction
 from headrace.sim.run import Result
 from headrace.sim.trace import Trace
-from headrace.sim.workloads.log_crash import MAP_BYTES, Appended, Broken, LogCrashTest, StillClock, _scratch
+from headrace.sim.workloads.log_crash import DIRECTORY, MAP_BYTES, Appended, Broken, LogCrashTest, StillClock, _scratch
 from headrace.sim.world import Objection
 from headrace.wire.batch import iter_headers, stamp
 from headrace.wire.errors import ErrorCode
@@ -277,9 +279,16 @@ class LogFollowingTest(LogCrashTest):
         self._check_producers(self.model)
         self._check_stable(past)
         self._check_aborted(past)
+        self._check_snapshot()
         if not self.config.compact:
             self._check_epochs(past)
             self._check_times()
+
+    def _check_snapshot(self) -> None:
+        """Older snapshots go because of the newest: without it, producers whose batches are deleted are forgotten."""
+        newest = self.log.snapshot_offset
+        there = newest < 0 or offset_name(newest, SNAPSHOT) in self.disk.list(DIRECTORY)
+        self._demand(there, f"the newest producer snapshot, of offset {newest}, is not in the folder")
 
     def _check_stable(self, past: Past) -> None:
         log = self.log
