@@ -8,7 +8,6 @@ import os
 import select
 import sys
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self
 
@@ -16,6 +15,7 @@ import click
 
 from headrace.cli.completion import topic_names
 from headrace.cli.failures import NOT_FOUND, Failure
+from headrace.cli.input_templates import Headers, InputTemplate, Parsed, parse_header
 from headrace.cli.options import INT32_MAX, INT64_MAX, cluster_options, json_option, parse_pairs, parse_separator
 from headrace.cli.output import Progress, counted, print_json
 from headrace.cli.record_formats import for_terminals, template_format
@@ -41,19 +41,6 @@ RECORD_FIELDS = (
     *("topic", "offset", "timestamp_type"),
 )
 
-Headers = list[tuple[str, bytes | None]]
-
-
-@dataclass(slots=True)
-class Parsed:
-    """One record as the input gave it."""
-
-    value: bytes | None
-    key: bytes | None = None
-    headers: Headers = field(default_factory=list)
-    partition: int | None = None
-    timestamp_ms: int | None = None
-
 
 @click.command()
 @click.argument("topic", shell_complete=topic_names)
@@ -74,11 +61,16 @@ class Parsed:
     show_default=True,
     help="json: one object a line, as `consume --format json` prints them.",
 )
+@click.option("--template", "-t", metavar="TEMPLATE",
+              help="Read records by this template, in the letters of `consume --template`, such as "
+              "'%k %s\\n'.")  # fmt: skip
 @click.option("--whole", is_flag=True, help="Each file is one record.")
 @click.option(
     "--partition", "-p", type=click.IntRange(min=0), help="Write all records to this partition, whatever their keys."
 )
-@click.option("--ignore-partition", is_flag=True, help="json: keys choose partitions, whatever the objects say.")
+@click.option(
+    "--ignore-partition", is_flag=True, help="json, template: keys choose partitions, whatever the input says."
+)
 @click.option("--no-create", is_flag=True, help="Fail if the topic does not exist.")
 @click.option("--compression", "-z", type=click.Choice(COMPRESSIONS), default="none", show_default=True)
 @click.option("--acks", type=click.Choice(list(ACKS)), default="all", show_default=True)
@@ -102,6 +94,7 @@ def produce(
     key: str | None,
     null_marker: str | None,
     form: str,
+    template: str | None,
     whole: bool,
     partition: int | None,
     ignore_partition: bool,
@@ -121,6 +114,9 @@ def produce(
     twice. The command fails at a line that is not a record, after writing the records before it, and reports how many.
     With --transactional-id it writes none of them, and fences an earlier command that still uses the id.
 
+    With --template, each letter reads up to the text that follows it, or as many bytes as the length before it (%K, %S,
+    %R) gives; -1 means null. %h reads NAME=VALUE,NAME=VALUE. What %t and %o read is ignored.
+
     --output-format prints a record once brokers have acknowledged it, with its partition and offset (-1 if the broker
     does not know any longer which offset a retried record has): `-o '%p %o\\n'`. With --transactional-id that is before
     the commit.
@@ -136,11 +132,17 @@ def produce(
     end, unit = (b"\n", "line") if delimiter is None else (_not_empty(delimiter, "--delimiter"), "record")
     if form == "json" and (key_separator is not None or parse_headers or whole):
         raise click.UsageError("--format json takes keys and headers from the objects")
-    if ignore_partition and form != "json":
-        raise click.UsageError("--ignore-partition is for --format json")
-    if ignore_partition and partition is not None:
-        raise click.UsageError("choose one of --partition and --ignore-partition")
+    if template is not None and (form == "json" or key_separator is not None or parse_headers or whole or delimiter):
+        raise click.UsageError("--template cannot go with --format json, -k, --headers, --whole or --delimiter")
+    if ignore_partition and (partition is not None or (form != "json" and template is None)):
+        raise click.UsageError("--ignore-partition is for --format json or --template, without --partition")
     parse = _parse_json if form == "json" else _TextParser(key_separator, parse_headers, null_marker)
+    read = _whole if whole else _ended(end, parse)
+    if template is not None:
+        read, unit = (
+            _by_template(InputTemplate(template, null_marker)),
+            "record",
+        )
     extra: Headers = [(name, value.encode()) for name, value in parse_pairs(fixed, "--header").items()]
     fixed_key = None if key is None else key.encode()
     written = _Writer(client, topic, partition, ignore_partition, fixed_key, extra, creates=not no_create)
@@ -148,7 +150,7 @@ def produce(
     total = sum(path.stat().st_size for path in files if str(path) != "-") or None
     with written, Progress(f"writing to {topic}", total, unit="bytes") as progress:
         for path in files or (Path("-"),):
-            _send(written, path, _whole if whole else _ended(end, parse), unit, progress)
+            _send(written, path, read, unit, progress)
         written.finish()
     _report(written, topic, as_json)
 
@@ -183,6 +185,21 @@ def _ended(end: bytes, parse: Callable[[bytes], Parsed]) -> Reader:
     def read(stream: IO[bytes], idle: Callable[[], None]) -> Iterator[tuple[Parsed, int]]:
         for line in records_of(stream, end, idle):
             yield parse(line), len(line) + len(end)
+
+    return read
+
+
+def _by_template(template: InputTemplate) -> Reader:
+    def read(stream: IO[bytes], idle: Callable[[], None]) -> Iterator[tuple[Parsed, int]]:
+        data, at = b"", 0
+        for chunk in _chunks(stream, idle):
+            data, at = data[at:] + chunk, 0
+            while at < len(data) and (found := template.parse(data, at, final=False)):
+                yield found[0], found[1] - at
+                at = found[1]
+        while at < len(data) and (found := template.parse(data, at, final=True)):
+            yield found[0], found[1] - at
+            at = found[1]
 
     return read
 
@@ -409,7 +426,7 @@ class _TextParser:
             head, tab, line = line.partition(b"\t")
             if not tab:
                 raise ValueError("no tab after the headers")
-            headers = [_header(part) for part in head.split(b",") if part]
+            headers = [parse_header(part) for part in head.split(b",") if part]
         key: bytes | None = None
         if self.separator is not None:
             key, found, line = line.partition(self.separator)
@@ -417,14 +434,6 @@ class _TextParser:
                 raise ValueError(f"no key separator {self.separator.decode(errors='backslashreplace')!r}")
             key = None if key == self.null else key
         return Parsed(None if line == self.null else line, key, headers)
-
-
-def _header(part: bytes) -> tuple[str, bytes | None]:
-    name, equals, value = part.partition(b"=")
-    try:
-        return name.decode(), value if equals else None
-    except UnicodeDecodeError:
-        raise ValueError(f"the header's name {name!r} is not UTF-8") from None
 
 
 def _parse_json(line: bytes) -> Parsed:
