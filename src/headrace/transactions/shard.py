@@ -87,6 +87,9 @@ class TransactionShard:
         self._transactions: TimelineTable[str, Transaction] = TimelineTable(self.timeline)
         self.to_send: deque[Transaction] = deque()
         """Those of groups that are to be among them: `send_some` takes a few. Bounded in the same way."""
+        self.ended: deque[str] = deque()
+        """Ids whose transactions are over, so that the next one may begin: taken after every step, as `markings` are,
+        and bounded in the same way."""
         self._endings: dict[str, _Ending] = {}
         self._ongoing: dict[str, int] = {}
         """Of ids whose latest state is ONGOING: when the transaction times out, by the wall clock as it is set now."""
@@ -215,6 +218,7 @@ class TransactionShard:
 
     def _complete(self, ending: _Ending, now_ms: int) -> Outcome:
         completed = ending.prepared.completed(now_ms)
+        self.ended.append(completed.transactional_id)
         return Outcome(records=[completed], then=partial(self._completed, ending))
 
     def _completed(self, ending: _Ending, error: ErrorCode, now_ms: int) -> Outcome:
@@ -378,6 +382,7 @@ class TransactionShard:
         """See Shard.unload. Nobody waits here."""
         self.markings.clear()
         self.to_send.clear()
+        self.ended.clear()
         return Outcome()
 
 

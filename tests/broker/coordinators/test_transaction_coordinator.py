@@ -18,8 +18,10 @@ from broker.requests.apis.test_transactions import (
     of_client,
     until_state,
 )
+from peers.waiting import until
 
 from headrace.broker.broker import Broker
+from headrace.broker.coordinators.verifier import Patience
 from headrace.config import BrokerConfig
 from headrace.testing.running import TestBroker
 from headrace.transactions.asks import Marking
@@ -99,6 +101,37 @@ def test_a_client_that_goes_on_waits_for_the_markers(
     held.deliver(0)
     _, answer = raw.receive(ApiKey.ADD_PARTITIONS_TO_TXN, 3)
     assert errors_of(answer.results_by_topic_v3_and_below) == {(name, 0): NONE}
+
+
+def test_a_client_that_waits_goes_on_when_the_markers_are_written(
+    served: TestBroker, raw: Raw, held: Held, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not at the end of a pause, which may have just begun."""
+    name = topic()
+    producer = begin(raw, "woken")
+    add(raw, 3, "woken", producer, **{name: [0]})
+    assert end(raw, 4, "woken", producer, committed=True)[0] == NONE
+    pause = {
+        "add.partitions.to.txn.retry.backoff.ms": str(16 * 3_600_000),
+        "add.partitions.to.txn.retry.backoff.max.ms": str(2 * 3_600_000),
+    }
+    config = BrokerConfig(pause)
+    pauses: list[float | None] = []
+    pause_of = Patience.pause_s
+
+    def noted(patience: Patience) -> float | None:
+        pauses.append(pause_of(patience))
+        return pauses[-1]
+
+    monkeypatch.setattr(Patience, "pause_s", noted)
+    served.call(lambda broker: monkeypatch.setattr(broker.transactions, "_config", lambda: config))
+    raw.send(of_client("woken", producer, **{name: [0]}), 3)
+    until(lambda: pauses, "it waits")
+    assert pauses == [3600.0]
+    held.deliver(0)
+    _, answer = raw.receive(ApiKey.ADD_PARTITIONS_TO_TXN, 3)
+    assert errors_of(answer.results_by_topic_v3_and_below) == {(name, 0): NONE}
+    assert served.call(lambda broker: dict(broker.transactions._joining)) == {}
 
 
 def test_one_that_is_loaded_again_sends_its_markers_again(

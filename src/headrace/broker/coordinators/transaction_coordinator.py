@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headrace.broker.coordinators.marker_sender import MarkerSender
     from headrace.broker.telemetry.metrics import Registry
     from headrace.config import BrokerConfig
-    from headrace.env.node import Node, Owner
+    from headrace.env.node import Node, Owner, Timer
     from headrace.machine.outcome import Outcome, Waiter
     from headrace.transactions.asks import FreshId, Marking, Partitions, TransactionSettings
     from headrace.transactions.shard import TransactionShard
@@ -47,6 +47,8 @@ class TransactionCoordinator(Coordinator["TransactionShard"]):
         self.markers = markers
         self._sending: set[ShardRuntime[TransactionShard]] = set()
         """Shards that have more markers to send in a further turn of the loop."""
+        self._joining: dict[str, dict[_Joining, None]] = {}
+        """Requests that wait for the end of the last transaction of their id: no more than connections."""
         super().__init__(
             TRANSACTIONS_TOPIC,
             "transactions",
@@ -90,8 +92,20 @@ class TransactionCoordinator(Coordinator["TransactionShard"]):
     def join(self, ask: Partitions, waiter: Waiter) -> None:
         """Takes partitions into a client's transaction; `waiter` gets an ErrorCode. While the markers of its last one
         are on their way, which takes some milliseconds, the request waits, as those of leaders do: a client that hears
-        CONCURRENT_TRANSACTIONS comes back after 20 ms."""
+        CONCURRENT_TRANSACTIONS comes back after 20 ms. It is decided again when they are written."""
         _Joining(self, self._owner, Patience(self._config(), self._clock), ask, waiter).ask()
+
+    def hold(self, joining: _Joining) -> None:
+        """Has it ask again as soon as the transaction before it is over."""
+        self._joining.setdefault(joining.transactional_id, {})[joining] = None
+
+    def release(self, joining: _Joining) -> None:
+        """It asks now, for whatever reason; harmless where it was not held."""
+        held = self._joining.get(joining.transactional_id)
+        if held is not None:
+            held.pop(joining, None)
+            if not held:
+                del self._joining[joining.transactional_id]
 
     # --- leaders of partitions on this broker ------------------------------------------------------------------------
 
@@ -111,6 +125,9 @@ class TransactionCoordinator(Coordinator["TransactionShard"]):
         while markings:
             marking = markings.popleft()
             self.markers.send(runtime, marking, runtime.leader_epoch, partial(self._marked, runtime, marking))
+        while shard.ended:
+            for joining in self._joining.pop(shard.ended.popleft(), ()):
+                joining.ask_soon()
 
     def _send_more(self, runtime: ShardRuntime[TransactionShard]) -> None:
         self._sending.discard(runtime)
@@ -127,7 +144,7 @@ class TransactionCoordinator(Coordinator["TransactionShard"]):
 class _Joining:
     """A client's request to take partitions in, until it is answered."""
 
-    __slots__ = ("_ask", "_coordinator", "_owner", "_patience", "_waiter")
+    __slots__ = ("_ask", "_coordinator", "_owner", "_patience", "_timer", "_waiter")
 
     def __init__(
         self, coordinator: TransactionCoordinator, owner: Owner, patience: Patience, ask: Partitions, waiter: Waiter
@@ -137,9 +154,21 @@ class _Joining:
         self._ask = ask
         self._waiter = waiter
         self._patience = patience
+        self._timer: Timer | None = None
+
+    @property
+    def transactional_id(self) -> str:
+        return self._ask.transactional_id
+
+    def ask_soon(self) -> None:
+        """Has it decided in the next turn of the loop, and not after its pause."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._owner.soon(self.ask)
 
     def ask(self) -> None:
         """Has it decided."""
+        self._coordinator.release(self)
         self._coordinator.write(self._ask.transactional_id, partial(_join, self._ask), self, ErrorCode)
 
     def resolve(self, value: ErrorCode) -> None:
@@ -147,7 +176,8 @@ class _Joining:
         if value is ErrorCode.CONCURRENT_TRANSACTIONS:
             pause_s = self._patience.pause_s()
             if pause_s is not None:
-                self._owner.later(pause_s, self.ask)
+                self._timer = self._owner.later(pause_s, self.ask)
+                self._coordinator.hold(self)
                 return
         self._waiter.resolve(value)
 
