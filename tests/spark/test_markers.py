@@ -9,6 +9,7 @@ import pytest
 
 from headrace.client.groups import Committed
 from headrace.spark.markers import (
+    FINGERPRINT_SIZE,
     NO_BATCH,
     RUNS_KEPT,
     WRITES_MAX,
@@ -104,11 +105,30 @@ def test_what_is_not_known_of_rows_ends_no_query() -> None:
     )
 
 
-def test_a_batch_of_several_writes_has_no_hash() -> None:
-    first = Turn("q", "run", 4).marked(None, tasks=1, rows=1, mode="exactly-once", row_hash=5)
+def test_each_of_several_writes_is_compared_with_its_own_rows() -> None:
+    turns = [Turn("q", "run 1", 4, write=Write(number)) for number in range(3)]
+    mark = None
+    for turn in turns:
+        mark = turn.marked(mark, tasks=1, rows=2, mode="exactly-once", row_hash=5 + turn.write.number)
+    assert mark is not None and mark.row_hash is None
+    found = parsed(mark.committed())
+    assert found == mark
+    for turn in turns:
+        number = turn.write.number
+        assert compare_rows(found, turn, 2, 5 + number, trusted=False) == ""
+        assert compare_rows(found, turn, 2, None, trusted=False) == "", "a task has not told its own"
+        for rows, row_hash in ((2, 9), (3, 5 + number), (2, 5 + (number + 1) % 3)):
+            with pytest.raises(HistoryError, match=f"run 1 has done write {number + 1} of it, and this run"):
+                compare_rows(found, turn, rows, row_hash, trusted=False)
+            assert "has others" in compare_rows(found, turn, rows, row_hash, trusted=True)
+
+
+def test_several_writes_whose_rows_nobody_has_hashed_are_not_compared() -> None:
+    first = Turn("q", "run", 4).marked(None, tasks=1, rows=1, mode="exactly-once")
     second = Turn("q", "run", 4, write=Write(1)).marked(first, tasks=1, rows=1, mode="exactly-once", row_hash=6)
-    assert first.row_hash == 5 and second.row_hash is None
     assert compare_rows(second, Turn("q", "run", 4), 1, 7, trusted=False) == ""
+    with pytest.raises(HistoryError):
+        compare_rows(second, Turn("q", "run", 4, write=Write(1)), 1, 7, trusted=False)
 
 
 def test_what_a_mark_is() -> None:
@@ -156,7 +176,7 @@ def test_a_plan_before_the_first_batch() -> None:
 
 
 def test_a_mark_has_room_for_all_that_it_may_say() -> None:
-    writes = tuple(Write(number, "t" * 249, "d" * 8) for number in range(WRITES_MAX))
+    writes = tuple(Write(number, "t" * 249, "d" * 8, "f" * FINGERPRINT_SIZE) for number in range(WRITES_MAX))
     runs = tuple(str(uuid.uuid4()) for _ in range(RUNS_KEPT))
     plan = Plan(10_000_000, runs[0], 1 << 20, (10_000_000, WRITES_MAX - 1), 1 << 20, runs)
     mark = Mark(10_000_000, runs[0], 1 << 20, 1 << 40, "exactly-once-per-task", 1, "0" * 16, writes, 1, plan)

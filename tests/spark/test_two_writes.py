@@ -385,3 +385,20 @@ def test_tasks_hash_their_rows_where_nobody_can_read_offsets(query: Query, mode:
         assert made("s3a://bucket/query", "digest").row_hash is None
     else:  # what is there is compared with what would be written again
         assert made("/local").row_hash == hash_rows(rows, query.topics[0])
+
+
+def test_other_rows_of_one_of_two_writes_end_the_query_where_nobody_can_read_offsets(query: Query) -> None:
+    def write(number: int, row_hash: int) -> None:
+        task = replace(query.task(query.topics[number], 0, numbered(0, number)), row_hash=row_hash)
+        commit_batch(query.options(query.topics[number], 0, number), [task], 0)
+
+    write(0, 5)
+    write(1, 6)
+    query.start()
+    write(0, 5)
+    with pytest.raises(HistoryError, match="in the topic with other rows: run .* has done write 2 of it"):
+        write(1, 5)
+    query.start()
+    with pytest.raises(HistoryError, match="in the topic with other rows: run .* has done write 1 of it"):
+        write(0, 6)
+    query.check(numbered(0, 0), numbered(0, 1))

@@ -12,7 +12,8 @@ second time: the checkpoint was restored to a state before it, or it is a copy. 
 A query may write several times in a batch, each time in a transaction of its own, and each adds itself to the mark:
 `"writes"` are its number in the batch, the beginning of its topic's name, and a digest of topic and options. A batch
 that is repeated must write the same again, and its writes that are there are passed over. While it has come to some of
-them only, `"repeated"` says how many. The newest mark of the group counts, in whichever topic's name it is kept.
+them only, `"repeated"` says how many. Where tasks hash their rows, each write of several has a fingerprint of its own
+rows, instead of the one `"hash"`. The newest mark of the group counts, in whichever topic's name it is kept.
 
 Where each task commits itself, each has a group and a mark of its own, `headrace-<query id>-task-<number>`, with the
 sum of its rows' hashes; the mark of the query follows when all have theirs. Both say so in `"mode"`. Before the first
@@ -22,6 +23,7 @@ there is no batch yet, the mark has a plan alone, and the offset is 0.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
@@ -43,6 +45,8 @@ TOPIC_SHOWN: Final = 40
 """Characters of a topic's name in a mark, for messages: a name may have 249, and a mark 4,096."""
 WRITES_MAX: Final = 48
 """Of one batch: so many fit into a mark."""
+FINGERPRINT_SIZE: Final = 8
+"""In characters, of what a mark says of the rows of one write of several."""
 
 
 NO_BATCH: Final = -1
@@ -82,15 +86,17 @@ def write_group_of(write_id: str) -> str:
 @dataclass(frozen=True, slots=True)
 class Write:
     """One of a batch's writes, by its number from 0. `digest` is of its topic and of the options that say what is
-    written there."""
+    written there, `rows` of its rows, if tasks have hashed them and the batch has other writes."""
 
     number: int = 0
     topic: str = ""
     digest: str = ""
+    rows: str = ""
 
     def fields(self) -> list[Any]:
         """As JSON has it."""
-        return [self.number, self.topic[:TOPIC_SHOWN], self.digest]
+        said: list[Any] = [self.number, self.topic[:TOPIC_SHOWN], self.digest]
+        return [*said, self.rows] if self.rows else said
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,10 +271,22 @@ class Turn:
         """The mark that this write leaves, where the one before is `mark`."""
         writes: tuple[Write, ...] = (self.write,)
         if mark is not None and mark.batch_id == self.batch_id:
+            own = replace(self.write, rows=fingerprint(rows, row_hash))
+            before = mark.writes or (Write(),)
+            if len(before) == 1:
+                before = (replace(before[0], rows=fingerprint(mark.rows, mark.row_hash)),)
+            writes = (*before, own)
             tasks, rows, row_hash = tasks + mark.tasks, rows + mark.rows, None
-            writes = (*(mark.writes or (Write(),)), self.write)
         plan = None if mark is None else mark.plan
         return Mark(self.batch_id, self.run_id, tasks, rows, mode, row_hash, self.offsets, writes, plan=plan)
+
+
+def fingerprint(rows: int, row_hash: int | None) -> str:
+    """What a mark of several writes says of the rows of one: of their number and the sum of their hashes; "" where that
+    is not known."""
+    if row_hash is None:
+        return ""
+    return hashlib.sha256(f"{rows} {row_hash:x}".encode()).hexdigest()[:FINGERPRINT_SIZE]
 
 
 def decide(mark: Mark | None, turn: Turn, *, trusted: bool) -> Step:
@@ -307,15 +325,23 @@ def compare_rows(mark: Mark, turn: Turn, rows: int, row_hash: int | None, *, tru
     Raises `HistoryError` where they are others, unless it is `trusted` that the batch is repeated and only its rows are
     made in a way that is not deterministic. Where hashes are not known, their number alone raises nothing.
     """
-    if (mark.offsets and turn.offsets) or len(mark.writes) > 1:
+    if mark.offsets and turn.offsets:
         return ""
-    is_known = mark.row_hash is not None and row_hash is not None
-    if rows == mark.rows and (not is_known or row_hash == mark.row_hash):
-        return ""
-    there = (
-        f"run {mark.run_id} has written it, with {mark.rows} rows, and this run, {turn.run_id}, has {rows}"
-        f"{' others' if rows == mark.rows else ''}"
-    )
+    if len(mark.writes) > 1:
+        found = next((each.rows for each in mark.writes if each.number == turn.write.number), "")
+        is_known = bool(found) and row_hash is not None
+        if not is_known or found == fingerprint(rows, row_hash):
+            return ""
+        number = turn.write.number + 1
+        there = f"run {mark.run_id} has done write {number} of it, and this run, {turn.run_id}, has others"
+    else:
+        is_known = mark.row_hash is not None and row_hash is not None
+        if rows == mark.rows and (not is_known or row_hash == mark.row_hash):
+            return ""
+        there = (
+            f"run {mark.run_id} has written it, with {mark.rows} rows, and this run, {turn.run_id}, has {rows}"
+            f"{' others' if rows == mark.rows else ''}"
+        )
     restored = (
         "its checkpoint was restored to a state before that batch, or it is a copy and two queries write with one id"
     )
