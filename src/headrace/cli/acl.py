@@ -56,7 +56,13 @@ def resource_options(command: F) -> F:
 
     @click.option("--topic", "topics", multiple=True, metavar="NAME", help="A topic, or '*' for every one; repeatable.")
     @click.option("--group", "groups", multiple=True, metavar="NAME", help="A consumer group, or '*'; repeatable.")
-    @click.option("--transactional-id", "ids", multiple=True, metavar="ID", help="Or '*'; repeatable.")
+    @click.option(
+        "--transactional-id",
+        "ids",
+        multiple=True,
+        metavar="ID",
+        help="A transactional id, or '*' for every one; repeatable.",
+    )
     @click.option("--cluster", is_flag=True, help="The cluster itself.")
     @click.option("--prefixed", is_flag=True, help="The names are prefixes: each covers all names that begin with it.")
     @wraps(command)
@@ -131,7 +137,7 @@ operation_option = click.option(
     help="read, write, create, delete, alter, describe, describe-configs and so on; repeatable.",
 )  # fmt: skip
 host_option = click.option(
-    "--host", "hosts", multiple=True, metavar="ADDRESS", callback=_hosts, help="From this address; repeatable."
+    "--host", "hosts", multiple=True, metavar="ADDRESS", callback=_hosts, help="Address of the client; repeatable."
 )
 convenience_options = (
     click.option(

@@ -100,7 +100,7 @@ def _print_members(members: list[dict[str, Any]]) -> None:
         (m["member"], m["instance"], m["host"], m["protocol"], m["epoch"], _told(m["partitions"]), _told(m["target"]))
         for m in members
     ]
-    print_table(["member", "instance", "host", "protocol", "epoch", "has", "shall have"], rows)
+    print_table(["member", "instance", "host", "protocol", "epoch", "assigned", "target"], rows)
 
 
 def _told(partitions: list[dict[str, Any]] | None) -> str | None:

@@ -27,7 +27,13 @@ def transaction() -> None:
 
 @transaction.command("list")
 @click.option("--state", "states", multiple=True, type=click.Choice(_STATES), help="Only ids in this state.")
-@click.option("--producer-id", "producer_ids", multiple=True, type=click.IntRange(0, INT64_MAX), help="Only of these.")
+@click.option(
+    "--producer-id",
+    "producer_ids",
+    multiple=True,
+    type=click.IntRange(0, INT64_MAX),
+    help="Only ids of this producer id; repeatable.",
+)
 @duration_option("--longer-than", "0ms", "Only transactions that are open for longer.")
 @click.option("--pattern", metavar="RE", help="Only ids that this regular expression (RE2) matches as a whole.")
 @json_option
