@@ -115,6 +115,17 @@ def _scan_from_the_start_alone(real: Real) -> Real:
     return scan
 
 
+def _empty_first(real: Real) -> Real:
+    """Gives back the room of a file before its name goes, whether a reader holds it or not."""
+
+    def remove_files(self: Segment) -> None:
+        if self.size:
+            self.file().truncate(0)
+        real(self)
+
+    return remove_files
+
+
 def log_plants() -> dict[str, list[tuple[Any, str, Any]]]:
     """By name: whose attributes, which, and what takes their place."""
     return {
@@ -127,6 +138,7 @@ def log_plants() -> dict[str, list[tuple[Any, str, Any]]]:
         "compacts-by-aborted-records": [(Transactions, "is_aborted", _abort_nothing(Transactions.is_aborted))],
         "compacts-what-is-open": [(cleaner, "dirty", _compact_what_is_open(cleaner.dirty))],
         "writes-no-snapshot-at-a-roll": [(Appender, "take_snapshot", _skip_the_file)],
+        "empties-files-that-readers-hold": [(Segment, "remove_files", _empty_first(Segment.remove_files))],
         "trusts-a-snapshot-of-another-offset": [
             (producer_history, "_scan", _scan_from_the_start_alone(vars(producer_history)["_scan"]))
         ],

@@ -8,6 +8,7 @@ what `log_crash` does:
 - a reader gets every aborted transaction that reaches into what was read, and none that was committed;
 - each leader epoch ends where it ended;
 - the first record at or after a time is found;
+- a reader that holds a file which compaction replaces reads on in it;
 - the producer snapshot that the log takes for its newest is in its folder;
 - compaction keeps the last committed value of each key, and a tombstone for as long as delete.retention.ms says;
 - a log begins where records were deleted.
@@ -34,6 +35,7 @@ from headrace.sim.workloads.log_crash import DIRECTORY, MAP_BYTES, Appended, Bro
 from headrace.sim.world import Objection
 from headrace.wire.batch import iter_headers, stamp
 from headrace.wire.errors import ErrorCode
+from headrace.wire.file_slice import FileSlice
 from headrace.wire.markers import EndMarker, build_marker
 from headrace.wire.records import Record, build_batch, decode_batch
 
@@ -245,6 +247,7 @@ class LogFollowingTest(LogCrashTest):
         found = cleaner.candidate(self.log, self.clean_offset, min([self.committed, *ended]), self.now_ms)
         if found is None:
             return
+        held = self._hold()
         replaced: list[Segment] = []
         pace = cleaner.Pace(StillClock(), 1e12, lambda: False)
         offsets = OffsetMap(_scratch, (1, 2), MAP_BYTES, 0.9)
@@ -252,6 +255,19 @@ class LogFollowingTest(LogCrashTest):
         for segment in replaced:
             segment.remove_files()
         self.clean_offset = done.end_offset
+        for held_slice, data in held:
+            self._demand(held_slice.read() == data, "a reader that holds a compacted file reads something else")
+
+    def _hold(self) -> list[tuple[FileSlice, bytes]]:
+        """What slow readers hold of each segment, and what they read there now."""
+        held: list[tuple[FileSlice, bytes]] = []
+        for base in self.log.bases:
+            offset = max(base, self.log.log_start_offset)
+            if offset < self.log.end_offset:
+                found = self.log.read(offset, max_bytes=700, max_offset=self.log.end_offset, min_one=True)
+                if found.slice is not None:
+                    held.append((found.slice, found.slice.read()))
+        return held
 
     # What must hold
 
