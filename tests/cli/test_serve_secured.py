@@ -75,7 +75,7 @@ def test_nodes_have_credentials_of_their_own(tmp_path: Path, stores: dict[str, s
     file, folder = written(tmp_path / "all.properties", CLIENTS, stores), tmp_path / "cluster"
     with serving(folder, str(file), "--add-scram", ADMIN, listen=()) as running:
         as_user(running, stores)
-        assert set(running.admin().list_topics(timeout=60).brokers) == {1, 2, 3}
+        until(lambda: set(running.admin().list_topics(timeout=60).brokers) == {1, 2, 3}, "three brokers")
         running.create(TOPIC, PARTITIONS)
         until(lambda: in_sync(running) == {1, 2, 3}, "all nodes in sync")
         properties = load_properties_file(str(folder / "node-2" / "server.properties"))

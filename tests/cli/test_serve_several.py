@@ -33,7 +33,7 @@ from headrace.env.posix import PosixDisk
 @pytest.mark.slow
 def test_three_nodes_under_load_outlive_the_kill_of_one_and_of_two(tmp_path: Path) -> None:
     with serving(tmp_path / "a folder") as running:
-        assert set(running.admin().list_topics(timeout=60).brokers) == {1, 2, 3}
+        until(lambda: set(running.admin().list_topics(timeout=60).brokers) == {1, 2, 3}, "three brokers")
         running.create(TOPIC, PARTITIONS)
         with Load(running.bootstrap) as load:
             os.kill(running.processes[0], signal.SIGKILL)

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from peers.cluster import HeadraceCluster
 from peers.link import Link
+from peers.waiting import until
 
 from headrace.wire.errors import ErrorCode
 from headrace.wire.frame import RequestHeader, encode_request
@@ -105,7 +106,7 @@ def held_up(cluster: HeadraceCluster) -> Iterator[Three]:
     """A cluster whose partition has records that are not known to be committed."""
     with cluster:
         with Link(cluster.ports[LEADER][0]) as link:
-            assert len(link.ask(MetadataRequest(topics=[]), 12).brokers) == 3
+            until(lambda: len(link.ask(MetadataRequest(topics=[]), 12).brokers) == 3, "three brokers")
         three = Three(cluster)
         three.write(0, COMMITTED, -1)
         three.until_it_has(COMMITTED)
