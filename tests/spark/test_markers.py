@@ -116,7 +116,7 @@ def test_each_of_several_writes_is_compared_with_its_own_rows() -> None:
     for turn in turns:
         number = turn.write.number
         assert compare_rows(found, turn, 2, 5 + number, trusted=False) == ""
-        assert compare_rows(found, turn, 2, None, trusted=False) == "", "a task has not told its own"
+        assert compare_rows(found, turn, 2, None, trusted=False) == "", "a task has not reported its rows"
         for rows, row_hash in ((2, 9), (3, 5 + number), (2, 5 + (number + 1) % 3)):
             with pytest.raises(HistoryError, match=f"run 1 has done write {number + 1} of it, and this run"):
                 compare_rows(found, turn, rows, row_hash, trusted=False)

@@ -8,6 +8,7 @@ import os
 import select
 import sys
 from collections.abc import Callable, Collection, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self
 
@@ -139,10 +140,7 @@ def produce(
     parse = _parse_json if form == "json" else _TextParser(key_separator, parse_headers, null_marker)
     read = _whole if whole else _ended(end, parse)
     if template is not None:
-        read, unit = (
-            _by_template(InputTemplate(template, null_marker)),
-            "record",
-        )
+        read, unit = _by_template(InputTemplate(template, null_marker)), "record"
     extra: Headers = [(name, value.encode()) for name, value in parse_pairs(fixed, "--header").items()]
     fixed_key = None if key is None else key.encode()
     written = _Writer(client, topic, partition, ignore_partition, fixed_key, extra, creates=not no_create)
@@ -191,15 +189,14 @@ def _ended(end: bytes, parse: Callable[[bytes], Parsed]) -> Reader:
 
 def _by_template(template: InputTemplate) -> Reader:
     def read(stream: IO[bytes], idle: Callable[[], None]) -> Iterator[tuple[Parsed, int]]:
-        data, at = b"", 0
-        for chunk in _chunks(stream, idle):
-            data, at = data[at:] + chunk, 0
-            while at < len(data) and (found := template.parse(data, at, final=False)):
-                yield found[0], found[1] - at
-                at = found[1]
-        while at < len(data) and (found := template.parse(data, at, final=True)):
-            yield found[0], found[1] - at
-            at = found[1]
+        data = b""
+        for chunk in chain(_chunks(stream, idle), (None,)):  # None is the end of the input
+            data, at = data + (chunk or b""), 0
+            while at < len(data) and (found := template.parse(data, at, final=chunk is None)):
+                record, end = found
+                yield record, end - at
+                at = end
+            data = data[at:]
 
     return read
 

@@ -17,7 +17,7 @@ class Authenticator(Protocol):
 
 
 class BearerToken:
-    """Lets in whoever shows one token."""
+    """Admits the requests that show one token."""
 
     def __init__(self, token: str, name: str = "token") -> None:
         assert token, "an empty token lets everybody in"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import Final
+from typing import Final, NamedTuple
 
 import h11
 
@@ -19,15 +19,12 @@ CHUNK_LINES_BYTES: Final = 65_536
 """What the lines of chunks may take, beyond as much as the largest body."""
 
 
-class Admitted:
+class Admitted(NamedTuple):
     """What is known of a request once its head has come: its route, and who sent it."""
 
-    __slots__ = ("parameters", "principal", "route")
-
-    def __init__(self, route: Route, parameters: Mapping[str, str], principal: str) -> None:
-        self.route = route
-        self.parameters = parameters
-        self.principal = principal
+    route: Route
+    parameters: Mapping[str, str]
+    principal: str
 
 
 Admit = Callable[[Head], Admitted]

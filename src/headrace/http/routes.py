@@ -20,7 +20,7 @@ class Route(NamedTuple):
 
 
 class Routes:
-    """Routes by path and method. A path has segments, and a segment in braces stands for any one: `/topics/{topic}`."""
+    """Routes by path and method. A path has segments, and a segment in braces matches any one: `/topics/{topic}`."""
 
     def __init__(self) -> None:
         self._exact: dict[str, dict[str, Route]] = {}

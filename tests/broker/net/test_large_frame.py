@@ -87,7 +87,7 @@ def test_no_step_fills_or_copies_more_than_a_bound(need: int) -> None:
 
 
 def test_pages_are_reserved_only_for_what_has_partly_arrived() -> None:
-    """Clients that announce 100 MB each and send no more reserve nothing."""
+    """Clients that announce 100 MB each and send little of it reserve nothing."""
     server = CountingServer()
     frame = begun(server, bytes(260_000), 100 * MB)
     receive(frame, bytes(700_000))
