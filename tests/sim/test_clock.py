@@ -10,11 +10,10 @@ import pytest
 from headrace.sim.clock import RATES, SteadyClock
 from headrace.sim.cluster_run import run_cluster_seed
 from headrace.sim.disk import SimDisk
+from headrace.sim.found_at import seeds_of
 from headrace.sim.node import SimNode
 from headrace.sim.sabotage import PLANTED_IN_CLOCKS, planted
 from headrace.sim.world import World
-
-SEEDS_OF_A_PLANT = 60
 
 
 class _Drifting:
@@ -93,7 +92,7 @@ def test_a_cancelled_timer_does_not_come_with_a_change() -> None:
 @pytest.mark.parametrize("name", PLANTED_IN_CLOCKS)
 def test_only_clocks_that_differ_find_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with planted(name):
-        found = (seed for seed in range(1, 1 + SEEDS_OF_A_PLANT) if run_cluster_seed(seed).objection is not None)
+        found = (seed for seed in seeds_of(name) if run_cluster_seed(seed).objection is not None)
         seed = next(found)
         for differs in ("drift", "leap"):
             monkeypatch.setattr(SteadyClock, differs, lambda *_: None)

@@ -22,6 +22,7 @@ from headrace.sim.cluster_run import (
     run_raised_seed,
     run_transactions_seed,
 )
+from headrace.sim.found_at import SEEDS_OF_A_PLANT, seeds_of
 from headrace.sim.run import Result
 from headrace.sim.sabotage import (
     PLANTED_IN_CLUSTERS,
@@ -64,56 +65,6 @@ BROKE = (
 )
 """Seeds that broke something once, and what."""
 
-FOUND_AT = {
-    "acknowledges-before-others-have-it": 2,
-    "counts-the-leader-alone": 1,
-    "lets-laggards-join": 2,
-    "takes-fenced-brokers-in": 1,
-    "never-shrinks": 1001780,
-    "cuts-to-the-high-watermark": 1001774,
-    "never-cuts": 2,
-    "loses-starts-of-epochs": 4,
-    "appends-late-answers": 1001782,
-    "serves-what-is-not-committed": 2,
-    "acknowledges-when-deposed": 2,
-    "forgets-producers-of-others": 1001771,
-    "reports-before-its-sync": 1,
-    "elects-whoever-is-there": 1,
-    "never-fences": 7,
-    "takes-a-reborn-topic-for-the-old": 1,
-    "forgets-who-is-being-added": 13,
-    "commits-with-too-few-in-sync": 1,
-    "ignores-leader-epochs": 13,
-    "applies-what-is-not-committed": 1,
-}
-"""A seed that finds each fault, and soon: the search begins with it.
-
-Any change of the code may give a seed another course, so that a test never depends on one seed alone.
-"""
-SEEDS_OF_A_PLANT = 60
-FOUND_IN_RAISES_AT = {
-    "confirms-a-raise-at-once": 2,
-    "forgets-the-level-over-a-restart": 1,
-    "leaves-the-level-out-of-snapshots": 1,
-    "keeps-a-level-that-was-cut": 1001771,
-}
-"""The same, of raises of kraft.version."""
-FOUND_IN_TRANSACTIONS_AT = {
-    "answers-what-is-not-committed": 12,
-    "sends-markers-too-early": 15,
-    "takes-any-marker": 219,
-    "takes-a-batch-after-its-marker": 18,
-    "counts-offsets-at-once": 1001771,
-    "forgets-ends-when-it-loads": 1,
-    "times-out-without-a-raise": 8,
-    "keeps-the-last-partitions": 1,
-    "sends-a-marker-once": 11,
-    "ends-some-the-other-way": 1001771,
-    "believes-whoever-writes": 1,
-    "names-no-aborted": 1001772,
-    "lets-two-live": 1,
-}
-"""The same, of transactions."""
 THIN_RAISES = ("keeps-a-level-that-was-cut",)
 """The one that is found soonest."""
 THIN = (
@@ -158,7 +109,7 @@ def test_transactions_that_commit_as_groups_keep_their_promises(seed: int) -> No
 @pytest.mark.parametrize("name", PLANTED_IN_GROUPS)
 def test_a_fault_planted_into_groups_of_transactions_is_found(name: str) -> None:
     with planted(name):
-        assert any(run_grouped_seed(seed).objection is not None for seed in range(1, 1 + SEEDS_OF_A_PLANT))
+        assert any(run_grouped_seed(seed).objection is not None for seed in seeds_of(name))
 
 
 @pytest.mark.slow
@@ -189,7 +140,7 @@ def test_nodes_that_speak_tls_keep_their_promises(seed: int, monkeypatch: pytest
 @pytest.mark.parametrize("name", PLANTED_IN_RIGHTS)
 def test_a_fault_planted_into_rights_is_found(name: str) -> None:
     with planted(name):
-        assert any(run_guarded_seed(seed).objection is not None for seed in range(1, 1 + SEEDS_OF_A_PLANT))
+        assert any(run_guarded_seed(seed).objection is not None for seed in seeds_of(name))
 
 
 @pytest.mark.slow
@@ -247,10 +198,8 @@ def test_no_promise_is_broken(block: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PLANTED_IN_CLUSTERS)
 def test_a_planted_fault_is_found(name: str) -> None:
-    first = FOUND_AT[name]
     with planted(name):
-        seeds = range(first, first + SEEDS_OF_A_PLANT)
-        assert any(run_cluster_seed(seed).objection is not None for seed in seeds)
+        assert any(run_cluster_seed(seed).objection is not None for seed in seeds_of(name))
 
 
 @pytest.mark.slow
@@ -258,29 +207,23 @@ def test_a_planted_fault_is_found(name: str) -> None:
     "name", [pytest.param(name, marks=[] if name in THIN_RAISES else pytest.mark.soak) for name in PLANTED_IN_RAISES]
 )
 def test_a_fault_planted_into_a_raise_of_kraft_version_is_found(name: str) -> None:
-    first = FOUND_IN_RAISES_AT[name]
     with planted(name):
-        seeds = range(first, first + SEEDS_OF_A_PLANT)
-        assert any(run_raised_seed(seed).objection is not None for seed in seeds)
+        assert any(run_raised_seed(seed).objection is not None for seed in seeds_of(name))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", THIN)
 def test_a_fault_planted_into_transactions_is_found(name: str) -> None:
-    first = FOUND_IN_TRANSACTIONS_AT[name]
     with planted(name):
-        seeds = range(first, first + SEEDS_OF_A_PLANT)
-        assert any(run_transactions_seed(seed).objection is not None for seed in seeds)
+        assert any(run_transactions_seed(seed).objection is not None for seed in seeds_of(name))
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", PLANTED_IN_TRANSACTIONS)
 def test_every_fault_planted_into_transactions_is_found(name: str) -> None:
-    first = FOUND_IN_TRANSACTIONS_AT[name]
     with planted(name):
-        seeds = range(first, first + SEEDS_OF_A_PLANT)
-        assert any(run_transactions_seed(seed).objection is not None for seed in seeds)
+        assert any(run_transactions_seed(seed).objection is not None for seed in seeds_of(name))
 
 
 @pytest.mark.slow

@@ -6,12 +6,10 @@ import pytest
 
 from headrace.sim import consumers_run
 from headrace.sim.consumers_run import ConsumersRun, run_consumers_seed
+from headrace.sim.found_at import SEEDS_OF_A_PLANT, seeds_of
 from headrace.sim.sabotage import PLANTED_IN_CONSUMERS, planted
 
 SEEDS = (4, 9, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(10, 30)))
-SEEDS_OF_A_PLANT = 60
-FOUND_AT = {"downgrades-whatever-the-policy": 10}
-"""A seed that finds a fault that others find late; any change of the code may give a seed another course."""
 KINDS: dict[str, dict[str, object]] = {
     "no upgrades": {"POLICIES": ("downgrade",)},
     "no downgrades": {"POLICIES": ("upgrade",)},
@@ -33,9 +31,8 @@ def test_consumers_share_partitions_as_they_are_promised(seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PLANTED_IN_CONSUMERS)
 def test_a_fault_planted_into_consumer_groups_is_found(name: str) -> None:
-    first = FOUND_AT.get(name, 1)
     with planted(name):
-        assert any(run_consumers_seed(seed).objection is not None for seed in range(first, first + SEEDS_OF_A_PLANT))
+        assert any(run_consumers_seed(seed).objection is not None for seed in seeds_of(name))
 
 
 @pytest.mark.slow

@@ -5,13 +5,11 @@ from __future__ import annotations
 import pytest
 
 from headrace.sim.deleting_run import DeletingRun, run_deleting_seed
+from headrace.sim.found_at import SEEDS_OF_A_PLANT, seeds_of
 from headrace.sim.sabotage import PLANTED_IN_DELETIONS, planted
 
 BLOCKS = [0, *(pytest.param(block, marks=pytest.mark.soak) for block in range(1, 12))]
 BLOCK_SEEDS = 5
-SEEDS_OF_A_PLANT = 60
-FOUND_AT = {"begins-before-it-is-committed": 23}
-"""A seed that finds a fault that others find late; any change of the code may give a seed another course."""
 
 
 def test_records_that_were_deleted_stay_so() -> None:
@@ -38,10 +36,8 @@ def test_no_promise_is_broken(block: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PLANTED_IN_DELETIONS)
 def test_a_planted_fault_is_found(name: str) -> None:
-    first = FOUND_AT.get(name, 1)
     with planted(name):
-        seeds = range(first, first + SEEDS_OF_A_PLANT)
-        assert any(run_deleting_seed(seed).objection is not None for seed in seeds)
+        assert any(run_deleting_seed(seed).objection is not None for seed in seeds_of(name))
 
 
 @pytest.mark.slow

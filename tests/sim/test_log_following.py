@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from peers.tried import tried
 
+from headrace.sim.found_at import seeds_of
 from headrace.sim.sabotage import PLANTED_IN_LOGS, planted
 from headrace.sim.workloads.log_following import run_log_seed
 
-SEEDS_OF_A_PLANT = 60
 BLOCKS = [0, *(pytest.param(block, marks=pytest.mark.soak) for block in range(1, 40))]
 BLOCK_SEEDS = tried(40)
 
@@ -22,7 +22,7 @@ def test_no_promise_is_broken(block: int) -> None:
 @pytest.mark.parametrize("name", PLANTED_IN_LOGS)
 def test_a_planted_fault_is_found(name: str) -> None:
     with planted(name):
-        assert any(run_log_seed(seed).objection is not None for seed in range(1, 1 + SEEDS_OF_A_PLANT))
+        assert any(run_log_seed(seed).objection is not None for seed in seeds_of(name))
 
 
 def test_a_seed_has_one_trace() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.sim.found_at import seeds_of
 from headrace.sim.run import run_moving_seed
 from headrace.sim.sabotage import PLANTED_IN_MOVES, planted
 
-SEEDS_OF_A_PLANT = 60
 BLOCKS = [0, *(pytest.param(block, marks=pytest.mark.soak) for block in range(1, 12))]
 BLOCK_SEEDS = 12
 
@@ -34,7 +34,7 @@ def test_what_broke_once_holds(seed: int) -> None:
 @pytest.mark.parametrize("name", PLANTED_IN_MOVES)
 def test_a_planted_fault_is_found(name: str) -> None:
     with planted(name):
-        assert any(run_moving_seed(seed).objection is not None for seed in range(1, 1 + SEEDS_OF_A_PLANT))
+        assert any(run_moving_seed(seed).objection is not None for seed in seeds_of(name))
 
 
 @pytest.mark.slow

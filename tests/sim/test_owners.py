@@ -13,6 +13,7 @@ from headrace.metadata.image import Broker as BrokerImage
 from headrace.metadata.image import ClusterImage, Endpoint, Partition, Topic, TopicsImage
 from headrace.sim.checkers.owners import OFFSETS, Owners
 from headrace.sim.checkers.replication import Replication
+from headrace.sim.found_at import seeds_of
 from headrace.sim.ownership_sabotage import ownership_plants
 from headrace.sim.run import run_seed
 from headrace.sim.sabotage import planted
@@ -20,8 +21,6 @@ from headrace.sim.world import World
 
 P, Q = ("log", 0), ("log", 1)
 AT = "node1"
-SEEDS_OF_A_PLANT = 60
-FIRST_SEED = {"remembers-the-first-metadata": 14}
 
 
 def _image(leader: int = 1, epoch: int = 3) -> ClusterImage:
@@ -142,9 +141,8 @@ def test_two_leaders_of_an_epoch_are_found_when_the_second_begins() -> None:
 @pytest.mark.parametrize("name", ownership_plants())
 def test_two_owners_of_a_moment_are_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing else finds them: the same seed holds where nobody looks at each step."""
-    first = FIRST_SEED.get(name, 1)
     with planted(name):
-        for seed in range(first, first + SEEDS_OF_A_PLANT):
+        for seed in seeds_of(name):
             found = run_seed(seed).objection
             if found is not None:
                 break

@@ -5,22 +5,10 @@ from __future__ import annotations
 import pytest
 
 from headrace.sim.__main__ import main
+from headrace.sim.found_at import seeds_of
 from headrace.sim.quorum_run import run_quorum_seed
 from headrace.sim.sabotage import PLANTED_IN_QUORUMS, planted
 
-SEEDS_OF_A_PLANT = 60
-FOUND_AT = {
-    "commits-older-epochs-by-count": 12,
-    "takes-its-vote-back": 2,
-    "counts-pre-votes": 2,
-    "hears-any-mark": 2,
-    "votes-twice": 2,
-    "names-a-snapshot-before-its-sync": 6,
-    "elects-any-log": 3,
-    "votes-for-shorter-logs": 14,
-    "forgets-its-vote": 3,
-}
-"""The first seed that finds a fault, if it is not among the very first: the search begins with it."""
 FOUND = {
     179: "a disk that failed while its directory was locked kept the lock",
     1250: "a clean stop was cut short by the end of the faults, and nobody ended it",
@@ -46,9 +34,8 @@ def test_what_broke_once_holds(seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PLANTED_IN_QUORUMS)
 def test_a_planted_fault_is_found(name: str) -> None:
-    first = FOUND_AT.get(name, 1)
     with planted(name):
-        assert any(run_quorum_seed(seed).objection is not None for seed in range(first, first + SEEDS_OF_A_PLANT))
+        assert any(run_quorum_seed(seed).objection is not None for seed in seeds_of(name))
 
 
 @pytest.mark.slow

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.sim.found_at import seeds_of
 from headrace.sim.replica_run import run_replica_seed
 from headrace.sim.sabotage import PLANTED_IN_REPLICAS, planted
 from headrace.sim.world import World
 
-SEEDS_OF_A_PLANT = 60
 STEERED = {
     1: "leader unheard",
     2: "shrink unheard",
@@ -18,15 +18,6 @@ STEERED = {
 }
 """A seed of each kind, and the fault that it is steered to."""
 SEEDS = (2, 3, 6, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (1, 4, 5, *range(7, 60))))
-FOUND_AT = {
-    "alters-old-partition-epochs": 6,
-    "cuts-in-one-round": 3,
-    "counts-without-those-it-wants-out": 1,
-    "lets-replicas-join-below-its-epoch": 2,
-    "remembers-followers-of-earlier-terms": 10,
-    "undoes-what-nobody-answers": 4,
-}
-"""A seed that finds each fault: the search begins with it."""
 
 
 @pytest.mark.slow
@@ -49,16 +40,15 @@ def test_a_cluster_whose_leaders_change_keeps_its_promises(seed: int, monkeypatc
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PLANTED_IN_REPLICAS)
 def test_a_planted_fault_is_found(name: str) -> None:
-    first = FOUND_AT[name]
     with planted(name):
-        seeds = range(first, first + SEEDS_OF_A_PLANT)
-        assert any(run_replica_seed(seed).objection is not None for seed in seeds)
+        assert any(run_replica_seed(seed).objection is not None for seed in seeds_of(name))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["alters-old-partition-epochs", "cuts-in-one-round"])
 def test_a_seed_has_one_trace(name: str) -> None:
     """A fault makes its run a short one."""
+    seed = seeds_of(name).start
     with planted(name):
-        first, second = run_replica_seed(FOUND_AT[name]), run_replica_seed(FOUND_AT[name])
+        first, second = run_replica_seed(seed), run_replica_seed(seed)
     assert first.digest == second.digest

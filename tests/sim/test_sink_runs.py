@@ -14,17 +14,14 @@ from typing import Any
 import pytest
 
 from headrace.client.transactions import TransactionalProducer
+from headrace.sim.found_at import seeds_of
 from headrace.sim.sabotage import PLANTED_IN_SINKS, planted
 from headrace.sim.sink_run import SinkRun, run_sink_seed
-from headrace.sim.sink_sabotage import sink_plants
-from headrace.sim.workloads.spark_queries import Shape
-from headrace.spark.delivery import EXACTLY_ONCE, PER_TASK
+from headrace.sim.sink_sabotage import ONE, SHAPES, TWO, sink_plants
+from headrace.spark.delivery import PER_TASK
 
 SEEDS = (1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 40)))
-SEEDS_OF_A_PLANT = 60
-ONE = Shape("query", EXACTLY_ONCE, grouped=False, topics=("one",), commit_topic="", rivals=True, changes=False)
-TWO = replace(ONE, topics=("one", "other"), commit_topic="commits", rivals=False)
-SHAPES = {
+DELIVERIES = {
     "the driver writes": TWO,
     "the tasks write": replace(TWO, grouped=True),
     "the tasks commit": replace(TWO, mode=PER_TASK),
@@ -33,18 +30,6 @@ SHAPES = {
     "another program": replace(TWO, changes=True),
     "two drivers and plans of tasks": replace(ONE, mode=PER_TASK, changes=True),
 }
-FOUND_WITH = {
-    "decides-without-the-ordinal": (TWO, 1),
-    "compares-no-digest": (ONE, 1),
-    "compares-no-options-of-writes": (replace(TWO, changes=True), 4),
-    "passes-over-what-is-older": (ONE, 3),
-    "marks-before-it-commits": (TWO, 3),
-    "compares-no-rows-of-batches": (replace(ONE, plain=True), 1),
-    "compares-no-rows-of-tasks": (replace(ONE, mode=PER_TASK, changes=True), 1),
-    "leaves-no-plan": (replace(ONE, mode=PER_TASK, changes=True), 1),
-    "fences-nothing-for-a-plan": (replace(ONE, mode=PER_TASK, changes=True), 1),
-}
-"""Of which shape a query is that finds a fault, and the seed with which the search begins: see `FOUND_AT`."""
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -54,7 +39,7 @@ def test_batches_are_written_exactly_once(seed: int) -> None:
     assert result.transactions > 0
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", DELIVERIES)
 def test_every_delivery_keeps_its_promise(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """And it is the one that is meant which does it."""
     ended: Counter[tuple[str, str]] = Counter()
@@ -66,7 +51,7 @@ def test_every_delivery_keeps_its_promise(name: str, monkeypatch: pytest.MonkeyP
             return real(self, *given)
 
         monkeypatch.setattr(TransactionalProducer, each, noted)
-    shape = SHAPES[name]
+    shape = DELIVERIES[name]
     run = SinkRun(5, shapes=[shape])
     assert run.run().objection is None
     assert run.queries[0].committed >= 2
@@ -84,7 +69,7 @@ def test_a_run_that_an_objection_ends_leaves_no_thread() -> None:
 
 
 def test_the_plants_have_their_names() -> None:
-    assert tuple(sink_plants()) == PLANTED_IN_SINKS == tuple(FOUND_WITH)
+    assert tuple(sink_plants()) == PLANTED_IN_SINKS == tuple(SHAPES)
 
 
 FOUND_LATE = {"compares-no-rows-of-tasks", "leaves-no-plan", "fences-nothing-for-a-plan"}
@@ -94,10 +79,8 @@ FOUND_LATE = {"compares-no-rows-of-tasks", "leaves-no-plan", "fences-nothing-for
     "name", [pytest.param(each, marks=pytest.mark.slow if each in FOUND_LATE else []) for each in PLANTED_IN_SINKS]
 )
 def test_a_fault_planted_into_the_sink_is_found(name: str) -> None:
-    shape, first = FOUND_WITH[name]
     with planted(name):
-        seeds = range(first, first + SEEDS_OF_A_PLANT)
-        assert any(SinkRun(seed, shapes=[shape]).run().objection is not None for seed in seeds)
+        assert any(SinkRun(seed, shapes=[SHAPES[name]]).run().objection is not None for seed in seeds_of(name))
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from headrace.sim.__main__ import main
+from headrace.sim.found_at import seeds_of
 from headrace.sim.quorum_run import run_quorum_seed
 from headrace.sim.run import Result
 from headrace.sim.sabotage import planted
@@ -15,8 +16,6 @@ from headrace.sim.story import shortest_story
 from headrace.sim.world import World
 
 KINDS = ("kill", "power", "cut", "stop", "split", "pause", "clock")
-
-SEEDS_OF_A_PLANT = 60
 
 
 def result(world: World) -> Result:
@@ -70,7 +69,7 @@ def test_a_seed_that_holds_is_told_whole() -> None:
 @pytest.mark.slow
 def test_the_command_line_tells_it(capsys: pytest.CaptureFixture[str]) -> None:
     with planted("votes-twice"):
-        seed = next(seed for seed in range(2, SEEDS_OF_A_PLANT + 1) if run_quorum_seed(seed).objection is not None)
+        seed = next(seed for seed in seeds_of("votes-twice") if run_quorum_seed(seed).objection is not None)
     assert main(["--sabotage", "votes-twice", "--seed", str(seed), "--story"]) == 1
     *lines, last = capsys.readouterr().out.splitlines()
     assert re.search(r"objection epoch \d+ of the quorum has two leaders: \d and \d$", lines[-1])

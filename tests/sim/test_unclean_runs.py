@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.sim.found_at import seeds_of
 from headrace.sim.sabotage import PLANTED_IN_UNCLEAN_ELECTIONS, planted
 from headrace.sim.unclean_run import UncleanRun, run_unclean_seed
 
 BLOCKS = [0, *(pytest.param(block, marks=pytest.mark.soak) for block in range(1, 12))]
 BLOCK_SEEDS = 5
-SEEDS_OF_A_PLANT = 60
 FOUND_SOON = ("keeps-the-epochs-of-what-it-cut", "elects-uncleanly-everywhere")
 """The others are found in the same way, after two minutes in which not all replicas come to be in sync."""
 
@@ -33,4 +33,4 @@ def test_no_promise_is_broken(block: int) -> None:
 )
 def test_a_planted_fault_is_found(name: str) -> None:
     with planted(name):
-        assert any(run_unclean_seed(seed).objection is not None for seed in range(1, 1 + SEEDS_OF_A_PLANT))
+        assert any(run_unclean_seed(seed).objection is not None for seed in seeds_of(name))

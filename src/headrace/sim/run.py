@@ -351,9 +351,14 @@ class Run:
         await self.machine.switch_off()
 
 
-def run_seed(seed: int, say: Callable[[str], None] | None = None, *, light: bool = False) -> Result:
-    """Runs one seed; `say` gets the trace, line by line. `light`: nothing is drawn, and nothing goes wrong."""
-    return Run(seed, say, LIGHT if light else None).run()
+def run_seed(seed: int, say: Callable[[str], None] | None = None) -> Result:
+    """Runs one seed; `say` gets the trace, line by line."""
+    return Run(seed, say).run()
+
+
+def run_light_seed(seed: int, say: Callable[[str], None] | None = None) -> Result:
+    """Runs one seed in which nothing is drawn, and nothing goes wrong."""
+    return Run(seed, say, LIGHT).run()
 
 
 def run_moving_seed(seed: int, say: Callable[[str], None] | None = None) -> Result:

@@ -150,6 +150,6 @@ def drawn_shapes(world: World) -> list[Shape]:
     return [Shape.draw(f"query-{number}", rng) for number in range(rng.choice(QUERIES))]
 
 
-def run_sink_seed(seed: int, say: Callable[[str], None] | None = None) -> Result:
-    """One run of queries that write exactly once."""
-    return SinkRun(seed, say).run()
+def run_sink_seed(seed: int, say: Callable[[str], None] | None = None, shapes: list[Shape] | None = None) -> Result:
+    """One run of queries that write exactly once: see `SinkRun`."""
+    return SinkRun(seed, say, shapes).run()

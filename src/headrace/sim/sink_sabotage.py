@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from headrace.client.groups import commit_offsets
+from headrace.sim.workloads.spark_queries import Shape
 from headrace.spark import markers, plans
+from headrace.spark.delivery import EXACTLY_ONCE, PER_TASK
 from headrace.spark.exactly_once import Batch
 from headrace.spark.markers import Mark, Plan, Step, Turn
 from headrace.spark.per_task import TaskWrite
@@ -85,6 +87,23 @@ def _plan_nothing(self: TaskWrite) -> tuple[Plan | None, bool]:
 def _fence_nothing(*_: object) -> int:
     """What other runs have committed is not asked for, and what they have open may be committed."""
     return 0
+
+
+ONE: Final = Shape("query", EXACTLY_ONCE, grouped=False, topics=("one",), commit_topic="", rivals=True, changes=False)
+TWO: Final = replace(ONE, topics=("one", "other"), commit_topic="commits", rivals=False)
+TASKS: Final = replace(ONE, mode=PER_TASK, changes=True)
+SHAPES: Final[Mapping[str, Shape]] = {
+    "decides-without-the-ordinal": TWO,
+    "compares-no-digest": ONE,
+    "compares-no-options-of-writes": replace(TWO, changes=True),
+    "passes-over-what-is-older": ONE,
+    "marks-before-it-commits": TWO,
+    "compares-no-rows-of-batches": replace(ONE, plain=True),
+    "compares-no-rows-of-tasks": TASKS,
+    "leaves-no-plan": TASKS,
+    "fences-nothing-for-a-plan": TASKS,
+}
+"""Which query meets each fault."""
 
 
 def sink_plants() -> dict[str, list[tuple[Any, str, Any]]]:

@@ -1,0 +1,81 @@
+"""The seed with which the search for each planted fault begins: tests and `python -m headrace.sim plants` use it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+SEEDS_OF_A_PLANT: Final = 60
+"""So many seeds, from the first one on, are tried before a fault counts as not found."""
+FOUND_BY_LEAST: Final = 2
+"""How many of them must find a fault. One that a single seed finds is found by chance, and any change of the code may
+give a seed another course."""
+
+FOUND_AT: Final[Mapping[str, int]] = {
+    # one broker
+    "keeps-a-torn-tail": 144,
+    "compacts-the-last-value": 12,
+    "takes-duplicates": 8,
+    "takes-commits-of-old-generations": 9,
+    "takes-commits-of-replaced-instances": 9,
+    "lets-old-generations-stay": 9,
+    "remembers-the-first-metadata": 14,
+    # quorums
+    "commits-older-epochs-by-count": 12,
+    "takes-its-vote-back": 2,
+    "counts-pre-votes": 2,
+    "hears-any-mark": 2,
+    "votes-twice": 2,
+    "names-a-snapshot-before-its-sync": 6,
+    "elects-any-log": 3,
+    "votes-for-shorter-logs": 14,
+    "forgets-its-vote": 3,
+    # clusters
+    "acknowledges-before-others-have-it": 2,
+    "lets-laggards-join": 2,
+    "never-shrinks": 1001780,
+    "cuts-to-the-high-watermark": 1001774,
+    "never-cuts": 2,
+    "loses-starts-of-epochs": 4,
+    "appends-late-answers": 1001782,
+    "serves-what-is-not-committed": 2,
+    "acknowledges-when-deposed": 2,
+    "forgets-producers-of-others": 1001771,
+    "never-fences": 7,
+    "forgets-who-is-being-added": 13,
+    "ignores-leader-epochs": 13,
+    # replicas
+    "alters-old-partition-epochs": 6,
+    "cuts-in-one-round": 3,
+    "lets-replicas-join-below-its-epoch": 2,
+    "remembers-followers-of-earlier-terms": 10,
+    "undoes-what-nobody-answers": 4,
+    # raises of kraft.version
+    "confirms-a-raise-at-once": 2,
+    "keeps-a-level-that-was-cut": 1001771,
+    # transactions
+    "answers-what-is-not-committed": 12,
+    "sends-markers-too-early": 15,
+    "takes-any-marker": 219,
+    "takes-a-batch-after-its-marker": 18,
+    "counts-offsets-at-once": 1001771,
+    "times-out-without-a-raise": 8,
+    "sends-a-marker-once": 11,
+    "ends-some-the-other-way": 1001771,
+    "names-no-aborted": 1001772,
+    # consumers, deletions, failures
+    "downgrades-whatever-the-policy": 10,
+    "begins-before-it-is-committed": 23,
+    "leads-on-from-a-dead-disk": 3,
+    # the sink of Spark
+    "compares-no-options-of-writes": 4,
+    "passes-over-what-is-older": 3,
+    "marks-before-it-commits": 3,
+}
+"""The first seed that finds a fault, if that is not 1."""
+
+
+def seeds_of(name: str) -> range:
+    """Returns the seeds of a planted fault."""
+    first = FOUND_AT.get(name, 1)
+    return range(first, first + SEEDS_OF_A_PLANT)

@@ -1,0 +1,53 @@
+"""Planted faults: each has a kind of runs that is to find it, and one command counts the seeds that do."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.sim import plants
+from headrace.sim.__main__ import main
+from headrace.sim.found_at import FOUND_AT, seeds_of
+from headrace.sim.kinds import EVERY_PLANT, kind_of
+from headrace.sim.plants import search
+
+QUICK = "drops-tombstones-too-early"
+
+
+def test_every_fault_has_one_kind_and_no_seed_is_of_another_fault() -> None:
+    assert len(set(EVERY_PLANT)) == len(EVERY_PLANT)
+    assert FOUND_AT.keys() < set(EVERY_PLANT)
+    assert kind_of(QUICK).flag == "log"
+
+
+def test_a_search_stops_when_enough_seeds_have_found_the_fault() -> None:
+    found = search(QUICK, enough=2)
+    assert len(found.found) == 2 and found.tried == found.found[-1] < len(seeds_of(QUICK))
+    assert found.is_found_first
+
+
+def test_the_command_says_which_faults_are_found_too_rarely(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["plants", QUICK, "--enough", "2"]) == 0
+    monkeypatch.setattr(plants, "seeds_of", lambda _: range(1, 2))
+    assert main(["plants", QUICK]) == 1
+    *_, table, last = capsys.readouterr().out.splitlines()
+    assert table.startswith(f"{QUICK} ") and " 1 of  1: 1 (" in table
+    assert last == f"found by fewer than 2 seeds: {QUICK}"
+
+
+def test_the_command_says_which_first_seeds_are_stale(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plants, "seeds_of", lambda _: range(2, 9))
+    assert main(["plants", QUICK]) == 1
+    table, last = capsys.readouterr().out.splitlines()
+    assert "; seed 2 does not find it (" in table
+    assert last == f"not found by their first seed: {QUICK}"
+
+
+@pytest.mark.parametrize("arguments", [["no-such-fault"], [QUICK, "--enough", "1"]])
+def test_arguments_that_make_no_sense(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["plants", *arguments])
+    assert "usage" in capsys.readouterr().err
