@@ -130,7 +130,7 @@ def test_nodes_log_in_and_go_on_when_their_sessions_end(three: TestCluster, trus
     ]
     assert lost == []
     names = three.nodes[1].call(
-        lambda broker: {(each.listener.name, each.principal) for each in broker.server.connections}
+        lambda broker: {(each.listener.name, each.client.principal) for each in broker.server.connections}
     )
     assert {("INSIDE", "User:broker-2"), ("INSIDE", "User:broker-3")} & names
     assert all(principal != "User:ANONYMOUS" for _, principal in names)

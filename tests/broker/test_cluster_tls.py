@@ -216,7 +216,7 @@ def principals_at_nodes(secured: Secured) -> set[tuple[str, str]]:
     for node in secured.cluster.nodes.values():
         principals |= node.call(
             lambda broker: {
-                (each.listener.name, each.principal)
+                (each.listener.name, each.client.principal)
                 for each in broker.server.connections
                 if each.listener.name != "OUTSIDE" and getattr(each.stream, "is_open", True)
             }

@@ -154,5 +154,5 @@ def test_nodes_log_in_to_each_other_by_tokens(tmp_path: Path) -> None:
     with headrace.testing.cluster(nodes=nodes) as running:
         leader = running.controller()
         others = {f"User:node-{each}" for each in ports if each != leader}
-        names = running.nodes[leader].call(lambda broker: {each.principal for each in broker.server.connections})
+        names = running.nodes[leader].call(lambda broker: {each.client.principal for each in broker.server.connections})
         assert others <= names

@@ -350,7 +350,7 @@ def test_nodes_log_in_to_each_other(tmp_path: Path, issuer: Issuer) -> None:
     }
     with headrace.testing.cluster(nodes=nodes) as running:
         leader = running.controller()
-        names = running.nodes[leader].call(lambda broker: {each.principal for each in broker.server.connections})
+        names = running.nodes[leader].call(lambda broker: {each.client.principal for each in broker.server.connections})
         assert "User:node" in names
         # each node asks for the ways to brokers and to controllers, however many connections it has
         assert len(issuer.asked) <= 2 * len(ports)

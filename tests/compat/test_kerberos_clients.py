@@ -230,7 +230,7 @@ def test_three_nodes(place: Place) -> None:
                 write(client, "kept", 2 * REAUTH_MS / 1000)
             finally:
                 place.realm.start()
-        names = three.nodes[1].call(lambda broker: {each.principal for each in broker.server.connections})
+        names = three.nodes[1].call(lambda broker: {each.client.principal for each in broker.server.connections})
         assert names <= {"User:kafka", "User:ann"} and "User:kafka" in names
         for node in three.nodes.values():
             topics = node.call(lambda broker: [each for each in broker.image.topics if each.name == "kept"])

@@ -80,7 +80,7 @@ def test_tokens_of_the_issuer(served: TestBroker) -> None:
     with Raw(served.port) as raw:
         assert handshake(raw, "OAUTHBEARER").error_code == 0
         assert send_token(raw, message(token(sub="carol"))).error_code == 0
-        named = served.call(lambda inside: [each.principal for each in inside.server.connections])
+        named = served.call(lambda inside: [each.client.principal for each in inside.server.connections])
         assert "User:carol" in named
 
 

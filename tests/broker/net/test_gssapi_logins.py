@@ -85,7 +85,7 @@ class Place:
     @property
     def principals(self) -> set[str]:
         """Who is connected."""
-        return self.broker.call(lambda inside: {each.principal for each in inside.server.connections})
+        return self.broker.call(lambda inside: {each.client.principal for each in inside.server.connections})
 
 
 def first_token(of: Realm, principal: str, keytab: Path, service: str) -> bytes:

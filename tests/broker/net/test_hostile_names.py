@@ -67,7 +67,7 @@ def served() -> Iterator[TestBroker]:
 
 def principals(served: TestBroker) -> set[str]:
     return served.call(
-        lambda broker: {each.principal for each in broker.server.connections if each.listener.name == CLIENTS}
+        lambda broker: {each.client.principal for each in broker.server.connections if each.listener.name == CLIENTS}
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -133,6 +134,8 @@ def test_a_connection_reads_a_frame_in_turns_of_a_megabyte() -> None:
     """However much the socket has."""
 
     class Greedy:
+        peer_host, peer_port = "127.0.0.1", 1
+
         def __init__(self) -> None:
             self.asked: list[int] = []
 
@@ -144,7 +147,8 @@ def test_a_connection_reads_a_frame_in_turns_of_a_megabyte() -> None:
 
     server: Any = CountingServer()
     stream: Any = Greedy()
-    connection = Connection(server, stream, None)  # type: ignore[arg-type]
+    listener: Any = SimpleNamespace(name="PLAINTEXT", endpoint=SimpleNamespace(protocol="PLAINTEXT"), served={})
+    connection = Connection(server, stream, listener)
     frame = begun(server, bytes(256 * 1024), 100 * MB)
     while frame.have < 90 * MB:
         connection._receive_frame(frame)

@@ -263,7 +263,7 @@ def test_a_hostile_subject_is_a_name_of_its_own(secured: Secured, what: str, cap
 def principals(secured: Secured, port_of: str) -> set[str]:
     port = secured.port(port_of)
     return secured.broker.call(
-        lambda inside: {each.principal for each in inside.server.connections if each.listener.port == port}
+        lambda inside: {each.client.principal for each in inside.server.connections if each.listener.port == port}
     )
 
 

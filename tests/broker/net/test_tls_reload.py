@@ -159,7 +159,7 @@ def test_what_was_set_holds_after_a_restart(tmp_path: Path) -> None:
 def principals(place: Place) -> set[str]:
     port = place.port
     return place.broker.call(
-        lambda inside: {each.principal for each in inside.server.connections if each.listener.port == port}
+        lambda inside: {each.client.principal for each in inside.server.connections if each.listener.port == port}
     )
 
 

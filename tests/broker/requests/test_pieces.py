@@ -63,8 +63,8 @@ def broker(responses: Budget | None = None) -> Any:
     return SimpleNamespace(long_answers=answers, errors=errors)
 
 
-def context(connection: object = None) -> RequestContext:
-    return RequestContext(OpenAuthorizer(), api_key=15, api_version=VERSION, connection=connection)
+def context() -> RequestContext:
+    return RequestContext(OpenAuthorizer(), api_key=15, api_version=VERSION)
 
 
 def groups(count: int, done: list[int] | None = None) -> Steps[DescribeGroupsResponse]:
@@ -119,9 +119,9 @@ def test_one_long_request_is_answered_at_a_time() -> None:
 
 def test_the_end_of_a_connection_ends_the_work() -> None:
     async def run() -> None:
-        connection, done = SimpleNamespace(closed=False), list[int]()
-        answer: Any = in_pieces(broker(), context(connection), groups(MANY, done))
-        connection.closed = True
+        asked, done = context(), list[int]()
+        answer: Any = in_pieces(broker(), asked, groups(MANY, done))
+        asked.client.closed = True
         with pytest.raises(CloseConnectionError):
             await answer
         assert len(done) == PIECE_STEPS

@@ -53,9 +53,7 @@ def single_listeners(raw: Raw) -> Answer:
 
 def lower_metadata_version(raw: Raw) -> Answer:
     announced = raw.ask(ApiVersionsRequest("t", "1"), 3)
-    (level,) = [
-        each.max_version_level for each in announced.finalized_features if each.name == levels.METADATA_VERSION
-    ]
+    (level,) = [each.max_version_level for each in announced.finalized_features if each.name == levels.METADATA_VERSION]
     update = FeatureUpdateKey(
         feature=levels.METADATA_VERSION, max_version_level=level - 1, upgrade_type=UNSAFE_DOWNGRADE
     )

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.net.answers import CloseConnectionError, Pending
 from headrace.broker.net.blocked import Blocked
+from headrace.broker.net.client_session import ClientSession
 from headrace.broker.net.context import context_of
 from headrace.broker.net.large_frame import LargeFrame
 from headrace.broker.net.long_answers import FEW_ELEMENT_BYTES
@@ -27,16 +28,12 @@ from headrace.broker.net.sending import OUTPUT_BYTES, Sending
 from headrace.env.network import WOULD_BLOCK, Stream
 from headrace.env.tls import TlsFailure
 from headrace.security.authorizer import AuthorizerNotReadyError
-from headrace.security.login import ANONYMOUS
 from headrace.wire.file_slice import FileSlice
 from headrace.wire.frame import decode_request_header, encode_response, encode_response_parts
 from headrace.wire.primitives import Buffer, DecodeError, Part
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from headrace.broker.net.client_quotas import ClientLimits, Meter
-    from headrace.broker.net.ports import ShortFetch
     from headrace.broker.net.server import OpenListener, Server
 
 FIRST_BYTES: Final = 4 + HEADER_BYTES
@@ -65,16 +62,12 @@ class Connection:
         "_sending",
         "_shape",
         "active",
+        "client",
         "closed",
         "flush_scheduled",
         "idle_since",
         "listener",
-        "on_closed",
-        "principal",
         "server",
-        "short_fetch",
-        "software_name",
-        "software_version",
         "stream",
         "unanswered",
     )
@@ -83,17 +76,18 @@ class Connection:
         self.server = server
         self.stream = stream
         self.listener = listener
-        self.software_name = ""
-        self.software_version = ""
-        self.principal = ANONYMOUS
+        self.client = ClientSession(
+            listener.name,
+            listener.endpoint.protocol,
+            listener.served,
+            peer_host=stream.peer_host,
+            peer_port=stream.peer_port,
+        )
         self.active = True
         self.idle_since = 0.0
         self.closed = False
         self.flush_scheduled = False
-        self.short_fetch: ShortFetch | None = None
         self.unanswered: deque[Reply] = deque()
-        self.on_closed: Callable[[], None] | None = None
-        """Called when it ends, for whoever has to know that."""
         self._blocked = 0
         self._reading = False
         self._carry = b""
@@ -270,7 +264,7 @@ class Connection:
         run = server.requests.short_produce
         limit = server.frame_bytes_max
         produces = self.listener.produces
-        quotas, limits = server.quotas, None
+        quotas, limits, client = server.quotas, None, self.client
         while end - at >= FIRST_BYTES and not self._blocked:
             size, key, version, correlation_id, length = _read_first(buffer, at)
             if not HEADER_BYTES <= size <= limit:
@@ -280,7 +274,7 @@ class Connection:
             stop = at + 4 + size
             if stop > end:
                 break
-            if quotas is not None and (limits := quotas.limits_of(self.principal, key, view, at, length)) is not None:
+            if quotas is not None and (limits := quotas.limits_of(client.principal, key, view, at, length)) is not None:
                 taken = False
             elif key == 0 and produces:
                 shape = self._shape
@@ -289,10 +283,10 @@ class Connection:
                     continue
                 taken = run.add(self, view[at + 4 : stop], version, correlation_id, length)
                 self._shape = run.shape if taken else None
-            elif key == FETCH and self.short_fetch is not None and version == self.short_fetch.version:
+            elif key == FETCH and client.short_fetch is not None and version == client.short_fetch.version:
                 if run.entries:
                     self._finish_run()
-                taken = not self.closed and self.short_fetch.answer(self, view, at, stop, correlation_id)
+                taken = not self.closed and client.short_fetch.answer(self, view, at, stop, correlation_id)
                 if self.closed:
                     return at
             else:
@@ -351,7 +345,8 @@ class Connection:
                     parts = server.requests.unsupported_version(self.listener.served, frame, at, header)
                     self._answer_now(Reply(key, version, correlation_id, 0), parts)
                     return
-            context = context_of(self, self._client_id, key, version, correlation_id, meter)
+            authorizer = server.requests.authorizer
+            context = context_of(authorizer, self.client, self._client_id, key, version, correlation_id, meter)
             try:
                 request = served.decode(frame, version, at, FEW_ELEMENT_BYTES)
             except DecodeError:
@@ -576,7 +571,7 @@ class Connection:
         """
         if self.closed:
             return
-        self.closed = True
+        self.closed = self.client.closed = True
         if why:
             self._emit([])
         self._sending.end(send_last=bool(why))
@@ -593,5 +588,5 @@ class Connection:
         self._out.clear()
         self.server.connection_closed(self, why)
         self.stream.close()
-        if self.on_closed is not None:
-            self.on_closed()
+        if self.client.on_closed is not None:
+            self.client.on_closed()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from headrace.broker.net.client_session import ClientSession
 from headrace.security.authorizer import Authorizer, Operation, ResourceType
 from headrace.security.login import ANONYMOUS
 from headrace.wire.primitives import new
 
 if TYPE_CHECKING:
     from headrace.broker.net.client_quotas import Meter
-    from headrace.broker.net.connection import Connection
 
 
 class RequestContext:
@@ -20,44 +20,36 @@ class RequestContext:
         "api_key",
         "api_version",
         "authorizer",
+        "client",
         "client_host",
         "client_id",
-        "connection",
         "correlation_id",
         "listener",
         "meter",
         "principal",
         "remains",
-        "software_name",
-        "software_version",
     )
 
     def __init__(
         self,
         authorizer: Authorizer,
+        client: ClientSession | None = None,
         *,
-        principal: str = ANONYMOUS,
-        listener: str = "PLAINTEXT",
         client_id: str | None = None,
-        client_host: str = "127.0.0.1",
-        software_name: str = "",
-        software_version: str = "",
         api_key: int = -1,
         api_version: int = 0,
         correlation_id: int = 0,
-        connection: object = None,
     ) -> None:
         self.authorizer = authorizer
-        self.principal = principal
-        self.listener = listener
+        self.client = ClientSession() if client is None else client
+        self.principal = self.client.principal
+        """The client's principal when it sent the request."""
+        self.listener = self.client.listener
         self.client_id = client_id
-        self.client_host = client_host
-        self.software_name = software_name
-        self.software_version = software_version
+        self.client_host = self.client.peer_host
         self.api_key = api_key
         self.api_version = api_version
         self.correlation_id = correlation_id
-        self.connection = connection
         self.meter: Meter | None = None
         """Of a client with quotas."""
         self.remains: list[Any] | None = None
@@ -97,22 +89,26 @@ class RequestContext:
 
 
 def context_of(
-    connection: Connection, client_id: str | None, key: int, version: int, correlation_id: int, meter: Meter | None
+    authorizer: Authorizer,
+    client: ClientSession,
+    client_id: str | None,
+    key: int,
+    version: int,
+    correlation_id: int,
+    meter: Meter | None,
 ) -> RequestContext:
-    """Of a request that came over a connection."""
-    # Set one by one: this is on the way of every request, and costs a third of a call with that many names.
+    """Returns the context of a request that came over a connection."""
+    # Set one by one: every request needs one, and a call with that many names costs a third of it.
     context = new(RequestContext)
-    context.authorizer = connection.server.requests.authorizer
-    context.principal = connection.principal
-    context.listener = connection.listener.name
+    context.authorizer = authorizer
+    context.client = client
+    context.principal = client.principal
+    context.listener = client.listener
     context.client_id = client_id
-    context.client_host = connection.stream.peer_host
-    context.software_name = connection.software_name
-    context.software_version = connection.software_version
+    context.client_host = client.peer_host
     context.api_key = key
     context.api_version = version
     context.correlation_id = correlation_id
-    context.connection = connection
     context.meter = meter
     context.remains = None
     return context

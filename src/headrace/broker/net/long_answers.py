@@ -98,11 +98,11 @@ class LongAnswers:
     ) -> Any:
         size = DECODED_PER_BYTE * min(len(data), REQUEST_ELEMENT_BYTES)
         try:
-            await self._take(size, connection, reply)
+            await self._take(size, connection, reply, context)
             with self.freed_later(context, reply, size):
                 request = await self.decoded(partial(served.decode, data, reply.version, at))
                 context.keep(request)
-                still_open(connection)
+                still_open(context)
                 served.count.value += 1
                 result = served.handle(request, context)
                 if type(result) is CoroutineType:
@@ -128,7 +128,7 @@ class LongAnswers:
             yield
         finally:
             context.remains = None
-            if reply is None or getattr(context.connection, "closed", False):
+            if reply is None or context.client.closed:
                 size = 0  # with the connection all that its replies held was given back
             else:
                 reply.held -= size
@@ -149,7 +149,7 @@ class LongAnswers:
         async with self.turn:
             return await self._node.workers.run(decode)
 
-    async def _take(self, size: int, connection: Connection, reply: Reply) -> None:
+    async def _take(self, size: int, connection: Connection, reply: Reply, context: RequestContext) -> None:
         """Returns when there is memory for what is decoded, which the reply holds from now on. It may be the one that
         goes beyond the limit."""
         budget = self._requests
@@ -157,11 +157,11 @@ class LongAnswers:
             woken = self._node.future()
             budget.wait(partial(settle, woken))
             await woken
-        if connection.closed:
+        if context.client.closed:
             budget.give(size)
         else:
             reply.held += size
-        still_open(connection)
+        still_open(context)
 
     async def value_of(self, pending: Pending[Any], reply: Reply | None = None) -> Any:
         """The value of a pending answer, once there is one; None where the connection of the reply is gone."""
@@ -199,9 +199,9 @@ class LongAnswers:
             await woken
 
 
-def still_open(connection: object) -> None:
-    """Raises CloseConnectionError where nobody waits for the answer any more."""
-    if getattr(connection, "closed", False):
+def still_open(context: RequestContext) -> None:
+    """Raises CloseConnectionError if nobody waits for the answer any longer."""
+    if context.client.closed:
         raise CloseConnectionError("")
 
 

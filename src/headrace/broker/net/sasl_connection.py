@@ -42,6 +42,7 @@ class SaslConnection(Connection):
     def __init__(self, server: Server, stream: Stream, listener: OpenListener, terms: LoginTerms) -> None:
         super().__init__(server, stream, listener)
         self.session = SaslSession(terms.mechanisms)
+        self.client.login = self
         self._terms = terms
         self._logins: Logins = server.logins
         self._arrived = bytearray()
@@ -145,6 +146,10 @@ class SaslConnection(Connection):
         return end
 
     # --- logging in
+
+    def listed(self) -> None:
+        """See SaslLogin.listed."""
+        self.session.listed()
 
     @property
     def moment(self) -> Moment:
@@ -284,7 +289,8 @@ class SaslConnection(Connection):
         if answer.refused:
             return self._refuse(answer.refused, response)
         if session.is_ready and session.identity is not None and self._logs_in:
-            self.principal = session.identity.principal
+            self.client.principal = session.identity.principal
+            self.client.is_token = session.identity.is_token
             self._logins.succeeded.value += 1
         elif not session.is_ready and not self._logs_in:
             # It logs in again: what stands behind this request is looked at as before a login.
@@ -367,4 +373,5 @@ class SaslConnection(Connection):
             self._logins.undelayed()
         self._logins.end(self)
         self._drop(len(self._arrived))
+        self.client.login = None  # both are freed at once then: thousands of unauthenticated clients a second may come
         super().close(why)

@@ -362,7 +362,7 @@ class Server:
         self.logins.begin(connection)
 
         def opened(stream: TlsStream) -> None:
-            connection.principal = tls.opened(stream) or connection.principal
+            connection.client.principal = tls.opened(stream) or connection.client.principal
             if listener.login_terms is None:
                 self.logins.end(connection)
 

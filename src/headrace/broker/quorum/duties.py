@@ -30,8 +30,8 @@ BALANCED_AT_ONCE = 1000
 """Leaderships that return in one decision."""
 
 
-class Heard(Protocol):
-    """A connection over which a broker says that it lives."""
+class HeartbeatClient(Protocol):
+    """The client session of a broker that sends heartbeats."""
 
     on_closed: Callable[[], None] | None
 
@@ -103,11 +103,11 @@ class Duties:
 
     # --- deaths
 
-    def heard(self, broker_id: int, broker_epoch: int, connection: Heard) -> None:
-        """A broker's heartbeat came over a connection."""
+    def heard(self, broker_id: int, broker_epoch: int, client: HeartbeatClient) -> None:
+        """Takes note of a broker's heartbeat: the broker is suspected when its connection ends."""
         self._heard.add(broker_id)
         self._deaths.heard(broker_id, broker_epoch)
-        connection.on_closed = partial(self.suspect, broker_id)
+        client.on_closed = partial(self.suspect, broker_id)
 
     def suspect(self, broker_id: int) -> None:
         """There is a sign that a broker's process is no more."""

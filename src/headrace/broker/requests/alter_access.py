@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.controller import Asker, ControllerError
 from headrace.broker.quorum.local_controller import AskerAccess
-from headrace.broker.requests.forwarding import Forwarded, forward
+from headrace.broker.requests.forwarding import forward
 from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_turn, listed, named_twice, parts_of
 from headrace.broker.settings.config_rules import rules_of
 from headrace.config.opened import opened_with
@@ -49,7 +49,7 @@ async def alter(
     the request that has only these (by their numbers). Where controllers are asked, this node alone decides.
     """
     is_of_controllers = context.listener in broker.config.controller_listener_names
-    if is_of_controllers and isinstance(context.connection, Forwarded):
+    if is_of_controllers and context.client.is_forwarded:
         return await _decided(broker, alterations, context, validate_only)
     # Only a broker knows whether its listeners can follow; one that cannot keeps what it has, and says so.
     refused: SplitTable[int, ApiError] = SplitTable()

@@ -9,13 +9,11 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 from collections.abc import Coroutine
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.net.answers import CloseConnectionError
 from headrace.broker.net.long_answers import FEW_ELEMENT_BYTES
-from headrace.broker.net.sasl_connection import SaslConnection
 from headrace.broker.requests.envelopes import WrappedAnswer, WrappedRequest
 from headrace.broker.requests.registry import Handler
 from headrace.client.errors import ClientError
@@ -75,7 +73,7 @@ async def forward(broker: NodeServices, request: Any, context: RequestContext) -
     workers = broker.node.workers
     envelope = WrappedRequest(
         await workers.run(partial(_encoded, header, request)),
-        _encode_principal(context.principal, is_token_authenticated(context)),
+        _encode_principal(context.principal, context.client.is_token),
         _packed(context.client_host),
     )
     last = broker.node.clock.monotonic() + PATIENCE_S
@@ -109,22 +107,6 @@ async def _answer_in(broker: NodeServices, data: Buffer, context: RequestContext
     if len(data) > FEW_ELEMENT_BYTES:
         context.keep(answer)
     return answer
-
-
-@dataclass(frozen=True, slots=True)
-class Forwarded:
-    """Stands for the connection of a client that asked another broker: whether it logged in by a delegation token."""
-
-    is_token: bool
-
-
-def is_token_authenticated(context: RequestContext) -> bool:
-    """Whether whoever asks has logged in by a delegation token."""
-    connection = context.connection
-    if isinstance(connection, SaslConnection):
-        identity = connection.session.identity
-        return identity is not None and identity.is_token
-    return isinstance(connection, Forwarded) and connection.is_token
 
 
 def _encode_principal(principal: str, is_token: bool) -> bytes:

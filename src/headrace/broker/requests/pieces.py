@@ -118,7 +118,7 @@ async def rest_of(context: RequestContext, steps: Steps[R]) -> R:
     pieces = 0
     while True:
         await asyncio.sleep(0)
-        still_open(context.connection)
+        still_open(context)
         pieces += 1
         if pieces % PIECES_YOUNG == 0:
             let_grow_old()
@@ -152,7 +152,7 @@ async def in_parts(
     for part in parts:
         async with answers.turn:
             await asyncio.sleep(0)
-            still_open(context.connection)
+            still_open(context)
             said = handle(broker, part, context)
         if isinstance(said, Pending):
             said = await answers.value_of(said)

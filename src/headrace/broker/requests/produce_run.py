@@ -270,7 +270,7 @@ class ProduceRun:
         """Whether the connection may, and may go on to for as long as the authorizer's generation stays."""
         authorizer = self._services.authorizer
         return authorizer.generation >= OPEN_GENERATION and authorizer.authorize(
-            connection.principal, connection.stream.peer_host, _WRITE, _TOPIC, topic
+            connection.client.principal, connection.client.peer_host, _WRITE, _TOPIC, topic
         )
 
     def _take(
@@ -470,7 +470,7 @@ class ProduceRun:
         """An answer with errors, for several partitions, or that waits: for the disk, or for the other replicas."""
         from headrace.broker.requests.apis.k00_produce import Waiting
 
-        waiting = Waiting(self._services, version, timeout_ms, connection)
+        waiting = Waiting(self._services, version, timeout_ms, connection.client)
         for each in parts:
             topic = waiting.topic(each[0][0].topic, each[0][0].topic_id)
             for replica, position in each:

@@ -167,7 +167,7 @@ class ShortFetch:
                 session = None
                 asked = None if session_id else self._asked_again(view, topics_at, topics_end)
             else:
-                session = self._session(session_id, epoch, connection.principal)
+                session = self._session(session_id, epoch, connection.client.principal)
                 asked = None
                 if session is not None and (session.kept is None or self._goes_on(session, connection, isolation)):
                     asked = self._asked_in(session, view, topics_at, topics_end)
@@ -210,7 +210,7 @@ class ShortFetch:
             topic = reader.replica.topic
             if topic not in readable:
                 if not self._services.authorizer.authorize(
-                    connection.principal, connection.stream.peer_host, Operation.READ, ResourceType.TOPIC, topic
+                    connection.client.principal, connection.client.peer_host, Operation.READ, ResourceType.TOPIC, topic
                 ):
                     return False
                 readable.add(topic)
@@ -238,7 +238,7 @@ class ShortFetch:
         """Whether those partitions of a session that rest may rest on."""
         kept = session.kept
         return isinstance(kept, RestingForConsumer) and kept.reads == ConsumerReads(
-            isolation == READ_COMMITTED, self._services.authorizer.generation, connection.stream.peer_host
+            isolation == READ_COMMITTED, self._services.authorizer.generation, connection.client.peer_host
         )
 
     def _asked_again(self, view: memoryview, at: int, end: int) -> list[Reader] | None:

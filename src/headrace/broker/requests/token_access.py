@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from headrace.broker.net.connection import Connection
 from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.controller import ControllerError
-from headrace.broker.requests.forwarding import forward, is_token_authenticated
+from headrace.broker.requests.forwarding import forward
 from headrace.config.security_table import PLAINTEXT
 from headrace.controller.delegation_tokens import TokenChanged, TokenRules
 from headrace.controller.requests import ExpireToken, RenewToken
@@ -45,15 +44,14 @@ def token_rules(config: BrokerConfig) -> TokenRules:
 
 
 def may_ask(context: RequestContext) -> bool:
-    """Whether a client may ask about tokens at all. What another broker has forwarded was asked over a connection of
-    that broker's, which has looked at its protocol."""
-    if is_token_authenticated(context):
+    """Returns whether a client may ask about tokens at all. The broker that forwards a request has checked the protocol
+    of its client."""
+    client = context.client
+    if client.is_token:
         return False
-    connection = context.connection
-    if not isinstance(connection, Connection):
+    if client.is_forwarded:
         return True
-    protocol = connection.listener.endpoint.protocol
-    return protocol != PLAINTEXT and not (protocol == "SSL" and context.principal == ANONYMOUS)
+    return client.protocol != PLAINTEXT and not (client.protocol == "SSL" and context.principal == ANONYMOUS)
 
 
 async def decided_elsewhere(broker: NodeServices, request: Any, context: RequestContext) -> Any:

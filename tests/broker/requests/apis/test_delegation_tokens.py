@@ -71,7 +71,7 @@ def test_who_has_a_token_is_its_owner_until_it_ends(served: TestBroker, mechanis
         answer = login_with(raw, made.token_id, made.hmac, mechanism)
         assert answer.error_code == 0 and 55_000 < answer.session_lifetime_ms <= 60_000
         assert raw.ask(MetadataRequest(topics=[]), 9).brokers
-        named = served.call(lambda inside: [each.principal for each in inside.server.connections])
+        named = served.call(lambda inside: [each.client.principal for each in inside.server.connections])
         assert "User:ann" in named
 
 
@@ -201,7 +201,7 @@ def test_tokens_of_others_by_right_alone(served: TestBroker) -> None:
         finally:
             rule(OpenAuthorizer())
         with enter_with(served.port, made):
-            named = served.call(lambda inside: [each.principal for each in inside.server.connections])
+            named = served.call(lambda inside: [each.client.principal for each in inside.server.connections])
             assert named.count("User:ann") == 2
 
 

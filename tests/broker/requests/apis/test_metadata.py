@@ -73,7 +73,7 @@ def broker_of(image: ClusterImage, lost: LostLeaders | None = None) -> Any:
 
 def ask(broker: Any, names: list[str] | None = None) -> Any:
     wanted = None if names is None else [MetadataRequestTopic(name=name) for name in names]
-    context = RequestContext(OpenAuthorizer(), api_key=3, api_version=VERSION, listener="PLAINTEXT")
+    context = RequestContext(OpenAuthorizer(), api_key=3, api_version=VERSION)
     return k03_metadata.handle(broker, MetadataRequest(topics=wanted), context)
 
 

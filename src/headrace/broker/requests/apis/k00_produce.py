@@ -20,7 +20,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.net.answers import CloseConnectionError, Pending
-from headrace.broker.net.connection import Connection
+from headrace.broker.net.client_session import ClientSession
 from headrace.broker.net.context import RequestContext
 from headrace.broker.partitions.replica import Replica
 from headrace.broker.requests.leader_hints import endpoints_of
@@ -93,10 +93,10 @@ UNANSWERED: Final = "a Produce request with acks=0 failed"
 class Waiting:
     """A response in the making: it is finished when every partition's batch is where its acks want it."""
 
-    def __init__(self, broker: Services, version: int, timeout_ms: int, connection: object) -> None:
-        """`timeout_ms`: how long the client has the disk waited for; `connection`: whose request it is."""
+    def __init__(self, broker: Services, version: int, timeout_ms: int, client: ClientSession) -> None:
+        """`timeout_ms`: how long `client` waits for the disk."""
         self._broker = broker
-        self._connection = connection
+        self._client = client
         self._version = version
         self._timeout_ms = timeout_ms
         self._response = ProduceResponse()
@@ -129,17 +129,14 @@ class Waiting:
             return
         partition.current_leader = LeaderIdAndEpoch(leader_id=known.leader, leader_epoch=known.leader_epoch)
         self._leaders.add(known.leader)
-        if isinstance(self._connection, Connection):
-            listener = self._connection.listener.name
-            self._response.node_endpoints = endpoints_of(image, self._leaders, listener, NodeEndpoint)
+        self._response.node_endpoints = endpoints_of(image, self._leaders, self._client.listener, NodeEndpoint)
 
     def appended(self, topic: TopicProduceResponse, replica: Replica, result: AppendResult, needs_all: bool) -> None:
         """Adds how an append went, and waits until it may be acknowledged (`needs_all`: acks=all)."""
         if result.error:
             self.refuse(topic, replica.index, result.error, result.error_message)
-            assert isinstance(self._connection, Connection)
-            stream = self._connection.stream
-            self._broker.bad_batches.told(replica, result, (stream.peer_host, stream.peer_port))
+            client = self._client
+            self._broker.bad_batches.told(replica, result, (client.peer_host, client.peer_port))
             partition = topic.partition_responses[-1]
             partition.log_start_offset = result.log_start_offset
             partition.record_errors = [
@@ -291,7 +288,7 @@ def _refuse(
     broker: Services, request: ProduceRequest, context: RequestContext, error: ErrorCode
 ) -> ProduceResponse | Pending[ProduceResponse] | None:
     """The same error for every partition."""
-    waiting = Waiting(broker, context.api_version, request.timeout_ms, context.connection)
+    waiting = Waiting(broker, context.api_version, request.timeout_ms, context.client)
     for data in request.topic_data:
         topic = waiting.topic(_name(broker, data, context), data.topic_id)
         for partition in data.partition_data:
@@ -375,7 +372,7 @@ def _append(
     broker: Services, request: ProduceRequest, context: RequestContext, plan: _Plan, *, is_later: bool = False
 ) -> ProduceResponse | Pending[ProduceResponse] | None:
     """`is_later`: time has passed since the plan was made."""
-    waiting = Waiting(broker, context.api_version, request.timeout_ms, context.connection)
+    waiting = Waiting(broker, context.api_version, request.timeout_ms, context.client)
     for name, topic_id, parts in plan:
         topic = waiting.topic(name, topic_id)
         for part in parts:

@@ -23,7 +23,6 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.net.answers import Pending
-from headrace.broker.net.connection import Connection
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.fetching import FOLLOWERS_SERVE_FROM, MAX_WAIT_MS, NOT_THERE, Answer, Fetch
 from headrace.broker.requests.follower_fetching import FollowerFetch
@@ -184,11 +183,10 @@ def _run(
         pending.resolve(at_once(_told(request, context, opened, found)))
 
     fetch.run(min(request.max_wait_ms, MAX_WAIT_MS), respond)
-    connection = context.connection
-    if isinstance(connection, Connection) and is_consumers:
-        known = connection.short_fetch
+    if is_consumers:
+        known = context.client.short_fetch
         assert known is None or isinstance(known, ShortFetch)
-        connection.short_fetch = short_fetch_of(broker, request, context, known)
+        context.client.short_fetch = short_fetch_of(broker, request, context, known)
     return pending
 
 

@@ -128,7 +128,7 @@ async def _answer_in_pieces(broker: Services, request: MetadataRequest, context:
         answer = PiecewiseMetadata(_without_topics(broker, image, request, context), context.api_version)
         topics = _described_topics(broker, image, request, context)
         while piece := list(_of_a_piece(topics)):
-            still_open(context.connection)
+            still_open(context)
             answer.add(piece)
             broker.request_errors.look_at(ApiKey.METADATA, MetadataResponse(topics=piece))
             await asyncio.sleep(0)
@@ -144,7 +144,7 @@ async def _named_once(topics: Sequence[MetadataRequestTopic], context: RequestCo
         for asked in some:
             first.setdefault(asked.topic_id if asked.name is None else asked.name, asked)
         await asyncio.sleep(0)
-        still_open(context.connection)
+        still_open(context)
     return list(first.values())
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.net.context import RequestContext
-from headrace.broker.net.sasl_connection import SaslConnection
 from headrace.broker.requests.registry import handles
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -21,9 +20,9 @@ if TYPE_CHECKING:
 @handles(ApiKey.SASL_HANDSHAKE)
 def handle(_broker: NodeServices, request: SaslHandshakeRequest, context: RequestContext) -> Any:
     """The mechanisms that there are; who has logged in, or need not, is told that it is no time for it."""
-    connection = context.connection
-    if not isinstance(connection, SaslConnection):
+    login = context.client.login
+    if login is None:
         return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
-    answer = connection.handshake(request.mechanism, context.api_version)
+    answer = login.handshake(request.mechanism, context.api_version)
     response = SaslHandshakeResponse(error_code=answer.error, mechanisms=list(answer.mechanisms))
-    return connection.settle(answer, response)
+    return login.settle(answer, response)

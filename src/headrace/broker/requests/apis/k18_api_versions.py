@@ -13,9 +13,7 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.broker.net.connection import Connection
 from headrace.broker.net.context import RequestContext
-from headrace.broker.net.sasl_connection import SaslConnection
 from headrace.broker.requests.registry import handles
 from headrace.metadata.bootstrap import SUPPORTED_FEATURES
 from headrace.metadata.levels import KRAFT_VERSION
@@ -59,22 +57,21 @@ def answer_unknown_version(correlation_id: int) -> bytearray:
 
 @handles(ApiKey.API_VERSIONS)
 def handle(broker: Services, request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
-    connection = context.connection
-    assert isinstance(connection, Connection)
+    client = context.client
     version = context.api_version
     if version >= 3:
         if not SOFTWARE.fullmatch(request.client_software_name) or not SOFTWARE.fullmatch(
             request.client_software_version
         ):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-        connection.software_name = request.client_software_name
-        connection.software_version = request.client_software_version
+        client.software_name = request.client_software_name
+        client.software_version = request.client_software_version
     if version >= _NAMED_VERSION and _is_misrouted(broker, request):
         return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
-    response = ApiVersionsResponse(api_keys=listed(connection.listener.served))
+    response = ApiVersionsResponse(api_keys=listed(client.served))
     _add_features(broker, response, version)
-    if isinstance(connection, SaslConnection):
-        connection.session.listed()
+    if client.login is not None:
+        client.login.listed()
     return response
 
 

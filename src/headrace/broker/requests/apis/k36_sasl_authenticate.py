@@ -9,7 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.net.context import RequestContext
-from headrace.broker.net.sasl_connection import SaslConnection
 from headrace.broker.requests.registry import handles
 from headrace.security.sasl import READY_TEXT, SaslAnswer
 from headrace.wire.apis import ApiKey
@@ -25,10 +24,10 @@ _LIFETIME_VERSION: Final = 1
 @handles(ApiKey.SASL_AUTHENTICATE)
 def handle(_broker: NodeServices, request: SaslAuthenticateRequest, context: RequestContext) -> Any:
     """The next token of the server, or the end of the login; a failure is told after a while."""
-    connection = context.connection
-    if not isinstance(connection, SaslConnection):
+    login = context.client.login
+    if login is None:
         return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=READY_TEXT)
-    return connection.authenticate(bytes(request.auth_bytes), partial(_response, context.api_version))
+    return login.authenticate(bytes(request.auth_bytes), partial(_response, context.api_version))
 
 
 def _response(version: int, answer: SaslAnswer) -> SaslAuthenticateResponse | None:

@@ -10,11 +10,12 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from headrace.broker.net.client_session import ClientSession
 from headrace.broker.net.context import RequestContext
 from headrace.broker.net.long_answers import FEW_ELEMENT_BYTES, EncodedAnswer
 from headrace.broker.requests.apis import FORWARDED
 from headrace.broker.requests.envelopes import wrapped_answer
-from headrace.broker.requests.forwarding import Forwarded, read_principal
+from headrace.broker.requests.forwarding import read_principal
 from headrace.broker.requests.quorum_requests import is_node
 from headrace.broker.requests.registry import handler_of, handles
 from headrace.broker.telemetry.request_errors import codes_of
@@ -96,15 +97,13 @@ async def _open(
     except ValueError:
         return ErrorCode.INVALID_REQUEST
     principal, is_token = named
+    client = ClientSession(context.listener, peer_host=host, principal=principal, is_forwarded=True, is_token=is_token)
     inner = RequestContext(
         broker.authorizer,
-        principal=principal,
-        listener=context.listener,
+        client,
         client_id=header.client_id,
-        client_host=host,
         api_key=header.api_key,
         api_version=header.api_version,
         correlation_id=header.correlation_id,
-        connection=Forwarded(is_token),
     )
     return header, body, inner

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.broker.net.connection import Connection
 from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.quorum.node_requests import names_many, read_heartbeat
@@ -30,8 +29,8 @@ async def handle(
         return BrokerHeartbeatResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if names_many(request):
         return BrokerHeartbeatResponse(error_code=ErrorCode.INVALID_REQUEST)
-    if broker.duties is not None and isinstance(context.connection, Connection):
-        broker.duties.heard(request.broker_id, request.broker_epoch, context.connection)
+    if broker.duties is not None:
+        broker.duties.heard(request.broker_id, request.broker_epoch, context.client)
     try:
         reply = await broker.local_controller.ask(read_heartbeat(request))
     except ControllerError as error:
