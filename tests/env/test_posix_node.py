@@ -113,6 +113,29 @@ async def test_connections_go_out_and_come_in(node: PosixNode) -> None:
     assert (len(connected), len(failed)) == (1, 1)
 
 
+async def test_a_peer_that_has_ended_is_noticed_without_reading(node: PosixNode) -> None:
+    accepted: list[Stream] = []
+    listener = node.network.listen(
+        "127.0.0.1",
+        0,
+        backlog=5,
+        receive_buffer=-1,
+        send_buffer=-1,
+        on_connection=accepted.append,
+        on_failure=print,
+    )
+    listener.pause(False)
+    with socket.create_connection(("127.0.0.1", listener.port)) as client:
+        await until(lambda: accepted)
+        assert not accepted[0].has_hung_up(None)
+        client.sendall(b"last words")
+    await until(lambda: accepted[0].has_hung_up(None))
+    assert not accepted[0].has_hung_up(9)
+    assert accepted[0].has_hung_up(10)
+    assert accepted[0].receive_into(memoryview(bytearray(99))) == 10
+    assert accepted[0].has_hung_up()
+
+
 async def test_a_kill_leaves_nothing(node: PosixNode) -> None:
     came: list[str] = []
     accepted: list[Stream] = []

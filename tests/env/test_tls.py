@@ -136,6 +136,9 @@ class End:
     def on_writable(self, callback: Callable[[], None] | None) -> None:
         self.writable = callback
 
+    def has_hung_up(self, unread_max: int | None = 0) -> bool:
+        return self.ended and (unread_max is None or len(self.arrived) <= unread_max)
+
     def close(self) -> None:
         self.closed = True
         self.readable = self.writable = None

@@ -209,3 +209,16 @@ def test_one_connection_stalls_and_no_other_waits(pair: Pair) -> None:
     assert received(first) == b"an answer"
     pair.run(4)
     assert received(pair.accepted[0]) == b" and after"
+
+
+def test_a_peer_that_has_ended_is_noticed_without_reading(pair: Pair) -> None:
+    stream = pair.accepted[0]
+    assert not stream.has_hung_up(None)
+    pair.connected[0].send((b"last words",))
+    pair.connected[0].close()
+    pair.run(1)
+    assert not stream.has_hung_up()
+    assert stream.has_hung_up(None)
+    assert stream.has_hung_up(10)
+    assert received(stream) == b"last words"
+    assert stream.has_hung_up()

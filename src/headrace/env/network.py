@@ -59,6 +59,11 @@ class Stream(Protocol):
         """Calls back whenever something can be sent; None stops that."""
         ...
 
+    def has_hung_up(self, unread_max: int | None = 0) -> bool:
+        """Returns whether the peer has ended, or reset, the connection and left at most `unread_max` bytes unread
+        (None: however many). For a stream that is not read from: it reads nothing."""
+        ...
+
     def close(self) -> None:
         """Closes at once; more than once is harmless."""
         ...

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import select
 import socket
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -138,6 +139,19 @@ class PosixStream:
         elif self._writes:
             self._loop.remove_writer(self._descriptor)
             self._writes = False
+
+    def has_hung_up(self, unread_max: int | None = 0) -> bool:
+        """See `Stream`."""
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLRDHUP)
+        if not poll.poll(0):
+            return False
+        if unread_max is None:
+            return True
+        try:
+            return len(self._socket.recv(unread_max + 1, socket.MSG_PEEK)) <= unread_max
+        except OSError:
+            return True
 
     def close(self) -> None:
         """See `Stream`."""

@@ -49,6 +49,10 @@ TINY_RECORDS_MAX: Final = 8
 OWN_BYTES_MAX: Final = 4096
 """What OpenSSL may have to say of itself while the other side takes nothing, as answers to changes of keys."""
 
+FAREWELL_BYTES_MAX: Final = 31
+"""The largest record that ends a connection (close_notify), of TLS 1.3 and of GCM suites of TLS 1.2; that of a Kafka
+request has 36 bytes at least. A larger farewell, as with CBC suites, counts as unread."""
+
 
 class TlsFailure(OSError):
     """A handshake that failed, or bytes that are no TLS; the text says which, in one line."""
@@ -425,6 +429,14 @@ class TlsStream:
             self._readable()
 
     # --- ending
+
+    def has_hung_up(self, unread_max: int | None = 0) -> bool:
+        """See Stream. The peer's farewell does not count as unread."""
+        if unread_max is None:
+            return self._inner.has_hung_up(None)
+        if self._more or self._split or self._in.pending:
+            return False  # what is unread may complete a record
+        return self._inner.has_hung_up(unread_max + FAREWELL_BYTES_MAX)
 
     def close(self) -> None:
         """See Stream. The other side is told, where it takes it at once."""

@@ -114,6 +114,11 @@ class SimStream:
         self._on_writable = callback
         self.wake()
 
+    def has_hung_up(self, unread_max: int | None = 0) -> bool:
+        """See Stream.has_hung_up."""
+        is_gone = self.eof or self._error is not None
+        return is_gone and (unread_max is None or len(self.inbox) <= unread_max)
+
     def close(self) -> None:
         """See Stream.close. Bytes that nobody read make it a reset for the other side, as in TCP."""
         if self.closed:

@@ -223,6 +223,10 @@ class FaultyStream:
             self._inbox.popleft()
         return size
 
+    def has_hung_up(self, unread_max: int | None = 0) -> bool:
+        """See `Stream`. Nothing is known of a peer while what comes is held up."""
+        return not self._in_is_held_up and self._stream.has_hung_up(unread_max)
+
     def _raise_error(self) -> None:
         if self._error is not None:
             raise OSError(self._error.errno, self._error.strerror)

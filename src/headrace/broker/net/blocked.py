@@ -22,3 +22,5 @@ class Blocked:
     LOGIN: Final = 64
     HANDSHAKE: Final = 128
     OLD_CLIENT: Final = 256
+    AT_WORK: Final = HANDLER | UNANSWERED
+    """A request of it is at work: memory and work are held for its client."""

@@ -44,7 +44,6 @@ class ClientSession:
 
     __slots__ = (
         "closed",
-        "is_forwarded",
         "is_token",
         "listener",
         "login",
@@ -57,6 +56,7 @@ class ClientSession:
         "short_fetch",
         "software_name",
         "software_version",
+        "via",
     )
 
     def __init__(
@@ -68,8 +68,8 @@ class ClientSession:
         peer_host: str = "127.0.0.1",
         peer_port: int = -1,
         principal: str = ANONYMOUS,
-        is_forwarded: bool = False,
         is_token: bool = False,
+        via: ClientSession | None = None,
     ) -> None:
         self.listener = listener
         """The name of the listener that the request came by."""
@@ -81,8 +81,9 @@ class ClientSession:
         self.peer_port = peer_port
         self.principal = principal
         """ANONYMOUS before a login, and without one."""
-        self.is_forwarded = is_forwarded
-        """Whether another broker forwarded the request (KIP-590), which says what the client's address is."""
+        self.via = via
+        """The session of the broker that forwarded the request, and says what the client's address is (KIP-590); None
+        if the client itself is connected."""
         self.is_token = is_token
         """Whether the client logged in by a delegation token (KIP-48)."""
         self.software_name = ""
@@ -92,6 +93,16 @@ class ClientSession:
         self.short_fetch: ShortFetch | None = None
         """The short path of its next Fetch requests, which the handler of a Fetch prepares."""
         self.closed = False
-        """Whether the connection has ended: nobody waits for an answer any longer."""
+        """Whether the client's own connection has ended."""
         self.on_closed: Callable[[], None] | None = None
         """Called once when the connection ends."""
+
+    @property
+    def is_forwarded(self) -> bool:
+        """Whether another broker forwarded the request."""
+        return self.via is not None
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether nobody waits for an answer any longer: the connection that the request came over has ended."""
+        return self.closed if self.via is None else self.via.closed

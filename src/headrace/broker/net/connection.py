@@ -564,6 +564,12 @@ class Connection:
         """How long its client has not taken all of its answers."""
         return self._sending.stalled_s(now)
 
+    def has_left(self) -> bool:
+        """Whether the client has gone while a request of it is at work. One may send acks=0 and leave: that counts."""
+        if not self._blocked & Blocked.AT_WORK or (self._carry and self.listener.produces):
+            return False
+        return self.stream.has_hung_up(0 if self.listener.produces else None)
+
     def close(self, why: str) -> None:
         """Closes at once, after what is ready was sent as far as the other side takes it.
 

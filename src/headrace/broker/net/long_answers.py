@@ -201,7 +201,7 @@ class LongAnswers:
 
 def still_open(context: RequestContext) -> None:
     """Raises CloseConnectionError if nobody waits for the answer any longer."""
-    if context.client.closed:
+    if context.client.is_gone:
         raise CloseConnectionError("")
 
 

@@ -56,6 +56,8 @@ SERVED_S: Final = 0.02
 HANDSHAKE_WAIT_SHARE: Final = 0.5
 """Of the time to log in: nobody waits longer for the turn of a TLS handshake."""
 SWEEP_S_MAX: Final = 5.0
+HANGUP_S: Final = 1.0
+"""How often the broker looks for clients that have gone while a request of theirs is at work, and nothing is read."""
 LINES_PER_S: Final = 100
 """So many lines a second say why connections were closed or refused; the next one says how many were left unsaid."""
 ACCEPT_LOG_S: Final = 10.0
@@ -302,6 +304,7 @@ class Server:
         """Begins to accept connections. Raises CannotListen where another program was quicker."""
         self._accept_on([opened for opened in self.listeners if not opened.accepts])
         self._sweep()
+        self._look_for_hangups()
 
     def _accept_on(self, listeners: Iterable[OpenListener]) -> None:
         for opened in listeners:
@@ -517,6 +520,13 @@ class Server:
             elif silent_s >= idle_s and not connection.unanswered:
                 connection.close("")
         self.owner.later(min(SWEEP_S_MAX, max(0.05, idle_s / 4)), self._sweep)
+
+    def _look_for_hangups(self) -> None:
+        """Closes the connections whose clients have gone while a request of them is at work."""
+        for connection in list(self.connections):
+            if connection.has_left():
+                connection.close("")
+        self.owner.later(HANGUP_S, self._look_for_hangups)
 
     # --- ending
 

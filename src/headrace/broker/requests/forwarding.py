@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.net.answers import CloseConnectionError
-from headrace.broker.net.long_answers import FEW_ELEMENT_BYTES
+from headrace.broker.net.long_answers import FEW_ELEMENT_BYTES, still_open
 from headrace.broker.requests.envelopes import WrappedAnswer, WrappedRequest
 from headrace.broker.requests.registry import Handler
 from headrace.client.errors import ClientError
@@ -64,7 +64,7 @@ def _forward_or_refuse(broker: Services, request: Any, context: RequestContext, 
 
 async def forward(broker: NodeServices, request: Any, context: RequestContext) -> Any:
     """The active controller's answer to a client's request; None where this node decides by now, or forwards nothing,
-    or no controller was found in time."""
+    or no controller was found in time. Raises CloseConnectionError, also if the client has gone before an answer."""
     link = broker.controller_link
     if link is None:
         return None
@@ -78,6 +78,7 @@ async def forward(broker: NodeServices, request: Any, context: RequestContext) -
     )
     last = broker.node.clock.monotonic() + PATIENCE_S
     while not broker.quorum.decides and broker.node.clock.monotonic() < last:
+        still_open(context)
         try:
             said = await link.ask(envelope, WrappedAnswer, timeout_s=ANSWER_S)
         except ClientError:

@@ -97,7 +97,7 @@ async def _open(
     except ValueError:
         return ErrorCode.INVALID_REQUEST
     principal, is_token = named
-    client = ClientSession(context.listener, peer_host=host, principal=principal, is_forwarded=True, is_token=is_token)
+    client = ClientSession(context.listener, peer_host=host, principal=principal, is_token=is_token, via=context.client)
     inner = RequestContext(
         broker.authorizer,
         client,
