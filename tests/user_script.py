@@ -13,7 +13,7 @@ import headrace.spark
 import headrace.testing
 from headrace.client import BrokerError, Client, Fetcher, Producer, TransactionalProducer
 from headrace.client.admin import create_topic
-from headrace.client.cluster import TopicInfo
+from headrace.client.metadata import TopicInfo
 from headrace.client.reading import Fetched, latest_offsets
 from headrace.spark.pipelines.tables import read_table
 from headrace.wire.records import Compression

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.client.cluster import Node
 from headrace.client.describe import QuorumDescription, QuorumReplica
 from headrace.client.health import BEHIND_MS, BrokerHealth, Health, voters_behind
+from headrace.client.metadata import Node
 
 NOW_MS = 1_000_000
 

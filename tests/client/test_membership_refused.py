@@ -207,7 +207,7 @@ def test_a_leave_does_not_wait_behind_a_join(coordinator: Coordinator, member: M
     assert member.poll()
     coordinator.joins = [None]
     member.joined = False
-    member.client.timeout_s = 0.2
+    member.client.router.timeout_s = 0.2
     member.rebalance_timeout_ms = 0
     with pytest.raises(Exception, match="."):
         member.poll()
@@ -228,6 +228,6 @@ def test_a_leave_in_the_first_version_names_the_member_alone(coordinator: Coordi
 def test_a_leave_that_nobody_hears_is_no_error(coordinator: Coordinator, member: Member) -> None:
     assert member.poll()
     coordinator.broker.answers[ApiKey.LEAVE_GROUP] = lambda _request, _version: HANG_UP
-    member.client.timeout_s = 0.2
+    member.client.router.timeout_s = 0.2
     member.leave()
     assert (member.joined, member.member_id) == (False, "")

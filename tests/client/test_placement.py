@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.cluster import TopicPartition
+from headrace.client.metadata import TopicPartition
 from headrace.client.placement import Placed, PlacementError, place
 
 

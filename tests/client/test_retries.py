@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+from random import Random
 
 import pytest
 
-from headrace.client import cluster
-from headrace.client.cluster import Retry
+from headrace.client.conversation import Pause
 from headrace.client.errors import ClientError
+from headrace.client.retry import Retry
 
 
 class Clock:
@@ -18,20 +19,21 @@ class Clock:
     def monotonic(self) -> float:
         return self.now
 
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
+    def time_ns(self) -> int:
+        return int(self.now * 1e9)
 
 
 def test_what_goes_on_failing_is_logged_after_five_seconds_and_then_twice_a_minute(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     clock = Clock()
-    monkeypatch.setattr(cluster, "time", clock)
-    retry = Retry(120.0)
+    retry = Retry(clock, Random(1), 120.0)
     error = ClientError("nobody listens at broker:9092")
     with caplog.at_level(logging.WARNING, "headrace.client"), pytest.raises(ClientError):
         while True:
-            retry.pause(error)
+            for step in retry.pause(error):
+                assert isinstance(step, Pause)
+                clock.now += step.seconds
             if clock.now < 105.0:
                 assert not caplog.messages
     assert len(caplog.messages) == 4

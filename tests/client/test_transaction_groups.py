@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from peers.headrace import HeadracePeer
@@ -15,6 +16,7 @@ from peers.transactions import SMALL, settled_ends, visible
 
 from headrace.client.admin import create_topic
 from headrace.client.cluster import Client
+from headrace.client.conversation import PendingCall, Steps
 from headrace.client.errors import BrokerError, InDoubtError
 from headrace.client.groups import fetch_offsets
 from headrace.client.reading import latest_offsets
@@ -246,20 +248,22 @@ def test_an_answer_that_never_comes_leaves_doubt(group: Group, monkeypatch: pyte
     from headrace.client.errors import ConnectionLostError
     from headrace.wire.messages.k19900_headrace_group_end_txn import HeadraceGroupEndTxnResponse
 
-    wait = Client.wait
+    router = group.client.router
+    wait = router.wait
 
-    def lost(self: Client, call: object, deadline: float) -> object:
-        answer = wait(self, call, deadline)  # type: ignore[arg-type,var-annotated]
+    def lost(call: PendingCall[Any], deadline: float) -> Steps[object]:
+        answer: object = yield from wait(call, deadline)
         if isinstance(answer, HeadraceGroupEndTxnResponse):
-            monkeypatch.setattr(self, "timeout_s", 0.0)
+            router.timeout_s = 0.0
             raise ConnectionLostError("the answer did not come")
         return answer
 
-    monkeypatch.setattr(Client, "wait", lost)
-    monkeypatch.setattr(group.client, "timeout_s", 1.0)
+    timeout_s, router.timeout_s = router.timeout_s, 1.0
+    monkeypatch.setattr(router, "wait", lost)
     with pytest.raises(InDoubtError):
         # the client repeats it for as long as it is told to, and is answered; each answer is lost
         group.main.commit(group.opened)
     monkeypatch.undo()
+    router.timeout_s = timeout_s
     TransactionalProducer(group.client, group.name).initialize()
     group.seen()

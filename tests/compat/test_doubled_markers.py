@@ -3,6 +3,7 @@ whether that ends it. Why markers that a request holds up are not sent beside it
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -40,10 +41,9 @@ def write_marker(client: Client, topic: str, of: ActiveProducer, transaction_ver
         of.producer_id, of.producer_epoch, True, topics, of.coordinator_epoch, transaction_version
     )
     leader = client.topic(topic).partitions[0].leader
-    call = client.send(leader, WriteTxnMarkersRequest([marker]), WriteTxnMarkersResponse, version=version)
-    while not call.done:
-        client.move(PATIENCE_S)
-    return call.result().markers[0].topics[0].partitions[0].error_code
+    router = client.router
+    call = client.run(router.send(leader, WriteTxnMarkersRequest([marker]), WriteTxnMarkersResponse, version=version))
+    return client.run(router.wait(call, time.monotonic() + PATIENCE_S)).markers[0].topics[0].partitions[0].error_code
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,8 @@ from peers.cluster import HeadraceCluster
 from peers.transacting import JavaProducer, insist
 
 from headrace.client import Client
-from headrace.client.cluster import TRANSACTION
 from headrace.client.describe import describe_features
+from headrace.client.routing import TRANSACTION
 from headrace.sim.checkers.isolation import (
     Append,
     Appends,
@@ -295,14 +295,14 @@ def run(tmp_path: Path, *, keys: int, transactions: int, kills_at: int, seed: in
 
 def raises_epochs(client: Client, appender: Appender) -> bool:
     """Whether its epoch is one for each transaction (`transaction.version` 2), and not one for each life."""
-    answer = client.at_coordinator(
+    steps = client.router.at_coordinator(
         appender.name,
         DescribeTransactionsRequest([appender.name]),
         DescribeTransactionsResponse,
         lambda response: response.transaction_states[0].error_code,
         kind=TRANSACTION,
     )
-    return answer.transaction_states[0].producer_epoch >= appender.committed
+    return client.run(steps).transaction_states[0].producer_epoch >= appender.committed
 
 
 def settle(lists: Lists, copiers: list[Copier]) -> None:

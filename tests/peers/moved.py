@@ -12,9 +12,9 @@ from typing import Final, Self
 
 from headrace.client import Client, reading
 from headrace.client.admin import create_topic
-from headrace.client.cluster import PartitionInfo
 from headrace.client.errors import ClientError
 from headrace.client.groups import fetch_offsets
+from headrace.client.metadata import PartitionInfo
 from headrace.client.moves import Election, Outcomes, elect_leaders, list_moves, move_partitions
 from headrace.client.transactions import TransactionalProducer
 

@@ -24,10 +24,12 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from headrace.client.channel import R, Request
+from headrace.client.channel import Call, R, Request
 from headrace.client.cluster import Client
+from headrace.client.connection import Connection
+from headrace.client.conversation import BrokerConnection, Connect, Steps
 from headrace.wire.messages import k48_describe_client_quotas as k48
 from headrace.wire.messages import k49_alter_client_quotas as k49
 from headrace.wire.messages import response_class
@@ -44,6 +46,8 @@ VERSION: Final = 1
 WRITES: Final = frozenset({19, 20, 30, 31, 33, 37, 38, 39, 40, 43, 44, 45, 49, 51, 57, 64})
 """The APIs that change metadata: topics (19, 20, 37), ACLs (30, 31), configurations (33, 44), delegation tokens (38 to
 40), elections (43), reassignments (45), quotas (49), SCRAM users (51), features (57), and brokers (64)."""
+
+T = TypeVar("T")
 
 Ask = Callable[[Any, int], Any]
 """Sends a request in a version to one broker, and returns the answer; `Link.ask` and `Raw.ask` do."""
@@ -75,22 +79,47 @@ def _is_marked(ask: Ask, entity: k49.EntityData) -> bool:
 class KafkaClient(Client):
     """Our client for tests against Apache Kafka: what it wrote is in force on every broker when a call returns."""
 
-    def call(
-        self, request: Request, response_class: type[R], *, node_id: int | None = None, timeout_s: float | None = None
-    ) -> R:
-        """As `Client.call`."""
-        answer = super().call(request, response_class, node_id=node_id, timeout_s=timeout_s)
-        if request.API_KEY in WRITES:
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._written: list[int] = []
+        """The APIs of the requests that changed metadata, since brokers were settled."""
+
+    def _connect(self, step: Connect) -> BrokerConnection:
+        connection = _NotedConnection(
+            step.host, step.port, client_id=self.client_id, timeout_s=step.timeout_s, security=self.security
+        )
+        connection.written = self._written
+        return connection
+
+    def run(self, steps: Steps[T]) -> T:
+        """As `Client.run`."""
+        found = super().run(steps)
+        if self._written:
             self.settle()
-        return answer
+        return found
 
     def settle(self) -> None:
         """Waits for what others wrote as well."""
-        self.refresh([])
+        super().run(self.router.refresh([]))
         settle(*(partial(self._ask, node_id) for node_id in self.nodes))
+        self._written.clear()
 
     def _ask(self, node_id: int, request: Request, _version: int) -> Any:
-        return super().call(request, response_class(request.API_KEY), node_id=node_id)
+        return super().run(self.router.call(request, response_class(request.API_KEY), node_id=node_id))
+
+
+class _NotedConnection(Connection):
+    """A connection that notes which requests change metadata."""
+
+    written: list[int]
+
+    def send(
+        self, request: Request, response_class: type[R], *, version: int | None = None, expect_reply: bool = True
+    ) -> Call[R]:
+        """As `Connection.send`."""
+        if request.API_KEY in WRITES:
+            self.written.append(request.API_KEY)
+        return super().send(request, response_class, version=version, expect_reply=expect_reply)
 
 
 def client_of(peer: HeadracePeer | KafkaPeer | str, timeout_s: float = PATIENCE_S) -> Client:

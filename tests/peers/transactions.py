@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 
 from headrace.client import reading
-from headrace.client.cluster import TRANSACTION, Client
+from headrace.client.cluster import Client
 from headrace.client.describe import describe_features
 from headrace.client.reading import Fetcher, visible_batches
+from headrace.client.routing import TRANSACTION
 from headrace.client.transaction_states import list_transactions
 from headrace.wire.messages.k57_update_features import (
     FeatureUpdateKey,
@@ -36,7 +37,7 @@ def set_transaction_version(client: Client, level: int) -> None:
         return
     update = FeatureUpdateKey(name, level, upgrade_type=1 if level > now else SAFE_DOWNGRADE)
     request = UpdateFeaturesRequest(feature_updates=[update])
-    client.checked(request, UpdateFeaturesResponse, lambda r: (r.error_code, r.error_message), name)
+    client.run(client.router.checked(request, UpdateFeaturesResponse, lambda r: (r.error_code, r.error_message), name))
     until = time.monotonic() + PATIENCE_S
     while describe_features(client).get(name, 0) != level:
         assert time.monotonic() < until, f"{name} does not become {level}"
@@ -47,14 +48,14 @@ def state_of(client: Client, transactional_id: str, *, settled: bool = True) -> 
     """The state of its transaction: where it is to be `settled`, when its markers are written."""
     until = time.monotonic() + PATIENCE_S
     while True:
-        answer = client.at_coordinator(
+        steps = client.router.at_coordinator(
             transactional_id,
             DescribeTransactionsRequest([transactional_id]),
             DescribeTransactionsResponse,
             lambda response: response.transaction_states[0].error_code,
             kind=TRANSACTION,
         )
-        (found,) = answer.transaction_states
+        (found,) = client.run(steps).transaction_states
         is_over = not settled or not found.transaction_state.startswith("Prepare")
         if is_over or time.monotonic() > until:
             return found.transaction_state

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.client import describe
-from headrace.client.cluster import Client, TopicPartition
+from headrace.client.cluster import Client
 from headrace.client.errors import BrokerError
+from headrace.client.metadata import TopicPartition
 from headrace.client.producer import Producer
 from headrace.spark import tasks
 from headrace.spark.client_settings import ClusterSettings

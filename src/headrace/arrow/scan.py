@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from headrace.client.cluster import Client, TopicPartition
+from headrace.client.cluster import Client
+from headrace.client.metadata import TopicPartition
 from headrace.client.reading import EARLIEST, LATEST, Fetcher, Isolation, list_offsets
 from headrace.client.security import Protection
 

@@ -14,8 +14,9 @@ from headrace.cli.options import INT32_MAX, cluster_options, confirm, json_optio
 from headrace.cli.output import counted, print_json
 
 if TYPE_CHECKING:
-    from headrace.client.cluster import Client, PartitionInfo
+    from headrace.client.cluster import Client
     from headrace.client.describe import ClusterDescription
+    from headrace.client.metadata import PartitionInfo
 
 broker_argument = click.argument("id_", metavar="ID", type=click.IntRange(0, INT32_MAX))
 

@@ -14,9 +14,10 @@ from headrace.cli.output import counted, print_json, print_table, size_text
 from headrace.cli.quorum import print_quorum, quorum_json
 
 if TYPE_CHECKING:
-    from headrace.client.cluster import Client, TopicPartition
+    from headrace.client.cluster import Client
     from headrace.client.describe import QuorumDescription
     from headrace.client.health import Health
+    from headrace.client.metadata import TopicPartition
 
 NAMED_MAX = 5
 """How many partitions a line of `health` names."""

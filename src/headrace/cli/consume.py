@@ -31,8 +31,9 @@ from headrace.cli.record_formats import (
 )
 
 if TYPE_CHECKING:
-    from headrace.client.cluster import Client, TopicPartition
+    from headrace.client.cluster import Client
     from headrace.client.membership import Member
+    from headrace.client.metadata import TopicPartition
     from headrace.client.reading import Fetched, Fetcher, Isolation, Reset
     from headrace.wire.batch import BatchHeader
 

@@ -16,8 +16,9 @@ from headrace.cli.options import cluster_options, confirm, json_option, parse_ti
 from headrace.cli.output import Done, counted, print_json, print_table
 
 if TYPE_CHECKING:
-    from headrace.client.cluster import Client, TopicPartition
+    from headrace.client.cluster import Client
     from headrace.client.groups import GroupDescription
+    from headrace.client.metadata import TopicPartition
 
 
 @click.group(cls=CommandGroup)

@@ -17,8 +17,9 @@ from headrace.cli.naming import brokers_up
 from headrace.cli.output import Progress, counted, print_json, print_table, size_text
 
 if TYPE_CHECKING:
-    from headrace.client.cluster import Client, PartitionInfo, TopicPartition
+    from headrace.client.cluster import Client
     from headrace.client.describe import LogDir
+    from headrace.client.metadata import PartitionInfo, TopicPartition
     from headrace.client.moves import Move, Outcomes
     from headrace.client.throttles import Change
 

@@ -10,7 +10,8 @@ import click
 from headrace.cli.failures import NOT_FOUND, Failure
 
 if TYPE_CHECKING:
-    from headrace.client.cluster import Client, TopicPartition
+    from headrace.client.cluster import Client
+    from headrace.client.metadata import TopicPartition
 
 
 def chosen_partitions(client: Client, texts: Iterable[str]) -> list[TopicPartition]:

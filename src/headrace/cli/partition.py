@@ -18,7 +18,8 @@ from headrace.cli.options import INT16_MAX, cluster_options, json_option
 from headrace.cli.output import counted, print_json, print_table
 
 if TYPE_CHECKING:
-    from headrace.client.cluster import Client, PartitionInfo, TopicPartition
+    from headrace.client.cluster import Client
+    from headrace.client.metadata import PartitionInfo, TopicPartition
 
 partitions_argument = click.argument("topics", nargs=-1, metavar="[TOPIC[:P,P]]...")
 

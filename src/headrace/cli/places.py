@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from headrace.cli.options import duration_ms, parse_time_ms
 
 if TYPE_CHECKING:
-    from headrace.client.cluster import Client, TopicPartition
+    from headrace.client.cluster import Client
+    from headrace.client.metadata import TopicPartition
     from headrace.client.reading import Isolation
 
 

@@ -23,8 +23,9 @@ from headrace.cli.record_formats import for_terminals, template_format
 from headrace.cli.suggestions import is_one_edit_away
 
 if TYPE_CHECKING:
-    from headrace.client.cluster import Client, TopicInfo
+    from headrace.client.cluster import Client
     from headrace.client.deliveries import Delivery
+    from headrace.client.metadata import TopicInfo
     from headrace.client.producer import Acknowledged, Producer
     from headrace.client.transactions import TransactionalProducer
     from headrace.wire.primitives import Buffer

@@ -23,7 +23,8 @@ from headrace.cli.output import Done, counted, print_json, print_table, size_tex
 from headrace.cli.places import moment_ms
 
 if TYPE_CHECKING:
-    from headrace.client.cluster import Client, TopicInfo
+    from headrace.client.cluster import Client
+    from headrace.client.metadata import TopicInfo
 
 partition_count = click.IntRange(1, INT32_MAX)
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from headrace.client.cluster import Client
+from headrace.client.conversation import Steps
 from headrace.client.errors import BrokerError
+from headrace.client.operations import operation
+from headrace.client.routing import Router
 
 if TYPE_CHECKING:
     from headrace.wire.messages.k31_delete_acls import DeleteAclsResponse
@@ -75,7 +77,8 @@ class AclFilter(NamedTuple):
 EVERY_ACL: Final = AclFilter()
 
 
-def create_acls(client: Client, acls: Iterable[Acl]) -> None:
+@operation
+def create_acls(router: Router, acls: Iterable[Acl]) -> Steps[None]:
     """Create ACLs; one that is there already stays. Raises `BrokerError` for the first that is refused:
     SECURITY_DISABLED where the cluster has no authorizer."""
     from headrace.wire.messages import k30_create_acls as k30
@@ -90,15 +93,16 @@ def create_acls(client: Client, acls: Iterable[Acl]) -> None:
             return (0, None) if bad is None else (bad.error_code, bad.error_message)
 
         about = f"the ACL on {part[0].resource} {part[0].name}" if len(part) == 1 else f"{len(part)} ACLs"
-        client.checked(k30.CreateAclsRequest(creations), k30.CreateAclsResponse, error_of, about)
+        yield from router.checked(k30.CreateAclsRequest(creations), k30.CreateAclsResponse, error_of, about)
 
 
-def find_acls(client: Client, wanted: AclFilter = EVERY_ACL) -> list[Acl]:
+@operation
+def find_acls(router: Router, wanted: AclFilter = EVERY_ACL) -> Steps[list[Acl]]:
     """The ACLs that a filter finds, sorted. Raises `BrokerError`, SECURITY_DISABLED where the cluster has no
     authorizer."""
     from headrace.wire.messages import k29_describe_acls as k29
 
-    response = client.checked(
+    response = yield from router.checked(
         k29.DescribeAclsRequest(*_filter_codes(wanted)),
         k29.DescribeAclsResponse,
         lambda r: (r.error_code, r.error_message or None),
@@ -114,7 +118,8 @@ def find_acls(client: Client, wanted: AclFilter = EVERY_ACL) -> list[Acl]:
     )  # fmt: skip
 
 
-def delete_acls(client: Client, filters: Sequence[AclFilter]) -> list[Acl]:
+@operation
+def delete_acls(router: Router, filters: Sequence[AclFilter]) -> Steps[list[Acl]]:
     """Delete what any of the filters finds; returns what was deleted, sorted. Raises `BrokerError` for the first that
     was not."""
     from headrace.wire.messages import k31_delete_acls as k31
@@ -123,7 +128,7 @@ def delete_acls(client: Client, filters: Sequence[AclFilter]) -> list[Acl]:
     for at in range(0, len(filters), ACLS_PER_REQUEST):
         part = [k31.DeleteAclsFilter(*_filter_codes(each)) for each in filters[at : at + ACLS_PER_REQUEST]]
         request = k31.DeleteAclsRequest(part)
-        response = client.checked(request, k31.DeleteAclsResponse, _failure_of_deletion, "ACLs")
+        response = yield from router.checked(request, k31.DeleteAclsResponse, _failure_of_deletion, "ACLs")
         for result in response.filter_results:
             for acl in result.matching_acls:
                 if acl.error_code:

@@ -1,6 +1,6 @@
 """Administration: topics, partitions, records, configurations.
 
-Functions over a `Client`, one a task. Each takes and returns plain values; an error that a broker answers is raised as
+Operations, one a task. Each takes and returns plain values; an error that a broker answers is raised as
 `BrokerError` naming the thing it is about, at the first thing that fails.
 """
 
@@ -10,8 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from headrace.client.cluster import Client, Retry, TopicPartition
+from headrace.client.conversation import Steps
 from headrace.client.errors import BrokerError, TimedOutError, UnknownTopicError
+from headrace.client.metadata import TopicPartition
+from headrace.client.operations import operation
+from headrace.client.routing import Router
 from headrace.wire.config_source import ConfigSource
 from headrace.wire.errors import ErrorCode
 
@@ -57,8 +60,9 @@ def source_name(source: int) -> str:
         return str(source)
 
 
+@operation
 def create_topic(
-    client: Client,
+    router: Router,
     name: str,
     *,
     partitions: int = -1,
@@ -67,7 +71,7 @@ def create_topic(
     configs: Mapping[str, str] | None = None,
     validate_only: bool = False,
     exist_ok: bool = False,
-) -> bool:
+) -> Steps[bool]:
     """Create a topic; -1 means the brokers' default. Returns False where it was there already and `exist_ok`.
 
     Comes back once the topic is in the metadata with leaders. Raises `BrokerError`.
@@ -89,9 +93,9 @@ def create_topic(
         ],
         configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
     )
-    request = CreateTopicsRequest(topics=[topic], timeout_ms=int(client.timeout_s * 1000), validate_only=validate_only)
+    request = CreateTopicsRequest(topics=[topic], timeout_ms=int(router.timeout_s * 1000), validate_only=validate_only)
     try:
-        client.checked(
+        yield from router.checked(
             request,
             CreateTopicsResponse,
             lambda r: (r.topics[0].error_code, r.topics[0].error_message),
@@ -102,29 +106,30 @@ def create_topic(
             return False
         raise
     if not validate_only:
-        _wait_until_led(client, name)
+        yield from _wait_until_led(router, name)
     return True
 
 
-def _wait_until_led(client: Client, name: str) -> None:
-    retry = Retry(min(client.timeout_s, VISIBLE_PATIENCE_S))
+def _wait_until_led(router: Router, name: str) -> Steps[None]:
+    retry = router.retry(min(router.timeout_s, VISIBLE_PATIENCE_S))
     while True:
-        errors = client.refresh([name])
-        if not errors and all(p.leader in client.nodes for p in client.topic(name).partitions):
+        errors = yield from router.refresh([name])
+        if not errors and all(p.leader in router.nodes for p in (yield from router.topic(name)).partitions):
             return
-        retry.pause(TimedOutError(f"topic {name} is created, but has no leader yet"))
+        yield from retry.pause(TimedOutError(f"topic {name} is created, but has no leader yet"))
 
 
-def delete_topic(client: Client, name: str) -> None:
+@operation
+def delete_topic(router: Router, name: str) -> Steps[None]:
     """Delete a topic; comes back once the metadata lacks it. Raises `UnknownTopicError`, `BrokerError`."""
     from headrace.wire.apis import ApiKey
     from headrace.wire.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 
-    if client.any_connection().channel.version_for(ApiKey.DELETE_TOPICS) >= 6:
+    if (yield from router.any_connection()).channel.version_for(ApiKey.DELETE_TOPICS) >= 6:
         request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)])
     else:
         request = DeleteTopicsRequest(topic_names=[name])
-    request.timeout_ms = int(client.timeout_s * 1000)
+    request.timeout_ms = int(router.timeout_s * 1000)
 
     def error_of(response: DeleteTopicsResponse) -> tuple[int, str | None]:
         answer = response.responses[0]
@@ -132,14 +137,15 @@ def delete_topic(client: Client, name: str) -> None:
             raise UnknownTopicError(name)
         return answer.error_code, answer.error_message
 
-    client.checked(request, DeleteTopicsResponse, error_of, f"topic {name}")
-    client.forget([name])
-    retry = Retry(min(client.timeout_s, VISIBLE_PATIENCE_S))
-    while name not in client.refresh([name]):
-        retry.pause(TimedOutError(f"topic {name} is deleted, but brokers still list it"))
+    yield from router.checked(request, DeleteTopicsResponse, error_of, f"topic {name}")
+    router.forget([name])
+    retry = router.retry(min(router.timeout_s, VISIBLE_PATIENCE_S))
+    while name not in (yield from router.refresh([name])):
+        yield from retry.pause(TimedOutError(f"topic {name} is deleted, but brokers still list it"))
 
 
-def add_partitions(client: Client, name: str, count: int, *, validate_only: bool = False) -> None:
+@operation
+def add_partitions(router: Router, name: str, count: int, *, validate_only: bool = False) -> Steps[None]:
     """Grow a topic to `count` partitions. Raises `BrokerError`."""
     from headrace.wire.messages.k37_create_partitions import (
         CreatePartitionsRequest,
@@ -149,20 +155,21 @@ def add_partitions(client: Client, name: str, count: int, *, validate_only: bool
 
     request = CreatePartitionsRequest(
         topics=[CreatePartitionsTopic(name=name, count=count, assignments=None)],
-        timeout_ms=int(client.timeout_s * 1000),
+        timeout_ms=int(router.timeout_s * 1000),
         validate_only=validate_only,
     )
-    client.checked(
+    yield from router.checked(
         request,
         CreatePartitionsResponse,
         lambda r: (r.results[0].error_code, r.results[0].error_message),
         f"topic {name}",
     )
     if not validate_only:
-        _wait_until_led(client, name)
+        yield from _wait_until_led(router, name)
 
 
-def delete_records(client: Client, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+@operation
+def delete_records(router: Router, before: Mapping[TopicPartition, int]) -> Steps[dict[TopicPartition, int]]:
     """Delete the records below an offset (-1: all up to the high watermark); returns the new log start offsets."""
     from headrace.wire.messages.k21_delete_records import (
         DeleteRecordsPartition,
@@ -176,40 +183,41 @@ def delete_records(client: Client, before: Mapping[TopicPartition, int]) -> dict
         for (name, index), offset in part.items():
             topic = topics.setdefault(name, DeleteRecordsTopic(name=name))
             topic.partitions.append(DeleteRecordsPartition(partition_index=index, offset=offset))
-        return DeleteRecordsRequest(topics=list(topics.values()), timeout_ms=int(client.timeout_s * 1000))
+        return DeleteRecordsRequest(topics=list(topics.values()), timeout_ms=int(router.timeout_s * 1000))
 
     def results_of(response: DeleteRecordsResponse) -> Iterator[tuple[TopicPartition, int, int]]:
         for topic in response.topics:
             for p in topic.partitions:
                 yield (topic.name, p.partition_index), p.error_code, p.low_watermark
 
-    return client.at_leaders(before, request_of, DeleteRecordsResponse, results_of)
+    return (yield from router.at_leaders(before, request_of, DeleteRecordsResponse, results_of))
 
 
 # -- configurations
 
 
-def _config_node(client: Client, resource: Resource, name: str) -> int | None:
+def _config_node(router: Router, resource: Resource, name: str) -> Steps[int | None]:
     """A broker's own configuration is asked of that broker; anything else of anyone."""
     if resource not in (Resource.BROKER, Resource.BROKER_LOGGER) or not name:
         return None
     node_id = int(name)
-    if node_id not in client.nodes:
-        client.refresh([])
-    if node_id not in client.nodes:
+    if node_id not in router.nodes:
+        yield from router.refresh([])
+    if node_id not in router.nodes:
         raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {name}", "the cluster has no such broker")
     return node_id
 
 
+@operation
 def describe_configs(
-    client: Client,
+    router: Router,
     resource: Resource,
     name: str,
     *,
     keys: Iterable[str] | None = None,
     synonyms: bool = False,
     documentation: bool = False,
-) -> list[ConfigEntry]:
+) -> Steps[list[ConfigEntry]]:
     """The configurations of a resource, sorted by name. Broker "" is the cluster-wide default. Raises `BrokerError`."""
     from headrace.wire.messages.k32_describe_configs import (
         DescribeConfigsRequest,
@@ -228,12 +236,12 @@ def describe_configs(
         include_synonyms=synonyms,
         include_documentation=documentation,
     )
-    response = client.checked(
+    response = yield from router.checked(
         request,
         DescribeConfigsResponse,
         lambda r: (r.results[0].error_code, r.results[0].error_message),
         f"configuration of {resource.name.lower()} {name or '(default)'}",
-        node_id=_config_node(client, resource, name),
+        node_id=(yield from _config_node(router, resource, name)),
     )
     entries = [
         ConfigEntry(
@@ -250,7 +258,8 @@ def describe_configs(
     return sorted(entries, key=lambda entry: entry.name)
 
 
-def topic_setting(client: Client, names: Iterable[str], key: str) -> dict[str, str | None]:
+@operation
+def topic_setting(router: Router, names: Iterable[str], key: str) -> Steps[dict[str, str | None]]:
     """One setting of many topics, as in effect; those that are gone meanwhile are left out. Raises `BrokerError`."""
     from headrace.wire.messages.k32_describe_configs import (
         DescribeConfigsRequest,
@@ -265,7 +274,7 @@ def topic_setting(client: Client, names: Iterable[str], key: str) -> dict[str, s
     found: dict[str, str | None] = {}
     for at in range(0, len(resources), TOPICS_PER_REQUEST):
         request = DescribeConfigsRequest(resources=resources[at : at + TOPICS_PER_REQUEST])
-        for result in client.call(request, DescribeConfigsResponse).results:
+        for result in (yield from router.call(request, DescribeConfigsResponse)).results:
             if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 continue
             if result.error_code != ErrorCode.NONE:
@@ -274,8 +283,9 @@ def topic_setting(client: Client, names: Iterable[str], key: str) -> dict[str, s
     return found
 
 
+@operation
 def alter_configs(
-    client: Client,
+    router: Router,
     resource: Resource,
     name: str,
     *,
@@ -284,7 +294,7 @@ def alter_configs(
     append: Mapping[str, str] | None = None,
     subtract: Mapping[str, str] | None = None,
     validate_only: bool = False,
-) -> None:
+) -> Steps[None]:
     """Change single configurations of a resource, leaving the others alone (KIP-339). Raises `BrokerError`."""
     from headrace.wire.messages.k44_incremental_alter_configs import (
         AlterableConfig,
@@ -301,10 +311,10 @@ def alter_configs(
         resources=[AlterConfigsResource(resource_type=resource, resource_name=name, configs=changes)],
         validate_only=validate_only,
     )
-    client.checked(
+    yield from router.checked(
         request,
         IncrementalAlterConfigsResponse,
         lambda r: (r.responses[0].error_code, r.responses[0].error_message),
         f"configuration of {resource.name.lower()} {name or '(default)'}",
-        node_id=_config_node(client, resource, name),
+        node_id=(yield from _config_node(router, resource, name)),
     )

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from headrace.client.cluster import TopicPartition
 from headrace.client.errors import ClientError
+from headrace.client.metadata import TopicPartition
 from headrace.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,

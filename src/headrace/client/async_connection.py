@@ -62,7 +62,7 @@ class AsyncConnection:
         self._owner = owner
         self._host = ""
         self._stream: Stream | None = None
-        self._waiting: deque[tuple[Call[Any], Future[Any], Timer]] = deque()
+        self._waiting: deque[tuple[Call[Any], Future[Any], Timer | None]] = deque()
         self._writing = False
         self._held: deque[tuple[Callable[[], Future[Any]], Future[Any]]] | None = None
         """What waits for a login that begins the session anew."""
@@ -161,33 +161,53 @@ class AsyncConnection:
     # --- asking
 
     def ask(
-        self, request: Request, response_class: type[R], *, timeout_s: float, version: int | None = None
+        self,
+        request: Request,
+        response_class: type[R],
+        *,
+        timeout_s: float | None,
+        version: int | None = None,
+        expect_reply: bool = True,
     ) -> Future[R]:
         """Sends a request. The future has the response, or a ClientError: the connection ended before the answer came
-        (whether the request took effect is unknown then), or `timeout_s` seconds passed, which ends the connection."""
+        (whether the request took effect is unknown then), or `timeout_s` seconds passed, which ends the connection.
+
+        If no reply is expected (produce with acks=0), the future is done at once, and its result means nothing.
+        """
         if self._held is None:
-            return self._ask(request, response_class, timeout_s=timeout_s, version=version)
+            return self._ask(request, response_class, timeout_s=timeout_s, version=version, expect_reply=expect_reply)
         future: Future[R] = self._node.future()
         future.add_done_callback(_look_at)
         if len(self._held) >= HELD_MAX:
             future.set_exception(TimedOutError(f"{self.channel.peer} does not answer a login, and too much waits"))
         else:
-            asked = partial(self._ask, request, response_class, timeout_s=timeout_s, version=version)
+            asked = partial(
+                self._ask, request, response_class, timeout_s=timeout_s, version=version, expect_reply=expect_reply
+            )
             self._held.append((asked, future))
         return future
 
     def _ask(
-        self, request: Request, response_class: type[R], *, timeout_s: float, version: int | None = None
+        self,
+        request: Request,
+        response_class: type[R],
+        *,
+        timeout_s: float | None,
+        version: int | None = None,
+        expect_reply: bool = True,
     ) -> Future[R]:
         future: Future[R] = self._node.future()
         future.add_done_callback(_look_at)
         try:
-            call = self.channel.send(request, response_class, version=version)
+            call = self.channel.send(request, response_class, version=version, expect_reply=expect_reply)
         except ClientError as error:
             future.set_exception(error)
             return future
-        timer = self._owner.later(timeout_s, self._timed_out, call)
-        self._waiting.append((call, future, timer))
+        if expect_reply:
+            timer = None if timeout_s is None else self._owner.later(timeout_s, self._timed_out, call)
+            self._waiting.append((call, future, timer))
+        else:
+            _settle_unanswered(future)
         self._push()
         return future
 
@@ -257,7 +277,8 @@ class AsyncConnection:
         """Answers the calls that are done: the oldest ones."""
         while self._waiting and self._waiting[0][0].done:
             call, future, timer = self._waiting.popleft()
-            timer.cancel()
+            if timer is not None:
+                timer.cancel()
             if future.done():
                 continue  # who asked has gone
             if call.error is not None:
@@ -301,6 +322,10 @@ def _pass_on(answer: Future[Any], future: Future[Any]) -> None:
             future.set_result(answer.result())
 
     answer.add_done_callback(told)
+
+
+def _settle_unanswered(future: Future[Any]) -> None:
+    future.set_result(None)
 
 
 def _look_at(future: Future[Any]) -> None:

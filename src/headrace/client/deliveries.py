@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from headrace.client.cluster import PAUSE_FIRST_S, TopicPartition
 from headrace.client.errors import BrokerError, ClientError
+from headrace.client.metadata import TopicPartition
+from headrace.client.retry import PAUSE_FIRST_S
 from headrace.wire.records import Record
 
 IN_FLIGHT_MAX = 5

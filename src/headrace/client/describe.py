@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from headrace.client.cluster import Client, Node, TopicPartition
+from headrace.client.conversation import Steps
 from headrace.client.errors import BrokerError
+from headrace.client.metadata import Node, TopicPartition
+from headrace.client.operations import operation
+from headrace.client.routing import Router
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.uuids import ZERO, to_text
@@ -24,16 +27,18 @@ class ClusterDescription:
     fenced: frozenset[int]
 
 
-def describe_cluster(client: Client) -> ClusterDescription:
+@operation
+def describe_cluster(router: Router) -> Steps[ClusterDescription]:
     """Id, controller and brokers, sorted by id. Brokers without DescribeCluster are asked for their metadata."""
-    if not client.supports(ApiKey.DESCRIBE_CLUSTER):
-        client.refresh([])
-        brokers = tuple(client.nodes[node_id] for node_id in sorted(client.nodes))
-        return ClusterDescription(client.cluster_id, client.controller_id, brokers, frozenset())
+    if not (yield from router.supports(ApiKey.DESCRIBE_CLUSTER)):
+        yield from router.refresh([])
+        brokers = tuple(router.nodes[node_id] for node_id in sorted(router.nodes))
+        return ClusterDescription(router.cluster_id, router.controller_id, brokers, frozenset())
     from headrace.wire.messages.k60_describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 
-    request = DescribeClusterRequest(include_fenced_brokers=client.supports(ApiKey.DESCRIBE_CLUSTER, 2))
-    response = client.checked(
+    with_fenced = yield from router.supports(ApiKey.DESCRIBE_CLUSTER, 2)
+    request = DescribeClusterRequest(include_fenced_brokers=with_fenced)
+    response = yield from router.checked(
         request, DescribeClusterResponse, lambda r: (r.error_code, r.error_message), "the cluster"
     )
     ordered = sorted(response.brokers, key=lambda broker: broker.broker_id)
@@ -81,7 +86,8 @@ class QuorumDescription:
         return max(0, ends.get(self.leader_id, self.high_watermark) - replica.log_end_offset)
 
 
-def describe_quorum(client: Client) -> QuorumDescription:
+@operation
+def describe_quorum(router: Router) -> Steps[QuorumDescription]:
     """Leader, epoch and replicas of the metadata log. Raises `BrokerError`, `ProtocolMismatchError`."""
     from headrace.wire.messages import k55_describe_quorum as k55
 
@@ -94,7 +100,7 @@ def describe_quorum(client: Client) -> QuorumDescription:
         partition = response.topics[0].partitions[0]
         return partition.error_code, partition.error_message
 
-    response = client.checked(request, k55.DescribeQuorumResponse, error_of, "the quorum")
+    response = yield from router.checked(request, k55.DescribeQuorumResponse, error_of, "the quorum")
     partition = response.topics[0].partitions[0]
     replicas = tuple(
         QuorumReplica(
@@ -119,16 +125,17 @@ class EligibleLeaders:
     last_known: tuple[int, ...]
 
 
-def eligible_leaders(client: Client, topics: Iterable[str]) -> dict[TopicPartition, EligibleLeaders]:
+@operation
+def eligible_leaders(router: Router, topics: Iterable[str]) -> Steps[dict[TopicPartition, EligibleLeaders]]:
     """Who else may lead each partition of these topics; nothing from brokers that do not say. Raises `BrokerError`."""
-    if not client.supports(ApiKey.DESCRIBE_TOPIC_PARTITIONS):
+    if not (yield from router.supports(ApiKey.DESCRIBE_TOPIC_PARTITIONS)):
         return {}
     from headrace.wire.messages import k75_describe_topic_partitions as k75
 
     request = k75.DescribeTopicPartitionsRequest(topics=[k75.TopicRequest(name) for name in sorted(set(topics))])
     found: dict[TopicPartition, EligibleLeaders] = {}
     while request.topics:
-        response = client.call(request, k75.DescribeTopicPartitionsResponse)
+        response = yield from router.call(request, k75.DescribeTopicPartitionsResponse)
         for topic in response.topics:
             if topic.error_code != ErrorCode.NONE:
                 raise BrokerError(topic.error_code, f"topic {topic.name}")
@@ -167,13 +174,14 @@ class LogDir:
     replicas: tuple[ReplicaDir, ...]
 
 
+@operation
 def describe_log_dirs(
-    client: Client,
+    router: Router,
     topics: Iterable[str] | None = None,
     *,
     brokers: Iterable[int] | None = None,
     timeout_s: float | None = None,
-) -> list[LogDir]:
+) -> Steps[list[LogDir]]:
     """The log directories of these brokers (all where None), with the replicas of these topics (all where None).
 
     `timeout_s` bounds the time that one broker may take.
@@ -186,14 +194,14 @@ def describe_log_dirs(
 
     wanted = None
     if topics is not None:
-        wanted = [
-            DescribableLogDirTopic(topic=name, partitions=[p.index for p in client.topic(name).partitions])
-            for name in topics
-        ]
-    client.refresh([])
+        wanted = []
+        for name in topics:
+            indexes = [p.index for p in (yield from router.topic(name)).partitions]
+            wanted.append(DescribableLogDirTopic(topic=name, partitions=indexes))
+    yield from router.refresh([])
     found = []
-    for node_id in sorted(client.nodes if brokers is None else brokers):
-        response = client.checked(
+    for node_id in sorted(router.nodes if brokers is None else brokers):
+        response = yield from router.checked(
             DescribeLogDirsRequest(topics=wanted),
             DescribeLogDirsResponse,
             lambda r: (r.error_code, None),
@@ -213,7 +221,8 @@ def describe_log_dirs(
     return found
 
 
-def partition_sizes(client: Client, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+@operation
+def partition_sizes(router: Router, partitions: Iterable[TopicPartition]) -> Steps[dict[TopicPartition, int]]:
     """The bytes that each partition's log takes at its leader.
 
     Raises `BrokerError`, where the broker refuses (CLUSTER_AUTHORIZATION_FAILED) or a topic is gone,
@@ -240,14 +249,15 @@ def partition_sizes(client: Client, partitions: Iterable[TopicPartition]) -> dic
                     if not p.is_future_key:
                         yield (topic.name, p.partition_index), ErrorCode.NONE, p.partition_size
 
-    return client.at_leaders(dict.fromkeys(partitions), request_of, DescribeLogDirsResponse, results_of)
+    return (yield from router.at_leaders(dict.fromkeys(partitions), request_of, DescribeLogDirsResponse, results_of))
 
 
-def describe_features(client: Client) -> dict[str, int]:
+@operation
+def describe_features(router: Router) -> Steps[dict[str, int]]:
     """The finalized feature levels, such as {"metadata.version": 29}."""
     from headrace.wire.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
 
-    response = client.call(
+    response = yield from router.call(
         ApiVersionsRequest(client_software_name="headrace", client_software_version="0"), ApiVersionsResponse
     )
     if response.error_code != ErrorCode.NONE:

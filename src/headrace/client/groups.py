@@ -10,12 +10,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.client.cluster import Client, TopicPartition
+from headrace.client.conversation import Steps
 from headrace.client.errors import BrokerError, ClientError
+from headrace.client.metadata import TopicPartition
+from headrace.client.operations import operation
+from headrace.client.routing import Router
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from headrace.wire.messages.k09_offset_fetch import OffsetFetchRequest, OffsetFetchResponse
     from headrace.wire.messages.k69_consumer_group_describe import Assignment
 
 
@@ -71,14 +75,15 @@ class GroupDescription:
     """The epoch that the targets of a consumer group's members were computed for."""
 
 
+@operation
 def commit_offsets(
-    client: Client,
+    router: Router,
     group: str,
     offsets: Mapping[TopicPartition, int | Committed],
     *,
     member: Membership | None = None,
     timeout_s: float | None = None,
-) -> None:
+) -> Steps[None]:
     """Commit a group's offsets. Raises `BrokerError` with the first partition's error.
 
     From outside (no `member`) the group must be empty, else UNKNOWN_MEMBER_ID.
@@ -99,7 +104,8 @@ def commit_offsets(
             committed = Committed(committed)
         topic = topics.get(name)
         if topic is None:
-            topic = topics[name] = OffsetCommitRequestTopic(name=name, topic_id=client.topic(name).id)
+            topic_id = (yield from router.topic(name)).id
+            topic = topics[name] = OffsetCommitRequestTopic(name=name, topic_id=topic_id)
         topic.partitions.append(
             OffsetCommitRequestPartition(
                 partition_index=index,
@@ -121,27 +127,22 @@ def commit_offsets(
         return codes[0] if codes else ErrorCode.NONE
 
     about = f"commit of group {group}"
-    client.at_coordinator(group, request, OffsetCommitResponse, error_of, about=about, timeout_s=timeout_s)
+    yield from router.at_coordinator(group, request, OffsetCommitResponse, error_of, about=about, timeout_s=timeout_s)
 
 
+@operation
 def fetch_offsets(
-    client: Client,
+    router: Router,
     group: str,
     partitions: Iterable[TopicPartition] | None = None,
     *,
     require_stable: bool = False,
-) -> dict[TopicPartition, Committed]:
+) -> Steps[dict[TopicPartition, Committed]]:
     """A group's committed offsets, of these partitions or all; partitions without one are left out.
 
     Raises `BrokerError`. A group that does not exist has no offsets, which is no error.
     """
-    from headrace.wire.messages.k09_offset_fetch import (
-        OffsetFetchRequest,
-        OffsetFetchRequestGroup,
-        OffsetFetchRequestTopic,
-        OffsetFetchRequestTopics,
-        OffsetFetchResponse,
-    )
+    from headrace.wire.messages.k09_offset_fetch import OffsetFetchResponse
 
     wanted: dict[str, list[int]] | None = None
     if partitions is not None:
@@ -150,49 +151,57 @@ def fetch_offsets(
             wanted.setdefault(name, []).append(index)
         if not wanted:
             return {}
-    connection = client.node_connection(client.coordinator(group))
-    version = connection.channel.version_for(ApiKey.OFFSET_FETCH)
-    request = OffsetFetchRequest(require_stable=require_stable)
-    if version >= 8:
-        asked = OffsetFetchRequestGroup(group_id=group, topics=None)
-        if wanted is not None:
-            asked.topics = [
-                OffsetFetchRequestTopics(name=name, topic_id=client.topic(name).id, partition_indexes=indexes)
-                for name, indexes in wanted.items()
-            ]
-        request.groups = [asked]
-    else:
-        request.group_id = group
-        request.topics = None
-        if wanted is not None:
-            request.topics = [OffsetFetchRequestTopic(name=n, partition_indexes=i) for n, i in wanted.items()]
+    request = yield from _offsets_request(router, group, wanted)
+    request.require_stable = require_stable
 
     def error_of(response: OffsetFetchResponse) -> int:
         answer = response.groups[0] if response.groups else response
         codes = [p.error_code for topic in answer.topics for p in topic.partitions if p.error_code]
         return answer.error_code or (codes[0] if codes else ErrorCode.NONE)
 
-    response = client.at_coordinator(group, request, OffsetFetchResponse, error_of, about=f"offsets of group {group}")
+    about = f"offsets of group {group}"
+    response = yield from router.at_coordinator(group, request, OffsetFetchResponse, error_of, about=about)
+    if response.groups and any(topic.name == "" for topic in response.groups[0].topics):
+        yield from router.refresh(None)
+    return _offsets_in(router, response)
+
+
+def _offsets_request(router: Router, group: str, wanted: dict[str, list[int]] | None) -> Steps[OffsetFetchRequest]:
+    """Makes a request as the group's coordinator understands it: for several groups from version 8 on."""
+    from headrace.wire.messages import k09_offset_fetch as k09
+
+    connection = yield from router.coordinator_connection(group)
+    if connection.channel.version_for(ApiKey.OFFSET_FETCH) < 8:
+        topics = None if wanted is None else [k09.OffsetFetchRequestTopic(name, i) for name, i in wanted.items()]
+        return k09.OffsetFetchRequest(group_id=group, topics=topics)
+    asked = k09.OffsetFetchRequestGroup(group_id=group, topics=None)
+    if wanted is not None:
+        asked.topics = []
+        for name, indexes in wanted.items():
+            topic_id = (yield from router.topic(name)).id
+            asked.topics.append(k09.OffsetFetchRequestTopics(name=name, topic_id=topic_id, partition_indexes=indexes))
+    return k09.OffsetFetchRequest(groups=[asked])
+
+
+def _offsets_in(router: Router, response: OffsetFetchResponse) -> dict[TopicPartition, Committed]:
+    """Returns the offsets of the one group that was asked for."""
     found: dict[TopicPartition, Committed] = {}
     if response.groups:
-        if any(topic.name == "" for topic in response.groups[0].topics):
-            client.refresh(None)
         for topic in response.groups[0].topics:
-            name = topic.name or client.topic_name(topic.topic_id) or ""
+            name = topic.name or router.topic_name(topic.topic_id) or ""
             for p in topic.partitions:
                 if p.committed_offset >= 0 and name:
                     found[name, p.partition_index] = Committed(p.committed_offset, p.committed_leader_epoch, p.metadata)
-    else:
-        for old in response.topics:
-            for q in old.partitions:
-                if q.committed_offset >= 0:
-                    found[old.name, q.partition_index] = Committed(
-                        q.committed_offset, q.committed_leader_epoch, q.metadata
-                    )
+        return found
+    for old in response.topics:
+        for q in old.partitions:
+            if q.committed_offset >= 0:
+                found[old.name, q.partition_index] = Committed(q.committed_offset, q.committed_leader_epoch, q.metadata)
     return found
 
 
-def delete_offsets(client: Client, group: str, partitions: Iterable[TopicPartition]) -> None:
+@operation
+def delete_offsets(router: Router, group: str, partitions: Iterable[TopicPartition]) -> Steps[None]:
     """Forget a group's offsets of these partitions. Raises `BrokerError`, GROUP_SUBSCRIBED_TO_TOPIC while in use."""
     from headrace.wire.messages.k47_offset_delete import (
         OffsetDeleteRequest,
@@ -211,7 +220,7 @@ def delete_offsets(client: Client, group: str, partitions: Iterable[TopicPartiti
         codes = [p.error_code for topic in response.topics for p in topic.partitions if p.error_code]
         return response.error_code or (codes[0] if codes else ErrorCode.NONE)
 
-    client.at_coordinator(group, request, OffsetDeleteResponse, error_of)
+    yield from router.at_coordinator(group, request, OffsetDeleteResponse, error_of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,14 +234,15 @@ class GroupListing:
     coordinator: int
 
 
-def list_groups(client: Client) -> list[GroupListing]:
+@operation
+def list_groups(router: Router) -> Steps[list[GroupListing]]:
     """Every group of the cluster, sorted by id: each broker is asked for those it coordinates."""
     from headrace.wire.messages.k16_list_groups import ListGroupsRequest, ListGroupsResponse
 
-    client.refresh([])
+    yield from router.refresh([])
     found: dict[str, GroupListing] = {}
-    for node_id in sorted(client.nodes):
-        response = client.checked(
+    for node_id in sorted(router.nodes):
+        response = yield from router.checked(
             ListGroupsRequest(),
             ListGroupsResponse,
             lambda r: (r.error_code, None),
@@ -244,11 +254,12 @@ def list_groups(client: Client) -> list[GroupListing]:
     return [found[group_id] for group_id in sorted(found)]
 
 
-def delete_group(client: Client, group: str) -> None:
+@operation
+def delete_group(router: Router, group: str) -> Steps[None]:
     """Delete an empty group with its offsets. Raises `BrokerError`: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
     from headrace.wire.messages.k42_delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 
-    client.at_coordinator(
+    yield from router.at_coordinator(
         group,
         DeleteGroupsRequest(groups_names=[group]),
         DeleteGroupsResponse,
@@ -256,29 +267,30 @@ def delete_group(client: Client, group: str) -> None:
     )
 
 
-def describe_group(client: Client, group: str) -> GroupDescription:
+@operation
+def describe_group(router: Router, group: str) -> Steps[GroupDescription]:
     """A group with its members. A group that nobody knows has the state "Dead". Raises `BrokerError`.
 
     The consumer protocol (KIP-848) is asked for first where the broker serves it; its GROUP_ID_NOT_FOUND means that the
     group is a classic one or none.
     """
-    node_id = client.coordinator(group)
-    if client.node_connection(node_id).channel.supports(ApiKey.CONSUMER_GROUP_DESCRIBE):
+    node_id = yield from router.coordinator(group)
+    if (yield from router.node_connection(node_id)).channel.supports(ApiKey.CONSUMER_GROUP_DESCRIBE):
         try:
-            return _describe_consumer_group(client, group)
+            return (yield from _describe_consumer_group(router, group))
         except BrokerError as error:
             if error.code not in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
                 raise
-    return _describe_classic_group(client, group)
+    return (yield from _describe_classic_group(router, group))
 
 
-def _describe_consumer_group(client: Client, group: str) -> GroupDescription:
+def _describe_consumer_group(router: Router, group: str) -> Steps[GroupDescription]:
     from headrace.wire.messages.k69_consumer_group_describe import (
         ConsumerGroupDescribeRequest,
         ConsumerGroupDescribeResponse,
     )
 
-    response = client.at_coordinator(
+    response = yield from router.at_coordinator(
         group,
         ConsumerGroupDescribeRequest(group_ids=[group]),
         ConsumerGroupDescribeResponse,
@@ -304,7 +316,7 @@ def _describe_consumer_group(client: Client, group: str) -> GroupDescription:
         described.group_state,
         "consumer",
         described.assignor_name,
-        client.coordinator(group),
+        (yield from router.coordinator(group)),
         members,
         described.group_epoch,
         described.assignment_epoch,
@@ -315,14 +327,16 @@ def _partitions(assignment: Assignment) -> tuple[TopicPartition, ...]:
     return tuple(sorted((t.topic_name, p) for t in assignment.topic_partitions for p in t.partitions))
 
 
-def _describe_classic_group(client: Client, group: str) -> GroupDescription:
+def _describe_classic_group(router: Router, group: str) -> Steps[GroupDescription]:
     from headrace.wire.messages.k15_describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 
     def error_of(response: DescribeGroupsResponse) -> int:
         code = response.groups[0].error_code
         return ErrorCode.NONE if code == ErrorCode.GROUP_ID_NOT_FOUND else code
 
-    response = client.at_coordinator(group, DescribeGroupsRequest(groups=[group]), DescribeGroupsResponse, error_of)
+    response = yield from router.at_coordinator(
+        group, DescribeGroupsRequest(groups=[group]), DescribeGroupsResponse, error_of
+    )
     described = response.groups[0]
     members = tuple(
         GroupMember(
@@ -340,7 +354,7 @@ def _describe_classic_group(client: Client, group: str) -> GroupDescription:
         described.group_state or "Dead",
         described.protocol_type,
         described.protocol_data,
-        client.coordinator(group),
+        (yield from router.coordinator(group)),
         members,
     )
 

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from headrace.client import admin, describe, moves
-from headrace.client.cluster import Client, Node, PartitionInfo, TopicInfo, TopicPartition
+from headrace.client.conversation import Steps
 from headrace.client.errors import (
     BrokerError,
     ConnectionLostError,
@@ -14,6 +14,9 @@ from headrace.client.errors import (
     TimedOutError,
     UnreachableError,
 )
+from headrace.client.metadata import Node, PartitionInfo, TopicInfo, TopicPartition
+from headrace.client.operations import operation
+from headrace.client.routing import Router
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 
@@ -75,23 +78,26 @@ class Health:
         return max(counts) * len(counts) / sum(counts) - 1 if sum(counts) else 0.0
 
 
-def examine(client: Client) -> Health:
+@operation
+def examine(router: Router) -> Steps[Health]:
     """Looks at everything once. Raises `ClientError`s of the calls that it takes."""
-    found = describe.describe_cluster(client)
-    topics = client.topics()
-    under_way = moves.list_moves(client) if client.supports(ApiKey.LIST_PARTITION_REASSIGNMENTS) else {}
-    quorum = _quorum(client)
+    found = yield from describe.describe_cluster.steps(router)
+    topics = yield from router.topics()
+    under_way: dict[TopicPartition, moves.Move] = {}
+    if (yield from router.supports(ApiKey.LIST_PARTITION_REASSIGNMENTS)):
+        under_way = yield from moves.list_moves.steps(router)
+    quorum = yield from _quorum(router)
     partitions = [p for topic in topics for p in topic.partitions]
     at = {(p.topic, p.index): p for p in partitions}
     adding = {key: len(move.adding) for key, move in under_way.items()}
     up = {broker.id for broker in found.brokers} - found.fenced
-    silent, failed_dirs = _directories(client, up)
+    silent, failed_dirs = yield from _directories(router, up)
     return Health(
         cluster_id=found.cluster_id,
         partitions=len(partitions),
         offline=tuple(key for key, p in at.items() if p.leader not in up),
         under_replicated=tuple(key for key, p in at.items() if len(p.isr) < len(p.replicas) - adding.get(key, 0)),
-        below_min_isr=_below_min_isr(client, topics),
+        below_min_isr=(yield from _below_min_isr(router, topics)),
         moving=tuple(sorted(under_way)),
         not_preferred=tuple(key for key, p in at.items() if p.leader in up and p.leader != p.replicas[0]),
         brokers=_brokers(found, partitions),
@@ -121,9 +127,9 @@ def _brokers(found: describe.ClusterDescription, partitions: list[PartitionInfo]
     )
 
 
-def _below_min_isr(client: Client, topics: list[TopicInfo]) -> tuple[TopicPartition, ...]:
+def _below_min_isr(router: Router, topics: list[TopicInfo]) -> Steps[tuple[TopicPartition, ...]]:
     """As Kafka counts: a topic with fewer replicas than its setting needs all that it has."""
-    needed = admin.topic_setting(client, [topic.name for topic in topics], MIN_ISR)
+    needed = yield from admin.topic_setting.steps(router, [topic.name for topic in topics], MIN_ISR)
     return tuple(
         (p.topic, p.index)
         for topic in topics
@@ -132,9 +138,9 @@ def _below_min_isr(client: Client, topics: list[TopicInfo]) -> tuple[TopicPartit
     )
 
 
-def _quorum(client: Client) -> describe.QuorumDescription | None:
+def _quorum(router: Router) -> Steps[describe.QuorumDescription | None]:
     try:
-        return describe.describe_quorum(client)
+        return (yield from describe.describe_quorum.steps(router))
     except ProtocolMismatchError:
         return None
     except BrokerError as error:
@@ -143,13 +149,13 @@ def _quorum(client: Client) -> describe.QuorumDescription | None:
         raise
 
 
-def _directories(client: Client, up: set[int]) -> tuple[tuple[int, ...], tuple[tuple[int, str], ...]]:
+def _directories(router: Router, up: set[int]) -> Steps[tuple[tuple[int, ...], tuple[tuple[int, str], ...]]]:
     """Which of these brokers do not answer, though the controller has not noticed, and the directories that failed."""
     silent: list[int] = []
     failed: list[tuple[int, str]] = []
     for broker in sorted(up):
         try:
-            found = describe.describe_log_dirs(client, [], brokers=[broker], timeout_s=ANSWER_S)
+            found = yield from describe.describe_log_dirs.steps(router, [], brokers=[broker], timeout_s=ANSWER_S)
         except (UnreachableError, TimedOutError, ConnectionLostError):
             silent.append(broker)
         else:

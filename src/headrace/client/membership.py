@@ -19,10 +19,12 @@ from headrace.client.assignment import (
     encode_assignment,
     encode_subscription,
 )
-from headrace.client.channel import Call
-from headrace.client.cluster import Client, Retry, TopicPartition
+from headrace.client.cluster import Client
+from headrace.client.conversation import PendingCall
 from headrace.client.errors import BrokerError, ClientError, ConnectionLostError, UnknownTopicError, UnreachableError
 from headrace.client.groups import Membership
+from headrace.client.metadata import TopicPartition
+from headrace.client.retry import Retry
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k11_join_group import (
     JoinGroupRequest,
@@ -80,7 +82,7 @@ class Member:
         self.generation_id = -1
         self.assigned: list[TopicPartition] = []
         self.joined = False
-        self._heartbeat: Call[HeartbeatResponse] | None = None
+        self._heartbeat: PendingCall[HeartbeatResponse] | None = None
         self._heartbeat_at = 0.0
         self._heard_at = 0.0
 
@@ -170,7 +172,7 @@ class Member:
         except (UnreachableError, ConnectionLostError):
             self.client.forget_coordinator(self.group)
 
-    def _take_heartbeat(self, call: Call[HeartbeatResponse], now: float) -> None:
+    def _take_heartbeat(self, call: PendingCall[HeartbeatResponse], now: float) -> None:
         try:
             code = call.result().error_code
         except ConnectionLostError:
@@ -197,7 +199,7 @@ class Member:
     def _join(self) -> None:
         """JoinGroup and SyncGroup until both succeed for one generation."""
         self._heartbeat = None
-        retry = Retry(self.client.timeout_s + self.rebalance_timeout_ms / 1000)
+        retry = self.client.router.retry(self.client.timeout_s + self.rebalance_timeout_ms / 1000)
         while True:
             try:
                 joined = self._join_once(retry)
@@ -208,7 +210,7 @@ class Member:
                     return
             except (UnreachableError, ConnectionLostError) as error:
                 self.client.forget_coordinator(self.group)
-                retry.pause(error)
+                self.client.run(retry.pause(error))
 
     def _join_once(self, retry: Retry) -> JoinGroupResponse | None:
         node_id = self.client.coordinator(self.group)
@@ -221,7 +223,9 @@ class Member:
             protocol_type=PROTOCOL_TYPE,
             protocols=[JoinGroupRequestProtocol(name=RANGE, metadata=encode_subscription(self.topics))],
         )
-        response = self.client.wait(self.client.send(node_id, request, JoinGroupResponse), retry.deadline)
+        response: JoinGroupResponse = self.client.wait(
+            self.client.send(node_id, request, JoinGroupResponse), retry.deadline
+        )
         code = response.error_code
         if code == ErrorCode.NONE:
             self.member_id = response.member_id
@@ -283,4 +287,4 @@ class Member:
             ErrorCode.REBALANCE_IN_PROGRESS,
         ):
             raise error
-        retry.pause(error)
+        self.client.run(retry.pause(error))

@@ -9,8 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from headrace.client.cluster import Client, TopicPartition
+from headrace.client.conversation import Steps
 from headrace.client.errors import BrokerError, ProtocolMismatchError
+from headrace.client.metadata import TopicPartition
+from headrace.client.operations import operation
+from headrace.client.routing import Router
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 
@@ -34,7 +37,8 @@ class Move:
     removing: tuple[int, ...]
 
 
-def list_moves(client: Client, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, Move]:
+@operation
+def list_moves(router: Router, partitions: Iterable[TopicPartition] | None = None) -> Steps[dict[TopicPartition, Move]]:
     """The moves under way, of these partitions or of all. Raises `BrokerError`."""
     from headrace.wire.messages.k46_list_partition_reassignments import (
         ListPartitionReassignmentsRequest,
@@ -45,8 +49,8 @@ def list_moves(client: Client, partitions: Iterable[TopicPartition] | None = Non
     wanted = None
     if partitions is not None:
         wanted = [ListPartitionReassignmentsTopics(name, indexes) for name, indexes in _by_topic(partitions).items()]
-    request = ListPartitionReassignmentsRequest(timeout_ms=_timeout_ms(client), topics=wanted)
-    response = client.checked(
+    request = ListPartitionReassignmentsRequest(timeout_ms=_timeout_ms(router), topics=wanted)
+    response = yield from router.checked(
         request, ListPartitionReassignmentsResponse, lambda r: (r.error_code, r.error_message), "the moves under way"
     )
     return {
@@ -56,7 +60,8 @@ def list_moves(client: Client, partitions: Iterable[TopicPartition] | None = Non
     }
 
 
-def move_partitions(client: Client, targets: Mapping[TopicPartition, Sequence[int] | None]) -> Outcomes:
+@operation
+def move_partitions(router: Router, targets: Mapping[TopicPartition, Sequence[int] | None]) -> Steps[Outcomes]:
     """Begin to move partitions to other replicas, the preferred leader first; None calls off a move under way.
 
     What is refused is in the outcome, and the others are on their way. Raises `BrokerError` where all are refused.
@@ -72,8 +77,8 @@ def move_partitions(client: Client, targets: Mapping[TopicPartition, Sequence[in
     for (name, index), replicas in sorted(targets.items()):
         topic = topics.setdefault(name, ReassignableTopic(name=name))
         topic.partitions.append(ReassignablePartition(index, None if replicas is None else list(replicas)))
-    response = client.checked(
-        AlterPartitionReassignmentsRequest(timeout_ms=_timeout_ms(client), topics=list(topics.values())),
+    response = yield from router.checked(
+        AlterPartitionReassignmentsRequest(timeout_ms=_timeout_ms(router), topics=list(topics.values())),
         AlterPartitionReassignmentsResponse,
         lambda r: (r.error_code, r.error_message),
         "the moves",
@@ -85,16 +90,17 @@ def move_partitions(client: Client, targets: Mapping[TopicPartition, Sequence[in
     }
 
 
-def elect_leaders(client: Client, kind: Election, partitions: Iterable[TopicPartition]) -> Outcomes:
+@operation
+def elect_leaders(router: Router, kind: Election, partitions: Iterable[TopicPartition]) -> Steps[Outcomes]:
     """Elect leaders. One that leads already is no error. Raises `BrokerError` where all are refused, and
     `ProtocolMismatchError` where the broker knows no unclean elections."""
     from headrace.wire.messages.k43_elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
 
-    if kind is Election.UNCLEAN and not client.supports(ApiKey.ELECT_LEADERS, 1):
+    if kind is Election.UNCLEAN and not (yield from router.supports(ApiKey.ELECT_LEADERS, 1)):
         raise ProtocolMismatchError("the broker knows no unclean elections: it is older than Kafka 2.4")
     wanted = [TopicPartitions(name, indexes) for name, indexes in _by_topic(partitions).items()]
-    response = client.checked(
-        ElectLeadersRequest(election_type=kind, topic_partitions=wanted, timeout_ms=_timeout_ms(client)),
+    response = yield from router.checked(
+        ElectLeadersRequest(election_type=kind, topic_partitions=wanted, timeout_ms=_timeout_ms(router)),
         ElectLeadersResponse,
         lambda r: (r.error_code, None),
         "the elections",
@@ -108,11 +114,12 @@ def elect_leaders(client: Client, kind: Election, partitions: Iterable[TopicPart
     return done
 
 
-def unregister_broker(client: Client, broker: int) -> None:
+@operation
+def unregister_broker(router: Router, broker: int) -> Steps[None]:
     """Make the cluster forget a broker. Raises `BrokerError`, BROKER_ID_NOT_REGISTERED for one."""
     from headrace.wire.messages.k64_unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
-    client.checked(
+    yield from router.checked(
         UnregisterBrokerRequest(broker_id=broker),
         UnregisterBrokerResponse,
         lambda r: (r.error_code, r.error_message or None),
@@ -131,5 +138,5 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     return topics
 
 
-def _timeout_ms(client: Client) -> int:
-    return int(client.timeout_s * 1000)
+def _timeout_ms(router: Router) -> int:
+    return int(router.timeout_s * 1000)

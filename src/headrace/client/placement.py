@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
-from headrace.client.cluster import TopicPartition
+from headrace.client.metadata import TopicPartition
 
 
 class PlacementError(Exception):

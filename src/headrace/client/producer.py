@@ -24,8 +24,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self, TypedDict
 
-from headrace.client.channel import Call
-from headrace.client.cluster import PAUSE_FIRST_S, PAUSE_LAST_S, WARN_AFTER_S, WARN_AGAIN_S, Client, TopicPartition
+from headrace.client.cluster import Client
+from headrace.client.conversation import PendingCall
 from headrace.client.deliveries import IN_FLIGHT_MAX, Batch, Delivery, OpenBatch, PartitionQueue
 from headrace.client.errors import (
     BrokerError,
@@ -35,8 +35,10 @@ from headrace.client.errors import (
     UnknownTopicError,
     UnreachableError,
 )
+from headrace.client.metadata import TopicPartition
 from headrace.client.partitioner import partition_for_key
 from headrace.client.ready_batches import record_size, records_size, split_batch, stamp_producer
+from headrace.client.retry import PAUSE_FIRST_S, PAUSE_LAST_S, WARN_AFTER_S, WARN_AGAIN_S
 from headrace.wire import uuids
 from headrace.wire.apis import ApiKey
 from headrace.wire.batch import BATCH_OVERHEAD, CorruptBatch, read_header
@@ -90,7 +92,7 @@ class Transaction:
 class _Flight:
     """A request under way. `names` are its topics by id: answers have ids that the client may have forgotten since."""
 
-    call: Call[ProduceResponse]
+    call: PendingCall[ProduceResponse]
     names: dict[bytes, str]
     node_id: int
     batches: list[tuple[PartitionQueue, Batch]]
@@ -411,7 +413,7 @@ class Producer:
 
     def _request(
         self, node_id: int, picked: list[tuple[PartitionQueue, Batch]]
-    ) -> tuple[Call[ProduceResponse], dict[bytes, str]]:
+    ) -> tuple[PendingCall[ProduceResponse], dict[bytes, str]]:
         topics: dict[str, TopicProduceData] = {}
         for state, batch in picked:
             name, index = state.at

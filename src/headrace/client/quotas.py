@@ -10,7 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from headrace.client.cluster import Client
+from headrace.client.conversation import Steps
+from headrace.client.operations import operation
+from headrace.client.routing import Router
 
 KINDS: Final = ("user", "client-id", "ip")
 KEYS: Final[Mapping[str, str]] = {
@@ -37,7 +39,10 @@ class Quotas:
     values: Mapping[str, float]
 
 
-def find_quotas(client: Client, wanted: Entity, any_of: Iterable[str] = (), *, strict: bool = False) -> list[Quotas]:
+@operation
+def find_quotas(
+    router: Router, wanted: Entity, any_of: Iterable[str] = (), *, strict: bool = False
+) -> Steps[list[Quotas]]:
     """The quotas of entities that have these names, and any name of the kinds in `any_of`; `strict`: and no other kind.
 
     Without either, all. Raises `BrokerError`.
@@ -47,7 +52,7 @@ def find_quotas(client: Client, wanted: Entity, any_of: Iterable[str] = (), *, s
     components = [
         k48.ComponentData(kind, DEFAULT if name is None else EXACT, name) for kind, name in wanted.items()
     ] + [k48.ComponentData(kind, ANYTHING, None) for kind in any_of]
-    response = client.checked(
+    response = yield from router.checked(
         k48.DescribeClientQuotasRequest(components, strict),
         k48.DescribeClientQuotasResponse,
         lambda r: (r.error_code, r.error_message or None),
@@ -68,21 +73,22 @@ def _place(quotas: Quotas) -> list[tuple[bool, str]]:
     return [(kind in quotas.entity, quotas.entity.get(kind) or "") for kind in KINDS]
 
 
+@operation
 def alter_quotas(
-    client: Client,
+    router: Router,
     entity: Entity,
     values: Mapping[str, float],
     remove: Iterable[str] = (),
     *,
     validate_only: bool = False,
-) -> None:
+) -> Steps[None]:
     """Set quotas of an entity and remove others; those that are not named stay. Raises `BrokerError`."""
     from headrace.wire.messages import k49_alter_client_quotas as k49
 
     ops = [k49.OpData(key, value, False) for key, value in values.items()]
     ops += [k49.OpData(key, 0.0, True) for key in remove]
     entry = k49.EntryData([k49.EntityData(kind, name) for kind, name in entity.items()], ops)
-    client.checked(
+    yield from router.checked(
         k49.AlterClientQuotasRequest([entry], validate_only),
         k49.AlterClientQuotasResponse,
         lambda r: (r.entries[0].error_code, r.entries[0].error_message),

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from headrace.client.channel import Call
-from headrace.client.cluster import Client, Retry, TopicPartition
+from headrace.client.cluster import Client
+from headrace.client.conversation import PendingCall, Steps
 from headrace.client.errors import (
     BrokerError,
     ClientError,
@@ -23,6 +23,9 @@ from headrace.client.errors import (
     UnknownTopicError,
     UnreachableError,
 )
+from headrace.client.metadata import TopicPartition
+from headrace.client.operations import operation
+from headrace.client.routing import Router
 from headrace.client.sizes import FETCH_SIZE, MAX_WAIT_MS, PARTITION_FETCH_SIZE
 from headrace.wire import uuids
 from headrace.wire.batch import BatchHeader, iter_whole_headers, read_header
@@ -67,14 +70,15 @@ class OffsetAt:
     leader_epoch: int
 
 
+@operation
 def list_offsets(
-    client: Client,
+    router: Router,
     times: Mapping[TopicPartition, int],
     *,
     isolation: Isolation = "read_uncommitted",
     timeout_s: float | None = None,
-) -> dict[TopicPartition, OffsetAt]:
-    """The first offset at or after a timestamp in ms, or a special one: `LATEST`, `EARLIEST`, `MAX_TIMESTAMP`...
+) -> Steps[dict[TopicPartition, OffsetAt]]:
+    """Finds the first offset at or after a timestamp in ms, or a special one: `LATEST`, `EARLIEST`, `MAX_TIMESTAMP`...
 
     With read_committed, `LATEST` is the last stable offset. Raises `BrokerError`.
     """
@@ -86,7 +90,7 @@ def list_offsets(
             topic = topics.setdefault(name, ListOffsetsTopic(name=name))
             topic.partitions.append(ListOffsetsPartition(partition_index=index, timestamp=timestamp))
         return ListOffsetsRequest(
-            replica_id=-1, isolation_level=level, topics=list(topics.values()), timeout_ms=int(client.timeout_s * 1000)
+            replica_id=-1, isolation_level=level, topics=list(topics.values()), timeout_ms=int(router.timeout_s * 1000)
         )
 
     def results_of(response: ListOffsetsResponse) -> Iterator[tuple[TopicPartition, int, OffsetAt]]:
@@ -94,18 +98,22 @@ def list_offsets(
             for p in topic.partitions:
                 yield (topic.name, p.partition_index), p.error_code, OffsetAt(p.offset, p.timestamp, p.leader_epoch)
 
-    return client.at_leaders(times, request_of, ListOffsetsResponse, results_of, timeout_s=timeout_s)
+    return (yield from router.at_leaders(times, request_of, ListOffsetsResponse, results_of, timeout_s=timeout_s))
 
 
-def earliest_offsets(client: Client, topic: str) -> dict[int, int]:
-    """The log start offset of every partition of a topic."""
-    found = list_offsets(client, dict.fromkeys(client.partitions(topic), EARLIEST))
+@operation
+def earliest_offsets(router: Router, topic: str) -> Steps[dict[int, int]]:
+    """Finds the log start offset of every partition of a topic."""
+    partitions = yield from router.partitions(topic)
+    found = yield from list_offsets.steps(router, dict.fromkeys(partitions, EARLIEST))
     return {partition: at.offset for (_, partition), at in found.items()}
 
 
-def latest_offsets(client: Client, topic: str, *, isolation: Isolation = "read_uncommitted") -> dict[int, int]:
-    """The end of every partition of a topic: the high watermark, or the last stable offset for read_committed."""
-    found = list_offsets(client, dict.fromkeys(client.partitions(topic), LATEST), isolation=isolation)
+@operation
+def latest_offsets(router: Router, topic: str, *, isolation: Isolation = "read_uncommitted") -> Steps[dict[int, int]]:
+    """Finds the end of every partition of a topic: the high watermark, or the last stable offset for read_committed."""
+    partitions = yield from router.partitions(topic)
+    found = yield from list_offsets.steps(router, dict.fromkeys(partitions, LATEST), isolation=isolation)
     return {partition: at.offset for (_, partition), at in found.items()}
 
 
@@ -188,7 +196,7 @@ def visible_batches(
 class _Flight:
     """A fetch under way at one leader."""
 
-    call: Call[FetchResponse]
+    call: PendingCall[FetchResponse]
     asked: dict[TopicPartition, int]
     deadline: float
 
@@ -231,7 +239,7 @@ class Fetcher:
         self.resets = 0
         self._flights: dict[int, _Flight] = {}
         self._failures: list[ClientError] = []
-        self._retry = Retry(client.timeout_s)
+        self._retry = client.router.retry()
         self._left_at = time.monotonic()
         self._rotation = 0
         self._resting: dict[TopicPartition, float] = {}
@@ -428,7 +436,7 @@ class Fetcher:
                 continue
             self._take(response, flight.asked, pieces)
         if pieces:
-            self._retry = Retry(self.client.timeout_s)
+            self._retry = self.client.router.retry()
             self._launch()
         return pieces
 
@@ -460,7 +468,7 @@ class Fetcher:
             if raw is not None and len(raw):
                 no_batch = "the broker's answer is not a batch"
                 self._failures.append(BrokerError(ErrorCode.CORRUPT_MESSAGE, _place(at, position), no_batch))
-            self._retry = Retry(self.client.timeout_s)
+            self._retry = self.client.router.retry()
             return
         self.positions[at] = next_position
         aborted = [(txn.producer_id, txn.first_offset) for txn in data.aborted_transactions or []]
@@ -495,9 +503,9 @@ class Fetcher:
             return
         try:
             if isinstance(error, UnknownTopicError):
-                self._retry.pause_or_raise(error)
+                self.client.run(self._retry.pause_or_raise(error))
             else:
-                self._retry.pause(error)
+                self.client.run(self._retry.pause(error))
             self.client.forget(topics)
         except ClientError as final:
             self._failures.append(final)

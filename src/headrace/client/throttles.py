@@ -10,8 +10,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from headrace.client import admin
-from headrace.client.cluster import Client, TopicPartition
+from headrace.client.conversation import Steps
+from headrace.client.metadata import TopicPartition
 from headrace.client.moves import Move
+from headrace.client.operations import operation
+from headrace.client.routing import Router
 
 RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 """Settings of a broker: bytes a second that it sends as a leader, and fetches as a follower."""
@@ -50,14 +53,17 @@ def limit(
     return changes
 
 
-def clearing(client: Client, brokers: Iterable[int], topics: Iterable[str]) -> list[Change]:
+@operation
+def clearing(router: Router, brokers: Iterable[int], topics: Iterable[str]) -> Steps[list[Change]]:
     """What takes the limits of these brokers and topics away, as far as there are any. Raises `BrokerError`."""
     changes: list[Change] = []
     for broker in sorted(brokers):
-        entries = admin.describe_configs(client, admin.Resource.BROKER, str(broker), keys=RATES)
+        entries = yield from admin.describe_configs.steps(router, admin.Resource.BROKER, str(broker), keys=RATES)
         if found := [entry.name for entry in entries if entry.is_set]:
             changes.append(Change(admin.Resource.BROKER, str(broker), dict.fromkeys(found)))
-    lists = {key: admin.topic_setting(client, topics, key) for key in (LEADERS, FOLLOWERS)}
+    lists = {}
+    for key in (LEADERS, FOLLOWERS):
+        lists[key] = yield from admin.topic_setting.steps(router, topics, key)
     for topic in sorted(set(topics)):
         if found := [key for key, values in lists.items() if values.get(topic)]:
             changes.append(Change(admin.Resource.TOPIC, topic, dict.fromkeys(found)))
@@ -69,11 +75,12 @@ def undone(change: Change) -> Change:
     return Change(change.resource, change.name, dict.fromkeys(change.settings))
 
 
-def apply(client: Client, changes: Iterable[Change]) -> None:
+@operation
+def apply(router: Router, changes: Iterable[Change]) -> Steps[None]:
     """Makes the changes one after the other. Raises `BrokerError`."""
     for change in changes:
-        admin.alter_configs(
-            client,
+        yield from admin.alter_configs.steps(
+            router,
             change.resource,
             change.name,
             set_values={key: value for key, value in change.settings.items() if value is not None},

@@ -10,8 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from headrace.client.cluster import Client, Retry
+from headrace.client.conversation import Steps
 from headrace.client.errors import BrokerError, ClientError, TimedOutError
+from headrace.client.operations import operation
+from headrace.client.routing import Router
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 
@@ -40,9 +42,10 @@ class Token:
     hmac: bytes = field(repr=False)
 
 
+@operation
 def create_token(
-    client: Client, *, owner: str | None = None, renewers: Iterable[str] = (), max_lifetime_ms: int = CLUSTERS_TIME_MS
-) -> Token:
+    router: Router, *, owner: str | None = None, renewers: Iterable[str] = (), max_lifetime_ms: int = CLUSTERS_TIME_MS
+) -> Steps[Token]:
     """Make a token of the user who asks, or of `owner`. Comes back once brokers tell of it.
 
     Raises `BrokerError`: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED where who asks has logged in by a token or not at all,
@@ -51,12 +54,12 @@ def create_token(
     from headrace.wire.messages import k38_create_delegation_token as k38
 
     kind, name = (None, None) if owner is None else _parts(owner)
-    if not _names_owners(client):
+    if not (yield from _names_owners(router)):
         if owner is not None:
             raise BrokerError(ErrorCode.UNSUPPORTED_VERSION, f"a token of {owner}", "the brokers know no such tokens")
         kind = name = ""
     listed = tuple(renewers)
-    made = client.checked(
+    made = yield from router.checked(
         k38.CreateDelegationTokenRequest(
             kind, name, [k38.CreatableRenewers(*_parts(each)) for each in listed], max_lifetime_ms
         ),
@@ -75,11 +78,12 @@ def create_token(
         made.max_timestamp_ms,
         bytes(made.hmac),
     )
-    _wait_until_told(client, token, is_there=True)
+    yield from _wait_until_listed(router, token, is_there=True)
     return token
 
 
-def list_tokens(client: Client, owners: Iterable[str] | None = None) -> list[Token]:
+@operation
+def list_tokens(router: Router, owners: Iterable[str] | None = None) -> Steps[list[Token]]:
     """The tokens that whoever asks may see, sorted by owner and age: all, or those that one of `owners` owns, has asked
     for, or may renew. Raises `BrokerError`."""
     from headrace.wire.messages import k41_describe_delegation_token as k41
@@ -87,7 +91,7 @@ def list_tokens(client: Client, owners: Iterable[str] | None = None) -> list[Tok
     wanted = None
     if owners is not None:
         wanted = [k41.DescribeDelegationTokenOwner(*_parts(each)) for each in dict.fromkeys(owners)]
-    response = client.checked(
+    response = yield from router.checked(
         k41.DescribeDelegationTokenRequest(wanted),
         k41.DescribeDelegationTokenResponse,
         lambda r: (r.error_code, None),
@@ -111,50 +115,56 @@ def list_tokens(client: Client, owners: Iterable[str] | None = None) -> list[Tok
     return sorted(found, key=lambda token: (token.owner, token.issued_ms, token.token_id))
 
 
-def renew_token(client: Client, token: Token, period_ms: int = CLUSTERS_TIME_MS) -> int:
+@operation
+def renew_token(router: Router, token: Token, period_ms: int = CLUSTERS_TIME_MS) -> Steps[int]:
     """Let a token last for `period_ms` from now; returns until when it does, as the cluster may allow less.
 
     Raises `BrokerError`: DELEGATION_TOKEN_OWNER_MISMATCH for all but its owner and its renewers.
     """
     from headrace.wire.messages import k39_renew_delegation_token as k39
 
-    return client.checked(
+    renewed = yield from router.checked(
         k39.RenewDelegationTokenRequest(token.hmac, period_ms),
         k39.RenewDelegationTokenResponse,
         lambda r: (r.error_code, None),
         f"token {token.token_id}",
-    ).expiry_timestamp_ms
+    )
+    return renewed.expiry_timestamp_ms
 
 
-def expire_token(client: Client, token: Token, period_ms: int = AT_ONCE_MS) -> int:
+@operation
+def expire_token(router: Router, token: Token, period_ms: int = AT_ONCE_MS) -> Steps[int]:
     """Let a token end in `period_ms`, or now; returns when it does. Comes back once brokers tell of it no more, where
     it ends now. Raises `BrokerError` as `renew_token` does."""
     from headrace.wire.messages import k40_expire_delegation_token as k40
 
-    ends_ms = client.checked(
+    response = yield from router.checked(
         k40.ExpireDelegationTokenRequest(token.hmac, period_ms),
         k40.ExpireDelegationTokenResponse,
         lambda r: (r.error_code, None),
         f"token {token.token_id}",
-    ).expiry_timestamp_ms
+    )
     if period_ms < 0:
-        _wait_until_told(client, token, is_there=False)
-    return ends_ms
+        yield from _wait_until_listed(router, token, is_there=False)
+    return response.expiry_timestamp_ms
 
 
-def _wait_until_told(client: Client, token: Token, *, is_there: bool) -> None:
+def _wait_until_listed(router: Router, token: Token, *, is_there: bool) -> Steps[None]:
     """The controller has decided; a broker hears of it a moment later. What was decided holds in any case: whoever
     made a token must get it, so nothing is raised where it takes too long."""
-    retry = Retry(min(client.timeout_s, VISIBLE_PATIENCE_S))
+    retry = router.retry(min(router.timeout_s, VISIBLE_PATIENCE_S))
     try:
-        while (token.token_id in {each.token_id for each in list_tokens(client, [token.owner])}) is not is_there:
-            retry.pause(TimedOutError(f"token {token.token_id} is not known to brokers yet"))
+        while True:
+            listed = yield from list_tokens.steps(router, [token.owner])
+            if (token.token_id in {each.token_id for each in listed}) is is_there:
+                return
+            yield from retry.pause(TimedOutError(f"token {token.token_id} is not known to brokers yet"))
     except ClientError:
         return
 
 
-def _names_owners(client: Client) -> bool:
-    return client.supports(ApiKey.CREATE_DELEGATION_TOKEN, OWNER_VERSION)
+def _names_owners(router: Router) -> Steps[bool]:
+    return (yield from router.supports(ApiKey.CREATE_DELEGATION_TOKEN, OWNER_VERSION))
 
 
 def _parts(principal: str) -> tuple[str, str]:

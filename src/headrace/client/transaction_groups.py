@@ -21,9 +21,12 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 
-from headrace.client.cluster import TRANSACTION, Client, Retry
+from headrace.client.cluster import Client
+from headrace.client.conversation import Steps
 from headrace.client.describe import describe_features
 from headrace.client.errors import BrokerError, ConnectionLostError, ProtocolMismatchError, UnreachableError
+from headrace.client.operations import operation
+from headrace.client.routing import TRANSACTION, Router
 from headrace.client.transactions import OpenTransaction, TransactionalProducer
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -32,25 +35,26 @@ from headrace.wire.sharding import partition_of
 STATE_TOPIC = "__transaction_state"
 
 
-def serves_groups(client: Client, transactional_id: str) -> bool:
+@operation
+def serves_groups(router: Router, transactional_id: str) -> Steps[bool]:
     """Whether the coordinator of this id ends groups, and the cluster has transactions that can be in one."""
-    retry = Retry(client.timeout_s)
+    retry = router.retry()
     while True:
         try:
-            channel = client.node_connection(client.coordinator(transactional_id, kind=TRANSACTION)).channel
-            return (
-                channel.supports(ApiKey.HEADRACE_GROUP_END_TXN)
-                and describe_features(client).get("transaction.version", 0) >= 2
-            )
+            connection = yield from router.coordinator_connection(transactional_id, kind=TRANSACTION)
+            if not connection.channel.supports(ApiKey.HEADRACE_GROUP_END_TXN):
+                return False
+            return (yield from describe_features.steps(router)).get("transaction.version", 0) >= 2
         except (UnreachableError, ConnectionLostError) as error:
-            client.forget_coordinator(transactional_id, kind=TRANSACTION)
-            retry.pause(error)
+            router.forget_coordinator(transactional_id, kind=TRANSACTION)
+            yield from retry.pause(error)
 
 
-def child_id(client: Client, main_id: str, stem: str) -> str:
+@operation
+def child_id(router: Router, main_id: str, stem: str) -> Steps[str]:
     """`stem~N`, with the first N that puts it into the main id's partition of `__transaction_state`. The coordinator of
     some id must have been asked for before, as that makes the topic."""
-    count = len(client.topic(STATE_TOPIC).partitions)
+    count = len((yield from router.topic(STATE_TOPIC)).partitions)
     wanted = partition_of(main_id, count)
     salt = 0
     while partition_of(name := f"{stem}~{salt}", count) != wanted:
@@ -58,7 +62,8 @@ def child_id(client: Client, main_id: str, stem: str) -> str:
     return name
 
 
-def abandon(client: Client, opened: Iterable[OpenTransaction]) -> None:
+@operation
+def abandon(router: Router, opened: Iterable[OpenTransaction]) -> Steps[None]:
     """Abort transactions that were handed over. One that is over, however it ended, stays as it is: its epoch was that
     of one transaction alone. Raises `ClientError` where a coordinator cannot be asked."""
     from headrace.wire.messages.k26_end_txn import EndTxnRequest, EndTxnResponse
@@ -66,7 +71,7 @@ def abandon(client: Client, opened: Iterable[OpenTransaction]) -> None:
     for each in opened:
         request = EndTxnRequest(each.transactional_id, each.producer_id, each.epoch, False)
         try:
-            client.at_coordinator(
+            yield from router.at_coordinator(
                 each.transactional_id, request, EndTxnResponse, lambda r: r.error_code, kind=TRANSACTION
             )
         except BrokerError as error:
@@ -84,8 +89,10 @@ def end_leftovers(client: Client, main_id: str, *, keep: Collection[str] = ()) -
 
     request = ListTransactionsRequest(["Ongoing"], transactional_id_pattern=re.escape(f"{main_id}-") + ".*")
     try:
-        listed = client.at_coordinator(
-            main_id, request, ListTransactionsResponse, lambda r: r.error_code, kind=TRANSACTION
+        listed = client.run(
+            client.router.at_coordinator(
+                main_id, request, ListTransactionsResponse, lambda r: r.error_code, kind=TRANSACTION
+            )
         )
     except ProtocolMismatchError:
         return []

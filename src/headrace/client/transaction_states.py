@@ -6,13 +6,15 @@ ends it, and readers of what is committed wait (KIP-664). With verification (KIP
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from headrace.client.cluster import TRANSACTION, Client, TopicPartition
+from headrace.client.conversation import Steps
 from headrace.client.errors import BrokerError
+from headrace.client.metadata import TopicPartition
+from headrace.client.operations import operation
+from headrace.client.routing import TRANSACTION, Router
 from headrace.wire.errors import ErrorCode
 
 HANGS_AFTER_MS: Final = 900_000
@@ -57,14 +59,15 @@ class ActiveProducer:
     last_ms: int
 
 
+@operation
 def list_transactions(
-    client: Client,
+    router: Router,
     *,
     states: Sequence[str] = (),
     producer_ids: Sequence[int] = (),
     longer_than_ms: int = -1,
     pattern: str | None = None,
-) -> list[TransactionListing]:
+) -> Steps[list[TransactionListing]]:
     """The transactional ids of the cluster, sorted; each broker is asked for those that it coordinates.
 
     Empty filters let everything pass. `longer_than_ms` needs ListTransactions v1, `pattern` (RE2, of the whole id) v2.
@@ -73,10 +76,10 @@ def list_transactions(
     from headrace.wire.messages.k66_list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
     request = ListTransactionsRequest(list(states), list(producer_ids), longer_than_ms, pattern)
-    client.refresh([])
+    yield from router.refresh([])
     found: list[TransactionListing] = []
-    for node_id in sorted(client.nodes):
-        response = client.checked(
+    for node_id in sorted(router.nodes):
+        response = yield from router.checked(
             request,
             ListTransactionsResponse,
             lambda r: (r.error_code, None),
@@ -90,14 +93,15 @@ def list_transactions(
     return sorted(found, key=lambda each: each.transactional_id)
 
 
-def describe_transaction(client: Client, transactional_id: str) -> TransactionDescription:
+@operation
+def describe_transaction(router: Router, transactional_id: str) -> Steps[TransactionDescription]:
     """A transactional id. Raises `BrokerError`: TRANSACTIONAL_ID_NOT_FOUND."""
     from headrace.wire.messages.k65_describe_transactions import (
         DescribeTransactionsRequest,
         DescribeTransactionsResponse,
     )
 
-    response = client.at_coordinator(
+    response = yield from router.at_coordinator(
         transactional_id,
         DescribeTransactionsRequest([transactional_id]),
         DescribeTransactionsResponse,
@@ -107,7 +111,7 @@ def describe_transaction(client: Client, transactional_id: str) -> TransactionDe
     told = response.transaction_states[0]
     return TransactionDescription(
         transactional_id,
-        client.coordinator(transactional_id, kind=TRANSACTION),
+        (yield from router.coordinator(transactional_id, kind=TRANSACTION)),
         told.transaction_state,
         told.transaction_timeout_ms,
         told.transaction_start_time_ms,
@@ -117,7 +121,8 @@ def describe_transaction(client: Client, transactional_id: str) -> TransactionDe
     )
 
 
-def describe_producers(client: Client, partitions: Iterable[TopicPartition]) -> list[ActiveProducer]:
+@operation
+def describe_producers(router: Router, partitions: Iterable[TopicPartition]) -> Steps[list[ActiveProducer]]:
     """The producers that the leaders of these partitions know, by partition and id. Raises `BrokerError`."""
     from headrace.wire.messages.k61_describe_producers import (
         DescribeProducersRequest,
@@ -137,7 +142,7 @@ def describe_producers(client: Client, partitions: Iterable[TopicPartition]) -> 
             for each in topic.partitions:
                 yield (topic.name, each.partition_index), each.error_code, each.active_producers
 
-    found = client.at_leaders(dict.fromkeys(partitions), request_of, DescribeProducersResponse, results_of)
+    found = yield from router.at_leaders(dict.fromkeys(partitions), request_of, DescribeProducersResponse, results_of)
     return [
         ActiveProducer(
             at,
@@ -153,21 +158,24 @@ def describe_producers(client: Client, partitions: Iterable[TopicPartition]) -> 
     ]
 
 
+@operation
 def find_hanging(
-    client: Client, partitions: Iterable[TopicPartition], *, longer_than_ms: int = HANGS_AFTER_MS
-) -> list[ActiveProducer]:
+    router: Router, partitions: Iterable[TopicPartition], *, longer_than_ms: int = HANGS_AFTER_MS
+) -> Steps[list[ActiveProducer]]:
     """Open transactions of these partitions whose producers were silent for so long and that no coordinator knows."""
-    before_ms = time.time_ns() // 1_000_000 - longer_than_ms
+    before_ms = router.clock.time_ns() // 1_000_000 - longer_than_ms
     silent = [
-        each for each in describe_producers(client, partitions) if each.start_offset >= 0 and each.last_ms < before_ms
+        each
+        for each in (yield from describe_producers.steps(router, partitions))
+        if each.start_offset >= 0 and each.last_ms < before_ms
     ]
     if not silent:
         return []
     ids = sorted({each.producer_id for each in silent})
     known: dict[int, TransactionDescription] = {}
-    for listed in list_transactions(client, producer_ids=ids):
+    for listed in (yield from list_transactions.steps(router, producer_ids=ids)):
         try:
-            known[listed.producer_id] = describe_transaction(client, listed.transactional_id)
+            known[listed.producer_id] = yield from describe_transaction.steps(router, listed.transactional_id)
         except BrokerError as error:
             if error.code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
                 raise
@@ -178,7 +186,8 @@ def find_hanging(
     ]
 
 
-def abort(client: Client, hanging: ActiveProducer) -> None:
+@operation
+def abort(router: Router, hanging: ActiveProducer) -> Steps[None]:
     """Ends the open transaction of a producer in one partition, for all readers and for good, whatever its coordinator
     says. Raises `BrokerError`: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED where it is not open any more."""
     from headrace.wire.messages.k27_write_txn_markers import (
@@ -203,4 +212,4 @@ def abort(client: Client, hanging: ActiveProducer) -> None:
             for each in topic.partitions:
                 yield (topic.name, each.partition_index), each.error_code, None
 
-    client.at_leaders({hanging.partition: None}, request_of, WriteTxnMarkersResponse, results_of)
+    yield from router.at_leaders({hanging.partition: None}, request_of, WriteTxnMarkersResponse, results_of)

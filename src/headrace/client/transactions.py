@@ -25,7 +25,7 @@ from enum import Enum, auto
 from typing import Final, NamedTuple, Self, TypeVar, Unpack
 
 from headrace.client.channel import R, Request
-from headrace.client.cluster import GROUP, TRANSACTION, Client, Retry, TopicPartition
+from headrace.client.cluster import Client
 from headrace.client.deliveries import Delivery
 from headrace.client.describe import describe_features
 from headrace.client.errors import (
@@ -41,7 +41,9 @@ from headrace.client.errors import (
     is_retriable,
 )
 from headrace.client.groups import Committed
+from headrace.client.metadata import TopicPartition
 from headrace.client.producer import Producer, ProducerOptions, Transaction
+from headrace.client.routing import GROUP, TRANSACTION
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 
@@ -474,18 +476,18 @@ class TransactionalProducer:
     ) -> R:
         """Ask the coordinator of the id, or of a group, until it answers with something else than to ask again."""
         key, kind = (self.transactional_id, TRANSACTION) if group is None else (group, GROUP)
-        retry = Retry(self.client.timeout_s)
+        retry = self.client.router.retry()
         self._undecided = False
         while True:
             remaining = retry.deadline - time.monotonic()
             try:
-                node_id = self.client.coordinator(key, kind=kind, timeout_s=max(0.0, remaining))
+                node_id = self.client.run(self.client.router.coordinator(key, kind=kind, timeout_s=max(0.0, remaining)))
                 connection = self.client.node_connection(node_id)
                 version = min(connection.channel.version_for(request.API_KEY), highest)
                 call = connection.send(request, response_class, version=version)
             except (UnreachableError, ConnectionLostError) as error:
                 self.client.forget_coordinator(key, kind=kind)
-                retry.pause(error)
+                self.client.run(retry.pause(error))
                 continue
             try:
                 until = min(retry.deadline, time.monotonic() + self.request_timeout_s)
@@ -494,7 +496,7 @@ class TransactionalProducer:
                 connection.close()  # an answer that comes late would block those behind it
                 self._undecided = True
                 self.client.forget_coordinator(key, kind=kind)
-                retry.pause(error)
+                self.client.run(retry.pause(error))
                 continue
             code = code_of(answer)
             if code == ErrorCode.NONE:
@@ -505,7 +507,7 @@ class TransactionalProducer:
             if code not in _UNDECIDED:
                 self._undecided = True
                 self.client.forget_coordinator(key, kind=kind)
-            retry.pause(refused)
+            self.client.run(retry.pause(refused))
 
     def _refused(self, api_key: int, code: int, group: str | None) -> BrokerError:
         """The answer as an exception, and the state that it leaves."""

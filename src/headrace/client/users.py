@@ -13,8 +13,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from headrace.client.cluster import Client
+from headrace.client.conversation import Steps
 from headrace.client.errors import BrokerError
+from headrace.client.operations import operation
+from headrace.client.routing import Router
 from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -38,9 +40,10 @@ class Credential:
     iterations: int
 
 
+@operation
 def set_password(
-    client: Client, user: str, password: str, mechanism: str = "SCRAM-SHA-512", *, iterations: int = ITERATIONS_MIN
-) -> None:
+    router: Router, user: str, password: str, mechanism: str = "SCRAM-SHA-512", *, iterations: int = ITERATIONS_MIN
+) -> Steps[None]:
     """Let a user log in by a mechanism with this password, and with no other one. Raises `BrokerError`.
 
     Hashing takes some milliseconds of CPU.
@@ -50,22 +53,23 @@ def set_password(
     salt = os.urandom(SALT_BYTES)
     salted = hashlib.pbkdf2_hmac(HASHES[mechanism], password.encode(), salt, iterations)
     change = k51.ScramCredentialUpsertion(user, MECHANISMS[mechanism], iterations, salt, salted)
-    _alter(client, k51.AlterUserScramCredentialsRequest([], [change]), user)
+    yield from _alter(router, k51.AlterUserScramCredentialsRequest([], [change]), user)
 
 
-def delete_password(client: Client, user: str, mechanism: str) -> None:
+@operation
+def delete_password(router: Router, user: str, mechanism: str) -> Steps[None]:
     """Let a user log in by a mechanism no more. Raises `BrokerError`, RESOURCE_NOT_FOUND where nobody of that name
     could."""
     from headrace.wire.messages import k51_alter_user_scram_credentials as k51
 
     change = k51.ScramCredentialDeletion(user, MECHANISMS[mechanism])
-    _alter(client, k51.AlterUserScramCredentialsRequest([change], []), user)
+    yield from _alter(router, k51.AlterUserScramCredentialsRequest([change], []), user)
 
 
-def _alter(client: Client, request: AlterUserScramCredentialsRequest, user: str) -> None:
+def _alter(router: Router, request: AlterUserScramCredentialsRequest, user: str) -> Steps[None]:
     from headrace.wire.messages.k51_alter_user_scram_credentials import AlterUserScramCredentialsResponse
 
-    client.checked(
+    yield from router.checked(
         request,
         AlterUserScramCredentialsResponse,
         lambda r: (r.results[0].error_code, r.results[0].error_message),
@@ -73,12 +77,13 @@ def _alter(client: Client, request: AlterUserScramCredentialsRequest, user: str)
     )
 
 
-def list_credentials(client: Client, users: Iterable[str] | None = None) -> list[Credential]:
+@operation
+def list_credentials(router: Router, users: Iterable[str] | None = None) -> Steps[list[Credential]]:
     """What these users, or all, log in by, sorted. One that is not there is left out. Raises `BrokerError`."""
     from headrace.wire.messages import k50_describe_user_scram_credentials as k50
 
     wanted = None if users is None else [k50.UserName(name) for name in dict.fromkeys(users)]
-    response = client.checked(
+    response = yield from router.checked(
         k50.DescribeUserScramCredentialsRequest(wanted),
         k50.DescribeUserScramCredentialsResponse,
         lambda r: (r.error_code, r.error_message or None),

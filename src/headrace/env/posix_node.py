@@ -175,7 +175,15 @@ def _value_text(value: object) -> str:
 class PosixNode(PosixEnvironment):
     """See `env.node.Node`. To be made on the loop that the broker runs on."""
 
-    def __init__(self, *, worker_threads: int = WORKER_THREADS, sync_threads: int = SYNC_THREADS) -> None:
+    def __init__(
+        self,
+        *,
+        worker_threads: int = WORKER_THREADS,
+        sync_threads: int = SYNC_THREADS,
+        handles_loop_errors: bool = True,
+    ) -> None:
+        """With `handles_loop_errors`, exceptions that leave callbacks of the loop are defects of this node; a client
+        inside an application leaves the loop's handler as it is."""
         super().__init__()
         self._loop = asyncio.get_running_loop()
         self.network = PosixNetwork()
@@ -185,7 +193,8 @@ class PosixNode(PosixEnvironment):
         self.helper = PosixHelper()
         self.defects = PosixDefects()
         self._owners: dict[PosixOwner, None] = {}
-        self._loop.set_exception_handler(self._loop_failed)
+        if handles_loop_errors:
+            self._loop.set_exception_handler(self._loop_failed)
 
     def _loop_failed(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """A callback raised: whoever scheduled it expected nothing of the kind."""

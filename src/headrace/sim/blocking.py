@@ -12,29 +12,28 @@ from __future__ import annotations
 
 import time
 from asyncio import FIRST_COMPLETED, CancelledError, Future, Task, sleep, wait
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
-from headrace.client import cluster, producer, reading, transaction_states, transactions
+from headrace.client import cluster, producer, reading, transactions
+from headrace.client.async_calls import AsyncCall, ConversingConnection
 from headrace.client.async_connection import AsyncConnection
 from headrace.client.cluster import Client
-from headrace.client.errors import TimedOutError
+from headrace.client.conversation import BrokerConnection, Connect, Pause
+from headrace.client.conversation import Step as ClientStep
 from headrace.sim.disk import PowerCut
 from headrace.sim.steps import Step
 
 if TYPE_CHECKING:
-    from headrace.client.channel import Channel
     from headrace.sim.client import SimClient
 
 T = TypeVar("T")
 
 FROZEN_S: Final = (2.0, 10.0)
 """How long a process stands still that freezes."""
-UNBOUNDED_S: Final = 86_400.0
-"""How long a connection waits for an answer: the client's code has deadlines of its own."""
 Variable = tuple[Any, str]
 """Whose attribute, and which."""
 
@@ -53,106 +52,71 @@ class EndedError(Exception):
     """The process has ended in the middle of its work."""
 
 
-class _Answer:
-    """What `Connection.send` returns: a call that is done when its future is."""
+class _Connection(ConversingConnection):
+    """A connection at each of whose requests its process may end."""
 
-    def __init__(self, future: Future[Any]) -> None:
-        self.future = future
-
-    @property
-    def done(self) -> bool:
-        return self.future.done()
-
-    @property
-    def error(self) -> BaseException | None:
-        return self.future.exception() if self.future.done() else None
-
-    def result(self) -> Any:
-        """The response. Raises what came in its place."""
-        return self.future.result()
-
-
-class _Connection:
-    """A `client.connection.Connection` over the simulated network."""
-
-    def __init__(self, process: Process, host: str, port: int, link: AsyncConnection) -> None:
-        self.host = host
-        self.port = port
-        self.waiting: list[_Answer] = []
+    def __init__(self, process: Process, connection: AsyncConnection, host: str, port: int) -> None:
+        super().__init__(connection, host, port)
+        self.waiting: list[AsyncCall[Any]] = []
         self._process = process
-        self._link = link
-
-    @property
-    def peer(self) -> str:
-        return self._link.channel.peer
-
-    @property
-    def channel(self) -> Channel:
-        return self._link.channel
-
-    @property
-    def closed(self) -> bool:
-        return self._link.closed
 
     def send(
         self, request: Any, response_class: Any, *, version: int | None = None, expect_reply: bool = True
-    ) -> _Answer:
-        """See Connection.send."""
+    ) -> AsyncCall[Any]:
+        """See BrokerConnection.send."""
         assert expect_reply, "no answer can be lost that nobody waits for"
-        if self._link.channel.failure is not None:
-            raise self._link.channel.failure
+        if self.channel.failure is not None:
+            raise self.channel.failure
         fate = self._process.fate(request)
         if fate is Fate.DIES_BEFORE:
             self._process.die()
         if fate is Fate.FREEZES:
             self._process.freeze()
-        answer = _Answer(self._link.ask(request, response_class, timeout_s=UNBOUNDED_S, version=version))
-        if answer.error is not None:
-            raise answer.error
+        call = super().send(request, response_class, version=version)
         self.waiting = [each for each in self.waiting if not each.done]
-        self.waiting.append(answer)
+        self.waiting.append(call)
         if fate is Fate.DIES_AFTER:
             self._process.die()
         if fate is Fate.LOSES_THE_ANSWER:
-            self._link.close()
-        return answer
-
-    def close(self) -> None:
-        """See Connection.close."""
-        self._link.close()
+            self.close()
+        return call
 
 
 class _Client(Client):
-    """A client whose connections are a process's."""
+    """A client whose conversations wait in virtual time."""
 
     def __init__(self, process: Process, bootstrap: Any = None, **options: Any) -> None:
         super().__init__(bootstrap, **options)
         self._process = process
 
-    def _connect(self, host: str, port: int) -> Any:
+    def perform(self, step: ClientStep) -> BrokerConnection | None:
+        """See Client.perform."""
         process = self._process
-        patience_s = min(cluster.CONNECT_TIMEOUT_S, self.timeout_s)
-        node, owner = process.client.node, process.client.owner
-        opened = AsyncConnection.open(node, owner, host, port, client_id=self.client_id, timeout_s=patience_s)
-        return _Connection(process, host, port, process.wait_for(opened))
-
-    def wait(self, call: Any, deadline: float) -> Any:
-        """See Client.wait."""
-        while not call.done:
-            remaining = deadline - self._process.now()
-            if remaining <= 0:
-                raise TimedOutError("no answer in time")
-            self._process.wait_for(_first_of([call.future], remaining))
-        return call.result()
+        if isinstance(step, Connect):
+            node, owner = process.client.node, process.client.owner
+            opened = AsyncConnection.open(
+                node, owner, step.host, step.port, client_id=self.client_id, timeout_s=step.timeout_s
+            )
+            return _Connection(process, process.wait_for(opened), step.host, step.port)
+        if isinstance(step, Pause):
+            process.wait_for(sleep(step.seconds))
+            return None
+        calls: Sequence[Any] = step.calls
+        self._wait_for_one(calls, step.until)
+        return None
 
     def move(self, timeout_s: float) -> None:
         """See Client.move."""
-        connections: list[Any] = list(self.connections())
-        waiting = [each.future for connection in connections for each in connection.waiting]
-        if waiting and not any(future.done() for future in waiting) and timeout_s > 0:
-            self._process.wait_for(_first_of(waiting, timeout_s))
-        for connection in connections:
-            connection.waiting = [each for each in connection.waiting if not each.done]
+        connections: list[Any] = list(self.router.connections())
+        calls = [call for connection in connections for call in connection.waiting if not call.done]
+        if calls:
+            self._wait_for_one(calls, self._process.now() + timeout_s)
+
+    def _wait_for_one(self, calls: Sequence[Any], until: float) -> None:
+        process = self._process
+        remaining_s = until - process.now()
+        if remaining_s > 0 and not any(call.done for call in calls):
+            process.wait_for(_first_of([call.future for call in calls], remaining_s))
 
 
 async def _first_of(futures: list[Future[Any]], timeout_s: float) -> None:
@@ -182,10 +146,8 @@ class Process:
         self.fate: Callable[[Any], Fate] = lambda _: Fate.LIVES
         """What becomes of it at a request."""
         clock = _Clock(self)
-        own: dict[Variable, Any] = {
-            (module, "time"): clock for module in (cluster, producer, reading, transaction_states, transactions)
-        }
-        own |= {(module, "random"): client.rng for module in (cluster, producer)}
+        own: dict[Variable, Any] = {(module, "time"): clock for module in (cluster, producer, reading, transactions)}
+        own |= {(cluster, "Random"): lambda: client.rng, (producer, "random"): client.rng}
         own[cluster, "Client"] = partial(_Client, self)
         self._variables = own | {place: clock if value is time else value for place, value in variables.items()}
         self._step: Step | None = None

@@ -16,7 +16,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-from headrace.client.cluster import Client, TopicPartition
+from headrace.client.cluster import Client
+from headrace.client.metadata import TopicPartition
 from headrace.spark.planning import topic_ids
 from headrace.wire import uuids
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from headrace.client import admin
-from headrace.client.cluster import Client, TopicPartition
+from headrace.client.cluster import Client
+from headrace.client.metadata import TopicPartition
 from headrace.client.reading import EARLIEST, LATEST, Fetcher, Isolation, list_offsets, visible_batches
 from headrace.spark.markers import Mark, mark_of
 from headrace.wire.errors import ErrorCode

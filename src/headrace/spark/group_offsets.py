@@ -6,9 +6,10 @@ import time
 import warnings
 from typing import Final
 
-from headrace.client.cluster import Client, TopicPartition
+from headrace.client.cluster import Client
 from headrace.client.errors import BrokerError, ClientError
 from headrace.client.groups import commit_offsets
+from headrace.client.metadata import TopicPartition
 from headrace.wire.errors import ErrorCode
 
 PATIENCE_S: Final = 5.0

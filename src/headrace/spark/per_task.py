@@ -23,7 +23,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
 from headrace.arrow.encode import Encoded
-from headrace.client.cluster import Client, Retry
+from headrace.client.cluster import Client
 from headrace.client.errors import FencedError, InDoubtError, ProtocolMismatchError
 from headrace.client.transactions import OpenTransaction, TransactionalProducer
 from headrace.spark import markers, plans
@@ -132,7 +132,7 @@ class TaskWrite:
 
         To take over is to take the query's id: a driver of another delivery that has a transaction open is fenced.
         """
-        retry = Retry(self.client.timeout_s)
+        retry = self.client.router.retry()
         stable = took_over = False
         while True:
             mark = markers.read_mark(self.client, markers.group_of(self.query_id), self.how.marker_topic, stable=stable)
@@ -152,7 +152,7 @@ class TaskWrite:
             try:
                 return plans.take_over(self.options, self.client, self.turn, self.task), took_over
             except (FencedError, InDoubtError) as error:
-                retry.pause(error)  # another task of this run, perhaps
+                self.client.run(retry.pause(error))  # another task of this run, perhaps
                 stable = True
 
     def _is_done(self, mark: Mark | None) -> bool:

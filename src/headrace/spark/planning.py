@@ -7,8 +7,9 @@ import warnings
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
-from headrace.client.cluster import Client, TopicPartition
+from headrace.client.cluster import Client
 from headrace.client.errors import UnknownTopicError
+from headrace.client.metadata import TopicPartition
 from headrace.client.reading import EARLIEST, LATEST, list_offsets
 from headrace.spark.options import EARLIEST_OFFSET, LATEST_OFFSET, Places, SourceOptions, Subscription, Times
 from headrace.wire import uuids

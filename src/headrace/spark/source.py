@@ -27,8 +27,9 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from headrace.client.cluster import Client, TopicPartition
+from headrace.client.cluster import Client
 from headrace.client.errors import UnknownTopicError
+from headrace.client.metadata import TopicPartition
 from headrace.spark import planning, tasks
 from headrace.spark.group_offsets import GroupOffsets
 from headrace.spark.options import SourceOptions

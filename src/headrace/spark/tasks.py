@@ -13,9 +13,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from headrace.client.cluster import Client, TopicPartition
+from headrace.client.cluster import Client
 from headrace.client.describe import partition_sizes
 from headrace.client.errors import BrokerError, ProtocolMismatchError
+from headrace.client.metadata import TopicPartition
 from headrace.spark import planning
 from headrace.spark.options import SourceOptions
 from headrace.spark.planning import Range

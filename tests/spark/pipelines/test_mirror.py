@@ -18,7 +18,8 @@ from peers.waiting import until
 import headrace
 import headrace.testing
 from headrace.client import admin, groups
-from headrace.client.cluster import Client, TopicPartition
+from headrace.client.cluster import Client
+from headrace.client.metadata import TopicPartition
 from headrace.client.producer import Producer
 
 from .drivers import RUN_S, drive, finish, first_batch, kill

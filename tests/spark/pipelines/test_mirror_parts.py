@@ -10,7 +10,8 @@ import pytest
 
 import headrace.testing
 from headrace.client import admin, groups
-from headrace.client.cluster import Client, TopicPartition
+from headrace.client.cluster import Client
+from headrace.client.metadata import TopicPartition
 from headrace.client.producer import Producer
 from headrace.spark.options import Subscription, source_options
 from headrace.spark.pipelines.mirror import CopiesFile, Mirror

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import DataSource, WriterCommitMessage
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from headrace.client.cluster import TopicPartition
+from headrace.client.metadata import TopicPartition
 from headrace.client.security import PLAINTEXT, Security
 from headrace.spark.client_settings import security_options
 from headrace.spark.commit_records import Span

@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from headrace.client.cluster import Client, TopicPartition
+from headrace.client.cluster import Client
 from headrace.client.errors import BrokerError, ClientError
 from headrace.client.groups import Committed, GroupListing, commit_offsets, fetch_offsets, list_groups
+from headrace.client.metadata import TopicPartition
 from headrace.client.reading import EARLIEST, list_offsets
 from headrace.spark import markers
 from headrace.spark.pipelines.mirror_offsets import Runs, is_due, mark_of, translated

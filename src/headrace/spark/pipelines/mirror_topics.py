@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Final
 
 from headrace.client import admin
-from headrace.client.cluster import Client, TopicPartition
+from headrace.client.cluster import Client
 from headrace.client.errors import BrokerError, ClientError
+from headrace.client.metadata import TopicPartition
 from headrace.spark import planning
 from headrace.spark.options import Subscription
 from headrace.wire.config_source import ConfigSource

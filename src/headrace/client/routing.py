@@ -1,0 +1,479 @@
+"""What a client knows of a cluster, and how a request finds the right broker: without I/O.
+
+A `Router` has the bootstrap addresses, the metadata, the coordinators and the connections of one client. Its methods
+are conversations (see `conversation`): they ask any broker, one broker, the leaders of partitions, or the coordinator
+of a key. What a cluster recovers from by itself (a leader that moves, a connection that breaks, a coordinator that
+loads) is retried with growing pauses until the time allowed is over; every other error is raised at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Final, TypeVar
+
+from headrace.client.batch_limits import BatchLimits
+from headrace.client.channel import R, Request
+from headrace.client.conversation import Await, BrokerConnection, Clock, Connect, PendingCall, Steps
+from headrace.client.errors import (
+    BrokerError,
+    ClientError,
+    ConnectionLostError,
+    HungUpError,
+    ProtocolMismatchError,
+    TimedOutError,
+    UnknownTopicError,
+    UnreachableError,
+    is_retriable,
+)
+from headrace.client.metadata import Node, PartitionInfo, TopicInfo, TopicPartition, topic_info
+from headrace.client.retry import MISSING_TOPIC_PATIENCE_S, Retry
+from headrace.wire import uuids
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+
+CREATION_PATIENCE_S: Final = 5.0
+"""How long a client asks again for a topic that a broker may create by itself: a loaded cluster takes seconds."""
+
+CONNECT_TIMEOUT_S: Final = 5.0
+
+GROUP, TRANSACTION = 0, 1
+"""What has a coordinator: FindCoordinator's kinds of key."""
+
+T = TypeVar("T")
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a client tries, in seconds; see `Client`."""
+
+    timeout_s: float = 30.0
+    request_timeout_s: float | None = None
+    await_bootstrap: bool = False
+
+
+class Router:
+    """One client's view of a cluster, from its bootstrap addresses on."""
+
+    def __init__(self, bootstrap: Sequence[tuple[str, int]], patience: Patience, clock: Clock, random: Random) -> None:
+        """Nothing is connected before the first conversation."""
+        self.bootstrap = list(bootstrap)
+        self.timeout_s = patience.timeout_s
+        self.request_timeout_s = patience.request_timeout_s
+        self.await_bootstrap = patience.await_bootstrap
+        self.clock = clock
+        self.random = random
+        self.cluster_id: str | None = None
+        self.controller_id = -1
+        self.nodes: dict[int, Node] = {}
+        self.batch_limits = BatchLimits(clock.monotonic)
+        self.known_topics: dict[str, TopicInfo] = {}
+        """The topics in the cache, by name."""
+        self._names: dict[bytes, str] = {}
+        self._connections: dict[int, BrokerConnection] = {}
+        self._seed: BrokerConnection | None = None
+        self._coordinators: dict[tuple[int, str], int] = {}
+
+    def retry(self, timeout_s: float | None = None) -> Retry:
+        """Returns attempts that begin now, for the time of an operation if none is given."""
+        return Retry(self.clock, self.random, self.timeout_s if timeout_s is None else timeout_s)
+
+    # -- connections
+
+    def connections(self) -> list[BrokerConnection]:
+        """Returns every connection of this client."""
+        seed = [] if self._seed is None else [self._seed]
+        return seed + list(self._connections.values())
+
+    def close(self) -> None:
+        """Closes every connection. Idempotent; a later conversation connects again."""
+        for connection in self.connections():
+            connection.close()
+        self._connections.clear()
+        self._seed = None
+
+    def open_connection(self, node_id: int) -> BrokerConnection | None:
+        """Returns the connection to a broker, if there is one."""
+        connection = self._connections.get(node_id)
+        return None if connection is None or connection.closed else connection
+
+    def node_connection(self, node_id: int) -> Steps[BrokerConnection]:
+        """Connects to a broker by id, unless there is a connection. Raises `UnreachableError`."""
+        connection = self.open_connection(node_id)
+        if connection is not None:
+            return connection
+        node = self.nodes.get(node_id)
+        if node is None:
+            yield from self.refresh([])
+            node = self.nodes.get(node_id)
+            if node is None:
+                raise UnreachableError(f"broker {node_id} is not in the cluster's metadata")
+        seed = self._seed
+        if seed is not None and not seed.closed and (seed.host, seed.port) == (node.host, node.port):
+            self._seed = None
+            connection = seed
+        else:
+            connection = yield from self._connect(node.host, node.port)
+        self._connections[node_id] = connection
+        return connection
+
+    def any_connection(self) -> Steps[BrokerConnection]:
+        """Connects to some broker: one with an open connection, else a known one, else a bootstrap address."""
+        for connection in self.connections():
+            if not connection.closed:
+                return connection
+        known = [(node.host, node.port) for node in self.nodes.values()]
+        self.random.shuffle(known)
+        tried: list[UnreachableError] = []
+        for host, port in dict.fromkeys(known + self.bootstrap):
+            try:
+                connection = yield from self._connect(host, port)
+            except UnreachableError as error:
+                tried.append(error)
+                continue
+            self._seed = connection
+            return connection
+        why = "; ".join(str(error).removeprefix("cannot connect to ") for error in tried)
+        kind = HungUpError if all(isinstance(error, HungUpError) for error in tried) else UnreachableError
+        raise kind(f"no broker answers: {why}")
+
+    def _connect(self, host: str, port: int) -> Steps[BrokerConnection]:
+        connection = yield Connect(host, port, min(CONNECT_TIMEOUT_S, self.timeout_s))
+        assert connection is not None, "the result of a Connect is a connection"
+        return connection
+
+    # -- single calls
+
+    def send(
+        self, node_id: int, request: Request, response_class: type[R], *, version: int | None = None
+    ) -> Steps[PendingCall[R]]:
+        """Queues a request to a broker, and does not wait for the response.
+
+        Raises `UnreachableError`, `ConnectionLostError`, `ProtocolMismatchError`.
+        """
+        connection = self.open_connection(node_id) or (yield from self.node_connection(node_id))
+        return connection.send(request, response_class, version=version)
+
+    def wait(self, call: PendingCall[R], deadline: float) -> Steps[R]:
+        """Waits for a response. Raises the call's error, or `TimedOutError` at `deadline` (of the clock)."""
+        while not call.done:
+            if self.clock.monotonic() >= deadline:
+                raise TimedOutError("no answer in time")
+            yield Await((call,), deadline)
+        return call.result()
+
+    def call(
+        self, request: Request, response_class: type[R], *, node_id: int | None = None, timeout_s: float | None = None
+    ) -> Steps[R]:
+        """Sends a request to one broker (any one if `node_id` is None) and waits; a lost connection is made again.
+
+        Only for requests that may be repeated. Raises `UnreachableError`, `ConnectionLostError`, `TimedOutError`,
+        `ProtocolMismatchError`.
+        """
+        retry = self.retry(timeout_s)
+        while True:
+            try:
+                if node_id is None:
+                    connection = yield from self.any_connection()
+                else:
+                    connection = yield from self.node_connection(node_id)
+                call = connection.send(request, response_class)
+                return (yield from self._wait_or_close(connection, call, self._attempt_ends(retry)))
+            except UnreachableError as error:
+                if node_id is None and self.nodes == {} and not self.await_bootstrap:
+                    raise
+                yield from retry.pause(error)
+            except (ConnectionLostError, TimedOutError) as error:
+                yield from retry.pause(error)
+
+    def _attempt_ends(self, retry: Retry) -> float:
+        """Returns until when one attempt may take, of those that `retry` allows."""
+        if self.request_timeout_s is None:
+            return retry.deadline
+        return min(retry.deadline, self.clock.monotonic() + self.request_timeout_s)
+
+    def _wait_or_close(self, connection: BrokerConnection, call: PendingCall[R], deadline: float) -> Steps[R]:
+        """Waits for a response. A call that times out blocks those after it, so its connection is closed."""
+        try:
+            return (yield from self.wait(call, deadline))
+        except TimedOutError:
+            connection.close()
+            raise TimedOutError(f"no answer from {connection.peer} within the time allowed") from None
+
+    def checked(
+        self,
+        request: Request,
+        response_class: type[R],
+        error_of: Callable[[R], tuple[int, str | None]],
+        about: str,
+        *,
+        node_id: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Steps[R]:
+        """Does `call`, and retries after a response with a retriable error; raises any other as `BrokerError`."""
+        retry = self.retry(timeout_s)
+        while True:
+            response = yield from self.call(request, response_class, node_id=node_id, timeout_s=retry.remaining_s)
+            code, detail = error_of(response)
+            if code == ErrorCode.NONE:
+                return response
+            yield from retry.pause_or_raise(BrokerError(code, about, detail))
+
+    def supports(self, api_key: int, version: int = 0) -> Steps[bool]:
+        """Whether the broker we happen to talk to serves this API at this version or a newer one."""
+        return (yield from self.any_connection()).channel.supports(api_key, version)
+
+    # -- metadata
+
+    def refresh(self, topics: Iterable[str] | None, *, auto_create: bool = False) -> Steps[dict[str, int]]:
+        """Fetches the metadata of these topics (of all if None, of none if empty) and keeps it.
+
+        Returns the error codes of the topics that have one.
+        """
+        from headrace.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+        wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=auto_create)
+        response = yield from self.call(request, MetadataResponse)
+        self.cluster_id = response.cluster_id
+        self.controller_id = response.controller_id
+        self.nodes = {b.node_id: Node(b.node_id, b.host, b.port, b.rack) for b in response.brokers}
+        for node_id, connection in list(self._connections.items()):
+            node = self.nodes.get(node_id)
+            if connection.closed or (node is not None and (node.host, node.port) != (connection.host, connection.port)):
+                connection.close()
+                del self._connections[node_id]
+        errors = {}
+        if wanted is None:
+            self.known_topics.clear()
+            self._names.clear()
+        for topic in response.topics:
+            if topic.name is None:
+                continue
+            if topic.error_code != ErrorCode.NONE:
+                errors[topic.name] = topic.error_code
+                self.forget([topic.name])
+                continue
+            self.known_topics[topic.name] = topic_info(topic)
+            if topic.topic_id != uuids.ZERO:
+                self._names[topic.topic_id] = topic.name
+        return errors
+
+    def topics(self, names: Iterable[str] | None = None, *, auto_create: bool = False) -> Steps[list[TopicInfo]]:
+        """Fetches topics as the cluster has them now, sorted by name; all if `names` is None.
+
+        With `auto_create` a broker creates what is missing if its `auto.create.topics.enable` is true. Raises
+        `UnknownTopicError` for a name that the cluster keeps denying, `BrokerError` for other errors.
+        """
+        retry = self.retry()
+        wanted = None if names is None else list(dict.fromkeys(names))
+        while True:
+            errors = yield from self.refresh(wanted, auto_create=auto_create)
+            if wanted is None:
+                # one of the list may be gone by now, or not be ours to see; one that is not ready yet is waited for
+                gone = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                errors = {name: code for name, code in errors.items() if code != gone and is_retriable(code)}
+            if not errors:
+                return [self.known_topics[name] for name in sorted(self.known_topics if wanted is None else wanted)]
+            name, code = min(errors.items())
+            unknown = code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            error = UnknownTopicError(name) if unknown else BrokerError(code, f"topic {name}")
+            patience_s = CREATION_PATIENCE_S if auto_create else MISSING_TOPIC_PATIENCE_S
+            yield from retry.pause_or_raise(error, missing_topic_s=patience_s)
+
+    def topic(self, name: str) -> Steps[TopicInfo]:
+        """Finds a topic in the cache, or fetches it. Raises as `topics` does."""
+        cached = self.known_topics.get(name)
+        return cached if cached is not None else (yield from self.topics([name]))[0]
+
+    def partitions(self, name: str) -> Steps[list[TopicPartition]]:
+        """Finds the topic's partitions. Raises as `topics` does."""
+        return [(name, partition.index) for partition in (yield from self.topic(name)).partitions]
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        """Returns the name of a topic that is in the cache, by its id."""
+        return self._names.get(topic_id)
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Drops topics from the cache: their next use fetches them."""
+        for name in names:
+            topic = self.known_topics.pop(name, None)
+            if topic is not None:
+                self._names.pop(topic.id, None)
+
+    def known_leader(self, topic: str, partition: int) -> PartitionInfo | None:
+        """Returns the partition with its leader, if both are in the cache."""
+        info = self.known_topics.get(topic)
+        if info is None or not 0 <= partition < len(info.partitions):
+            return None
+        found = info.partitions[partition]
+        return found if found.leader in self.nodes else None
+
+    def leader(self, topic: str, partition: int) -> Steps[PartitionInfo | None]:
+        """Finds the partition with its leader; None while it has none or its leader is not in the metadata.
+
+        Raises `UnknownTopicError` for a topic that has no such partition.
+        """
+        partitions = (yield from self.topic(topic)).partitions
+        if not 0 <= partition < len(partitions):
+            partitions = yield from self._partitions_with(topic, partition)
+        info = partitions[partition]
+        return info if info.leader in self.nodes else None
+
+    def _partitions_with(self, topic: str, partition: int) -> Steps[tuple[PartitionInfo, ...]]:
+        """Fetches a topic's partitions until this one is among them: it may have been added since, and the broker that
+        is asked may not know of it yet. Raises `UnknownTopicError`."""
+        retry = self.retry()
+        while partition >= 0:
+            partitions = (yield from self.topics([topic]))[0].partitions
+            if partition < len(partitions):
+                return partitions
+            yield from retry.pause_or_raise(UnknownTopicError(topic, partition))
+        raise UnknownTopicError(topic, partition)
+
+    # -- calls to the leaders of partitions
+
+    def at_leaders(
+        self,
+        items: Mapping[TopicPartition, T],
+        request_of: Callable[[dict[TopicPartition, T]], Request],
+        response_class: type[R],
+        results_of: Callable[[R], Iterator[tuple[TopicPartition, int, V]]],
+        *,
+        timeout_s: float | None = None,
+    ) -> Steps[dict[TopicPartition, V]]:
+        """Asks every partition's leader, one request a broker, and collects one value a partition.
+
+        Retriable errors are retried for the partitions concerned; the first other one is raised as `BrokerError`.
+        """
+        retry = self.retry(timeout_s)
+        pending = dict(items)
+        done: dict[TopicPartition, V] = {}
+        while pending:
+            failed: dict[TopicPartition, ClientError] = {}
+            calls: list[tuple[BrokerConnection, PendingCall[R], dict[TopicPartition, T]]] = []
+            for node_id, part in (yield from self._by_leader(pending, failed)).items():
+                try:
+                    connection = yield from self.node_connection(node_id)
+                    calls.append((connection, connection.send(request_of(part), response_class), part))
+                except (UnreachableError, ConnectionLostError) as error:
+                    failed.update(dict.fromkeys(part, error))
+            for connection, call, part in calls:
+                try:
+                    response = yield from self._wait_or_close(connection, call, self._attempt_ends(retry))
+                except (ConnectionLostError, TimedOutError) as error:
+                    failed.update(dict.fromkeys(part, error))
+                    continue
+                for at, code, value in results_of(response):
+                    if code == ErrorCode.NONE:
+                        done[at] = value
+                        pending.pop(at, None)
+                    else:
+                        failed[at] = BrokerError(code, f"topic {at[0]} partition {at[1]}")
+            yield from self._recover(retry, pending, failed)
+        return done
+
+    def _by_leader(
+        self, pending: dict[TopicPartition, T], failed: dict[TopicPartition, ClientError]
+    ) -> Steps[dict[int, dict[TopicPartition, T]]]:
+        parts: dict[int, dict[TopicPartition, T]] = {}
+        for (topic, partition), item in pending.items():
+            info = self.known_leader(topic, partition) or (yield from self.leader(topic, partition))
+            if info is None:
+                failed[topic, partition] = BrokerError(
+                    ErrorCode.LEADER_NOT_AVAILABLE, f"topic {topic} partition {partition}"
+                )
+            else:
+                parts.setdefault(info.leader, {})[topic, partition] = item
+        return parts
+
+    def _recover(
+        self, retry: Retry, pending: dict[TopicPartition, T], failed: dict[TopicPartition, ClientError]
+    ) -> Steps[None]:
+        """After a round: raises what cannot be retried, else pauses and drops the metadata concerned."""
+        for error in failed.values():
+            if isinstance(error, BrokerError) and not error.retriable:
+                raise error
+        if not pending:
+            return
+        at = min(pending)
+        cause = failed.get(at)
+        if cause is None:
+            raise ProtocolMismatchError(f"the broker's answer leaves out topic {at[0]} partition {at[1]}")
+        yield from retry.pause(cause)
+        self.forget({topic for topic, _ in pending})
+
+    # -- calls to the coordinator of a group, or of a transactional id
+
+    def coordinator(self, key: str, *, kind: int = GROUP, timeout_s: float | None = None) -> Steps[int]:
+        """Finds the broker that coordinates a group, or a transactional id, in the cache or by asking."""
+        known = self._coordinators.get((kind, key))
+        if known is not None:
+            return known
+        from headrace.wire.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+
+        def error_of(response: FindCoordinatorResponse) -> tuple[int, str | None]:
+            found = response.coordinators[0] if response.coordinators else response
+            return found.error_code, found.error_message
+
+        connection = yield from self.any_connection()
+        request = FindCoordinatorRequest(key_type=kind)
+        if connection.channel.version_for(ApiKey.FIND_COORDINATOR) >= 4:
+            request.coordinator_keys = [key]
+        else:
+            request.key = key
+        about = f"coordinator of {_key_name(key, kind)}"
+        response = yield from self.checked(request, FindCoordinatorResponse, error_of, about, timeout_s=timeout_s)
+        found = response.coordinators[0] if response.coordinators else response
+        self.nodes.setdefault(found.node_id, Node(found.node_id, found.host, found.port))
+        self._coordinators[kind, key] = found.node_id
+        return found.node_id
+
+    def forget_coordinator(self, key: str, *, kind: int = GROUP) -> None:
+        """Drops a coordinator from the cache: its next use asks for it."""
+        self._coordinators.pop((kind, key), None)
+
+    def coordinator_connection(
+        self, key: str, *, kind: int = GROUP, timeout_s: float | None = None
+    ) -> Steps[BrokerConnection]:
+        """Connects to the coordinator of a key. Raises `UnreachableError`, `ConnectionLostError`, `BrokerError`."""
+        return (yield from self.node_connection((yield from self.coordinator(key, kind=kind, timeout_s=timeout_s))))
+
+    def at_coordinator(
+        self,
+        key: str,
+        request: Request,
+        response_class: type[R],
+        error_of: Callable[[R], int],
+        *,
+        kind: int = GROUP,
+        about: str | None = None,
+        timeout_s: float | None = None,
+    ) -> Steps[R]:
+        """Asks the coordinator of a group, or of a transactional id; looks again for one that moved or loads.
+
+        Errors that cannot be retried are raised as `BrokerError`.
+        """
+        retry = self.retry(timeout_s)
+        while True:
+            try:
+                patience_s = max(0.0, retry.remaining_s)
+                connection = yield from self.coordinator_connection(key, kind=kind, timeout_s=patience_s)
+                call = connection.send(request, response_class)
+                response = yield from self._wait_or_close(connection, call, retry.deadline)
+            except (UnreachableError, ConnectionLostError) as lost:
+                self.forget_coordinator(key, kind=kind)
+                yield from retry.pause(lost)
+                continue
+            code = error_of(response)
+            if code == ErrorCode.NONE:
+                return response
+            error = BrokerError(code, about or _key_name(key, kind))
+            self.forget_coordinator(key, kind=kind)
+            yield from retry.pause_or_raise(error)
+
+
+def _key_name(key: str, kind: int) -> str:
+    return f"{'group' if kind == GROUP else 'transactional id'} {key}"
