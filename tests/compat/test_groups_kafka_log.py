@@ -16,9 +16,9 @@ from peers.kafka import KafkaPeer, java, kafka_tool
 from headrace.broker.coordinators.loading import read_piece
 from headrace.broker.requests.pieces import at_once
 from headrace.groups.consumer.records import ConsumerRecord, Current, GroupEpoch, Kind
-from headrace.groups.consumer.topics import TopicInfo, Topics
-from headrace.groups.outcome import GroupSettings
+from headrace.groups.modern.topics import TopicInfo, Topics
 from headrace.groups.records import OffsetRecord, decode, encode
+from headrace.groups.settings import GroupSettings
 from headrace.groups.shard import GroupShard
 from headrace.log.results import ReadResult
 from headrace.machine.runtime import Marker

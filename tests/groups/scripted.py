@@ -26,9 +26,9 @@ from headrace.groups.consumer.records import (
     TargetEpoch,
 )
 from headrace.groups.consumer.settings import ConsumerSettings
-from headrace.groups.join import Asker
-from headrace.groups.outcome import GroupSettings
+from headrace.groups.group_client import GroupClient
 from headrace.groups.records import GroupRecord, OffsetRecord, Record, decode
+from headrace.groups.settings import GroupSettings
 from headrace.groups.shard import GroupShard
 from headrace.groups.subscription import read_assignment
 from headrace.machine.outcome import Ending, Note, Outcome
@@ -268,8 +268,8 @@ class Coordinator(Scripted):
             protocols=[JoinGroupRequestProtocol(name, metadata) for name in names if name],
         )
         waiter = Waiter(client, "joins")
-        asker = Asker(client.name, "/127.0.0.1", int(words.named.get("version", 9)), self.principal)
-        self.run(self.shard.join(request, asker, waiter, self.now_ms), waiter)
+        sender = GroupClient(client.name, "/127.0.0.1", int(words.named.get("version", 9)), self.principal)
+        self.run(self.shard.join(request, sender, waiter, self.now_ms), waiter)
 
     def do_sync(self, words: Words) -> None:
         client = self.client(words.plain[1])

@@ -9,11 +9,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from peers.tried import tried
 
 from headrace.broker.requests.pieces import at_once
-from headrace.groups.group import Group
-from headrace.groups.outcome import GroupSettings
+from headrace.groups.classic.group import Group
+from headrace.groups.classic.states import GroupState
 from headrace.groups.records import decode
+from headrace.groups.settings import GroupSettings
 from headrace.groups.shard import GroupShard
-from headrace.groups.states import GroupState
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k09_offset_fetch import OffsetFetchRequestGroup
 

@@ -6,9 +6,10 @@ import pytest
 from groups.consumer.scripted import ConsumerGroups
 from groups.scripted import Coordinator, Waiter
 
-from headrace.groups import outcome
+from headrace.groups import shard_state
+from headrace.groups.classic.join import PROTOCOLS_MAX, join
 from headrace.groups.consumer.heartbeat import what_is_wrong
-from headrace.groups.join import PROTOCOLS_MAX, Asker, join
+from headrace.groups.group_client import GroupClient
 from headrace.groups.subscription import MEMBER_NAMES_MAX
 from headrace.groups.tally import RECOUNT_INTERVAL_MS, Tally
 from headrace.wire.errors import ErrorCode
@@ -20,8 +21,8 @@ LARGE = "m" * 600
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outcome, "MEMBER_BYTES_MAX", 2_000)
-    monkeypatch.setattr(outcome, "PRINCIPAL_MEMBER_BYTES_MAX", 1_000)
+    monkeypatch.setattr(shard_state, "MEMBER_BYTES_MAX", 2_000)
+    monkeypatch.setattr(shard_state, "PRINCIPAL_MEMBER_BYTES_MAX", 1_000)
 
 
 def said(machine: Coordinator, command: str) -> str:
@@ -102,7 +103,7 @@ def test_many_protocols_are_refused() -> None:
     classic = Coordinator()
     protocols = [JoinGroupRequestProtocol(f"p{number}", b"") for number in range(PROTOCOLS_MAX + 1)]
     request = JoinGroupRequest("g", 10_000, 60_000, "", None, "consumer", protocols)
-    out = join(classic.shard.state, request, Asker("a", "/h", 3), Waiter(classic.client("a"), "join"), 0)
+    out = join(classic.shard.state, request, GroupClient("a", "/h", 3), Waiter(classic.client("a"), "join"), 0)
     ((_, reply),) = out.released
     assert reply.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert not classic.shard.state.groups

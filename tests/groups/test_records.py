@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from headrace.groups.records import (
     GroupRecord,
-    ModernRecord,
     Offset,
     OffsetRecord,
     StoredGroup,
+    UnservedRecord,
     decode,
     encode,
     encode_offset,
@@ -82,7 +82,7 @@ def test_legacy_keys_name_the_same_partition() -> None:
 def test_records_of_newer_groups_keep_their_bytes() -> None:
     key, value = b"\x00\x0a\x00\x01g\x00\x01m", b"\x00\x00anything"
     record = decode(key, value)
-    assert record == ModernRecord("g", 10, key, value)
+    assert record == UnservedRecord("g", 10, key, value)
     assert record is not None and encode(record) == (key, value)
 
 

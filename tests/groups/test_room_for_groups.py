@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from groups.consumer.scripted import ConsumerGroups
 
-from headrace.groups.outcome import GroupSettings, ShardState
+from headrace.groups.settings import GroupSettings
+from headrace.groups.shard_state import GroupShardState
 from headrace.groups.tally import RECOUNT_INTERVAL_MS
 
 ROOM = 20
@@ -35,7 +36,7 @@ def test_the_last_of_it_is_for_those_who_have_few(groups: ConsumerGroups) -> Non
 
 def test_what_has_gone_is_counted_no_longer() -> None:
     settings = GroupSettings(groups_max=10)
-    state = ShardState(settings, lambda: "id", lambda: 9)
+    state = GroupShardState(settings, lambda: "id", lambda: 9)
     state.group_made("g", "User:u")
     assert state.has_room_for_group("User:u", 0), "it is not there by now"
     state.group_made("h", "User:u")
@@ -44,7 +45,7 @@ def test_what_has_gone_is_counted_no_longer() -> None:
 
 
 def test_member_ids_that_nobody_uses_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.groups.join.PENDING_MEMBERS_MAX", 2)
+    monkeypatch.setattr("headrace.groups.classic.join.PENDING_MEMBERS_MAX", 2)
     machine = ConsumerGroups()
     for name, answer in (("a", "MEMBER_ID_REQUIRED"), ("b", "MEMBER_ID_REQUIRED"), ("c", "GROUP_MAX_SIZE_REACHED")):
         assert answer in machine.do(f"classic-join g {name}")[-1]

@@ -10,16 +10,15 @@ from collections.abc import Callable, Collection, Container, Generator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Final, TypeAlias
 
-from headrace.groups.consumer.group import ConsumerGroup
-from headrace.groups.consumer.offsets import check_commit, check_fetch
-from headrace.groups.group import Group
+from headrace.groups.classic.group import SIMPLE_GROUP, Group
+from headrace.groups.classic.offsets import NO_OFFSETS, CommitRequest
+from headrace.groups.classic.rebalance import touch
+from headrace.groups.classic.states import GroupState
+from headrace.groups.kinds import CLASSIC, KIND_OF, KINDS, kind_of
 from headrace.groups.offsets_table import OffsetTable, PartitionKey
-from headrace.groups.outcome import NEVER_JOINED, ShardState
-from headrace.groups.rebalance import touch
-from headrace.groups.records import GroupRecord, Offset, OffsetRecord, Record
-from headrace.groups.states import GroupState
+from headrace.groups.records import Offset, OffsetRecord, Record
+from headrace.groups.shard_state import GroupShardState
 from headrace.machine.outcome import Outcome
-from headrace.machine.timeline import Timeline
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k08_offset_commit import (
     OffsetCommitRequest,
@@ -57,12 +56,12 @@ PARTITIONS_PER_STEP: Final = 20
 # --- commit ----------------------------------------------------------------------------------------------------------
 
 
-MakeGroup: TypeAlias = Callable[[ShardState, str], ErrorCode]
+MakeGroup: TypeAlias = Callable[[GroupShardState, str], ErrorCode]
 """Makes room for a group that only holds offsets, or says why there is none."""
 
 
 def _made_by(principal: str, now_ms: int) -> MakeGroup:
-    def make(shard: ShardState, group_id: str) -> ErrorCode:
+    def make(shard: GroupShardState, group_id: str) -> ErrorCode:
         if not shard.has_room_for_group(principal, now_ms):
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         shard.group_made(group_id, principal)
@@ -72,7 +71,7 @@ def _made_by(principal: str, now_ms: int) -> MakeGroup:
 
 
 def commit(
-    shard: ShardState, request: OffsetCommitRequest, api_version: int, now_ms: int, principal: str = ""
+    shard: GroupShardState, request: OffsetCommitRequest, api_version: int, now_ms: int, principal: str = ""
 ) -> Outcome:
     """Decides an OffsetCommit whose topics are known to exist and carry both name and id where there is one.
 
@@ -107,44 +106,20 @@ def commit(
 
 
 def _check_commit(
-    shard: ShardState,
-    request: OffsetCommitRequest | TxnOffsetCommitRequest,
+    shard: GroupShardState,
+    request: CommitRequest,
     api_version: int,
     names_unknown_groups: bool,
     may_make_group: MakeGroup,
 ) -> ErrorCode:
-    """Why a commit is refused. A transactional one of nobody in particular passes in every state: what fences it is its
-    producer."""
-    generation = request.generation_id_or_member_epoch
-    member_id, instance_id = request.member_id, request.group_instance_id
-    is_transactional = isinstance(request, TxnOffsetCommitRequest)
-    is_nobodys = generation < 0 and not member_id and instance_id is None
-    group = shard.groups.get(request.group_id)
-    if group is None:
-        modern = shard.modern.latest.get(request.group_id)
-        if isinstance(modern, ConsumerGroup):
-            return check_commit(modern, request, api_version, is_transactional, shard.topics)
-        if modern is not None:
-            # Its members do not speak to us, so that only an administrator's commit to an empty group can be meant.
-            passes = (is_transactional and is_nobodys) or (generation < 0 and not modern.has_members)
-            return ErrorCode.NONE if passes else ErrorCode.UNKNOWN_MEMBER_ID
-        if generation < 0:
-            return may_make_group(shard, request.group_id)
-        return ErrorCode.GROUP_ID_NOT_FOUND if names_unknown_groups else ErrorCode.ILLEGAL_GENERATION
-    if group.state is GroupState.DEAD:
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    if generation < 0 and group.state is GroupState.EMPTY:
-        return ErrorCode.NONE
-    if is_nobodys:
-        return ErrorCode.NONE if is_transactional else ErrorCode.UNKNOWN_MEMBER_ID
-    error = group.check_member(member_id, instance_id)
-    if error is not ErrorCode.NONE:
-        return error
-    if generation != group.generation:
-        return ErrorCode.ILLEGAL_GENERATION
-    if group.state is GroupState.COMPLETING_REBALANCE and not is_transactional:
-        return ErrorCode.REBALANCE_IN_PROGRESS
-    return ErrorCode.NONE
+    """Returns why a commit is refused, as a whole."""
+    group_id = request.group_id
+    if group_id in shard.groups or group_id in shard.modern.latest:
+        kind = CLASSIC if group_id in shard.groups else kind_of(shard, group_id)
+        return kind.check_commit(shard, request, api_version, isinstance(request, TxnOffsetCommitRequest))
+    if request.generation_id_or_member_epoch < 0:
+        return may_make_group(shard, group_id)
+    return ErrorCode.GROUP_ID_NOT_FOUND if names_unknown_groups else ErrorCode.ILLEGAL_GENERATION
 
 
 def commit_error(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
@@ -162,7 +137,7 @@ def commit_error(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommit
 
 
 def commit_in_transaction(
-    shard: ShardState, request: TxnOffsetCommitRequest, api_version: int, now_ms: int, principal: str = ""
+    shard: GroupShardState, request: TxnOffsetCommitRequest, api_version: int, now_ms: int, principal: str = ""
 ) -> Outcome:
     """Decides a TxnOffsetCommit whose topics are known to exist: its offsets wait for the end of the transaction.
 
@@ -208,18 +183,18 @@ def txn_commit_error(request: TxnOffsetCommitRequest, error: ErrorCode) -> TxnOf
 
 
 def fetching(
-    shard: ShardState, request: OffsetFetchRequestGroup, require_stable: bool
+    shard: GroupShardState, request: OffsetFetchRequestGroup, require_stable: bool
 ) -> Generator[int, None, OffsetFetchResponseGroup]:
     """The committed offsets of one group; an unknown group, like an unknown partition, has -1 and no error. It yields
     after each topic, and after each few partitions."""
     group_id = request.group_id
     modern = shard.modern.committed(group_id)
-    if isinstance(modern, ConsumerGroup):
-        error = check_fetch(modern, request)
+    if modern is not None:
+        error = KIND_OF[modern.type].check_fetch(modern, request)
         if error is not ErrorCode.NONE:
             return OffsetFetchResponseGroup(group_id=group_id, error_code=error)
     known = modern is not None or shard.classic.committed(group_id) is not None
-    table = (shard.offsets.committed(group_id) if known else None) or _EMPTY_TABLE
+    table = (shard.offsets.committed(group_id) if known else None) or NO_OFFSETS
     unstable = table.unstable() if require_stable else _NONE
     committed = table.positions.committed
     if request.topics is None:
@@ -270,34 +245,30 @@ def _fetched(index: int, offset: Offset | None, unstable: bool) -> OffsetFetchRe
     )
 
 
-_EMPTY_TABLE: Final = OffsetTable(Timeline())
 _NONE: Final[frozenset[PartitionKey]] = frozenset()
 
 
 # --- delete ----------------------------------------------------------------------------------------------------------
 
 
-def delete_offsets(shard: ShardState, request: OffsetDeleteRequest) -> Outcome:
+def delete_offsets(shard: GroupShardState, request: OffsetDeleteRequest) -> Outcome:
     """Decides an OffsetDelete whose topics are known to exist: offsets of topics that nobody in the group reads."""
     group_id = request.group_id
-    group, modern = shard.groups.get(group_id), shard.modern.latest.get(group_id)
-    if modern is None and (group is None or group.state is GroupState.DEAD):
+    if not _exists(shard, group_id):
         return Outcome(OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND))
-    if group is not None and group.state is not GroupState.EMPTY and not group.is_consumer:
-        return Outcome(OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP))
-    table = shard.offsets.latest.get(group_id) or _EMPTY_TABLE
+    kind = kind_of(shard, group_id)
+    refused = kind.check_delete_offsets(shard, group_id)
+    if refused is not ErrorCode.NONE:
+        return Outcome(OffsetDeleteResponse(error_code=refused))
+    table = shard.offsets.latest.get(group_id) or NO_OFFSETS
     out = Outcome()
     topics = []
     there = table.keys()
     for topic in request.topics:
-        subscribed = _reads(group, topic.name)
-        if isinstance(modern, ConsumerGroup):
-            subscribed = modern.is_subscribed(topic.name)
-        elif modern is not None and group is None:
-            subscribed = modern.has_members
-        error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else ErrorCode.NONE
+        is_subscribed = kind.is_subscribed(shard, group_id, topic.name)
+        error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_subscribed else ErrorCode.NONE
         for asked in topic.partitions:
-            if not subscribed and (topic.name, asked.partition_index) in there:
+            if not is_subscribed and (topic.name, asked.partition_index) in there:
                 out.records.append(OffsetRecord(group_id, topic.name, asked.partition_index, None))
         partitions = [DeletedPartition(asked.partition_index, error) for asked in topic.partitions]
         topics.append(DeletedTopic(topic.name, partitions))
@@ -305,29 +276,28 @@ def delete_offsets(shard: ShardState, request: OffsetDeleteRequest) -> Outcome:
     return out
 
 
-def _reads(group: Group | None, topic: str) -> bool:
-    return group is not None and group.state is not GroupState.EMPTY and group.is_subscribed(topic)
+def _exists(shard: GroupShardState, group_id: str) -> bool:
+    """Returns whether there is a group of this id, of any kind, as decisions see it."""
+    group = shard.groups.get(group_id)
+    return group_id in shard.modern.latest or (group is not None and group.state is not GroupState.DEAD)
 
 
-def delete_group(shard: ShardState, group_id: str) -> tuple[ErrorCode, list[Record]]:
-    """The records that delete a group with its offsets, or why it cannot be deleted."""
-    group, modern = shard.groups.get(group_id), shard.modern.latest.get(group_id)
-    if modern is None and (group is None or group.state is GroupState.DEAD):
+def delete_group(shard: GroupShardState, group_id: str) -> tuple[ErrorCode, list[Record]]:
+    """Returns the records that delete a group with its offsets, or why it cannot be deleted."""
+    if not _exists(shard, group_id):
         return ErrorCode.GROUP_ID_NOT_FOUND, []
-    if (group is not None and group.state is not GroupState.EMPTY) or (modern is not None and modern.has_members):
+    kind = kind_of(shard, group_id)
+    if kind.has_members(shard, group_id):
         return ErrorCode.NON_EMPTY_GROUP, []
     records: list[Record] = []
     table = shard.offsets.latest.get(group_id)
     if table is not None:
         records.extend(OffsetRecord(group_id, topic, partition, None) for topic, partition in sorted(table.keys()))
-    if modern is not None:
-        records.extend(modern.tombstones())
-    else:
-        records.append(GroupRecord(group_id, None))
+    records.extend(kind.tombstones(shard, group_id))
     return ErrorCode.NONE, records
 
 
-def forget_topics(shard: ShardState, deleted: Mapping[str, bytes], exists: Collection[str]) -> Outcome:
+def forget_topics(shard: GroupShardState, deleted: Mapping[str, bytes], exists: Collection[str]) -> Outcome:
     """Tombstones for the offsets of deleted topics (name -> id); a topic created again under the name keeps its own."""
     out = Outcome(is_atomic=False)
     for group_id, table in sorted(shard.offsets.latest.items()):
@@ -347,7 +317,7 @@ def forget_topics(shard: ShardState, deleted: Mapping[str, bytes], exists: Colle
     return out
 
 
-def forget_missing(shard: ShardState, topic_ids: Container[bytes]) -> Outcome:
+def forget_missing(shard: GroupShardState, topic_ids: Container[bytes]) -> Outcome:
     """Tombstones for offsets of topics that are no more: they may have been deleted while nobody coordinated them."""
     out = Outcome(is_atomic=False)
     for group_id, table in sorted(shard.offsets.latest.items()):
@@ -362,68 +332,20 @@ def forget_missing(shard: ShardState, topic_ids: Container[bytes]) -> Outcome:
 # --- expiry ----------------------------------------------------------------------------------------------------------
 
 
-def expire(shard: ShardState, now_ms: int) -> Outcome:
-    """Tombstones for offsets that outlived their retention, and for empty groups that hold nothing any more."""
+def expire(shard: GroupShardState, now_ms: int) -> Outcome:
+    """Returns tombstones of offsets that outlived their retention, and of empty groups that have none left."""
     out = Outcome(is_atomic=False)
-    for group_id in sorted(shard.groups):
-        group = shard.groups[group_id]
-        table = shard.offsets.latest.get(group_id) or _EMPTY_TABLE
-        expired = _expired(shard, group, table, now_ms)
-        out.records.extend(OffsetRecord(group_id, topic, partition, None) for topic, partition in sorted(expired))
-        holds = len(expired) < len(table.latest) or bool(table.pending.latest)
-        if group.state is GroupState.EMPTY and not holds and not group.pending_joins:
-            out.records.append(GroupRecord(group_id, None))
-    for _, modern in sorted(shard.modern.latest.items()):
-        if isinstance(modern, ConsumerGroup):
-            _expire_consumer_group(shard, modern, now_ms, out)
+    for kind in KINDS:
+        kind.expire(shard, now_ms, out)
     if out.records:
         out.note("expired offsets and empty groups are removed", records=len(out.records))
     return out
 
 
-def _expire_consumer_group(shard: ShardState, group: ConsumerGroup, now_ms: int, out: Outcome) -> None:
-    """Offsets of a consumer group count from their commit; topics that somebody in it reads keep theirs."""
-    table = shard.offsets.latest.get(group.id) or _EMPTY_TABLE
-    retention_ms, pending = shard.settings.offsets_retention_ms, table.pending_keys()
-    expired = [
-        key
-        for key, offset in table.latest.items()
-        if not group.is_subscribed(key[0])
-        and key not in pending
-        and now_ms >= (offset.expires_ms if offset.expires_ms >= 0 else offset.committed_ms + retention_ms)
-    ]
-    out.records.extend(OffsetRecord(group.id, topic, partition, None) for topic, partition in sorted(expired))
-    if not group.has_members and len(expired) == len(table.latest) and not table.pending.latest:
-        out.records.extend(group.tombstones())
-
-
-def _expired(shard: ShardState, group: Group, table: OffsetTable, now_ms: int) -> list[PartitionKey]:
-    """KIP-211: a group that never had members, and unread topics of a stable one, count from the commit; an empty group
-    from when it became empty; a group in any other state keeps what it has."""
-    since_ms = -1
-    if group.protocol_type is not None:
-        if group.state is GroupState.EMPTY:
-            since_ms = group.state_since_ms
-        elif group.state is not GroupState.STABLE or not group.is_consumer or group.subscribed is None:
-            return []
-    retention_ms, pending = shard.settings.offsets_retention_ms, table.pending_keys()
-    expired = []
-    for key, offset in table.latest.items():
-        if _reads(group, key[0]) or key in pending:
-            continue
-        if offset.expires_ms >= 0:
-            over = now_ms >= offset.expires_ms
-        else:
-            over = now_ms - (since_ms if since_ms >= 0 else offset.committed_ms) >= retention_ms
-        if over:
-            expired.append(key)
-    return expired
-
-
 # --- transactions ----------------------------------------------------------------------------------------------------
 
 
-def put(shard: ShardState, record: OffsetRecord) -> None:
+def put(shard: GroupShardState, record: OffsetRecord) -> None:
     """An offset that counts from now on, or its tombstone."""
     group_id, key, offset = record.group_id, (record.topic, record.partition), record.offset
     table = shard.offsets.latest.get(group_id)
@@ -437,7 +359,7 @@ def put(shard: ShardState, record: OffsetRecord) -> None:
             shard.offsets.remove(group_id)
 
 
-def hold(shard: ShardState, producer_id: int, record: OffsetRecord) -> None:
+def hold(shard: GroupShardState, producer_id: int, record: OffsetRecord) -> None:
     """An offset of an open transaction: it counts once the transaction commits."""
     assert record.offset is not None
     key = (record.topic, record.partition)
@@ -447,11 +369,11 @@ def hold(shard: ShardState, producer_id: int, record: OffsetRecord) -> None:
         shard.open_transactions.put(producer_id, touched | {record.group_id})
 
 
-def _table_of(shard: ShardState, group_id: str) -> OffsetTable:
+def _table_of(shard: GroupShardState, group_id: str) -> OffsetTable:
     """The offsets of a group, which there is from now on if there was none."""
     table = shard.offsets.latest.get(group_id)
     if group_id not in shard.classic.latest and group_id not in shard.modern.latest:
-        shard.classic.put(group_id, NEVER_JOINED)
+        shard.classic.put(group_id, SIMPLE_GROUP)
         if group_id not in shard.groups:
             shard.groups[group_id] = Group(group_id)
     if table is None:
@@ -460,7 +382,7 @@ def _table_of(shard: ShardState, group_id: str) -> OffsetTable:
     return table
 
 
-def end_transaction(shard: ShardState, producer_id: int, committed: bool) -> None:
+def end_transaction(shard: GroupShardState, producer_id: int, committed: bool) -> None:
     """A transaction's marker: its offsets count from now on, or never did."""
     touched = shard.open_transactions.latest.get(producer_id, frozenset())
     shard.open_transactions.remove(producer_id)

@@ -11,7 +11,7 @@ import struct
 from dataclasses import dataclass
 from functools import lru_cache
 from sys import intern
-from typing import Final, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 from headrace.groups.consumer import records as consumer_records
 from headrace.groups.consumer.records import ConsumerRecord
@@ -37,8 +37,8 @@ SHARE_KEYS: Final = frozenset({10, 11, 12, 13, 14, 15})
 """Key types of KIP-932 share groups; 10 is a member."""
 STREAMS_KEYS: Final = frozenset({17, 18, 19, 20, 21, 22, 23})
 """Key types of KIP-1071 streams groups; 19 is a member."""
-MODERN_KEYS: Final = SHARE_KEYS | STREAMS_KEYS
-MODERN_MEMBER_KEYS: Final = frozenset({10, 19})
+UNSERVED_KEYS: Final = SHARE_KEYS | STREAMS_KEYS
+UNSERVED_MEMBER_KEYS: Final = frozenset({10, 19})
 
 _GROUP_VALUE_VERSION: Final = 3
 _OFFSET_VALUE_VERSION: Final = 4
@@ -103,12 +103,14 @@ class OffsetRecord:
 class GroupRecord:
     """A completed generation of a classic group, or with None the group's tombstone."""
 
+    group_type: ClassVar = "classic"
+
     group_id: str
     stored: StoredGroup | None
 
 
 @dataclass(frozen=True, slots=True)
-class ModernRecord:
+class UnservedRecord:
     """A record of a share or streams group, which is kept as it is."""
 
     group_id: str
@@ -116,8 +118,13 @@ class ModernRecord:
     key: bytes
     value: bytes | None
 
+    @property
+    def group_type(self) -> str:
+        """The type of the group, as ListGroups names it."""
+        return "share" if self.kind in SHARE_KEYS else "streams"
 
-Record: TypeAlias = OffsetRecord | GroupRecord | ConsumerRecord | ModernRecord
+
+Record: TypeAlias = OffsetRecord | GroupRecord | ConsumerRecord | UnservedRecord
 
 
 def encode(record: Record) -> tuple[bytes, bytes | None]:
@@ -199,9 +206,9 @@ def decode(key: bytes, value: bytes | None) -> Record | None:
         return GroupRecord(GroupMetadataKey.decode(key, 0, 2).group, _decode_group(value))
     if kind in CONSUMER_KEYS:
         return consumer_records.decode(kind, key, value)
-    if kind in MODERN_KEYS:
+    if kind in UNSERVED_KEYS:
         # Every one of these keys starts with the group id, so that none needs its own class here.
-        return ModernRecord(GroupMetadataKey.decode(_first_string(key), 0).group, kind, key, value)
+        return UnservedRecord(GroupMetadataKey.decode(_first_string(key), 0).group, kind, key, value)
     return None
 
 

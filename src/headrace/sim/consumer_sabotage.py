@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from headrace.groups import offsets, shard
-from headrace.groups.consumer import classic_members, conversion, fencing, reconcile
+from headrace.groups.consumer import classic_members, conversion, fencing, member_timers, offsets, reconcile
 from headrace.groups.consumer.group import ConsumerGroup
+from headrace.groups.consumer.kind import ConsumerKind
 from headrace.groups.consumer.member_timers import AWAY
 from headrace.groups.consumer.reconcile import Owned
 from headrace.groups.consumer.records import ConsumerRecord, Current, Held
@@ -126,7 +126,7 @@ def consumer_plants() -> dict[str, list[tuple[Any, str, Any]]]:
         "loads-without-what-is-given-up": [(GroupShard, "decode", staticmethod(_forget_what_is_given_up))],
         "takes-commits-of-expired-members": [(offsets, "check_commit", _take_from_anybody(check))],
         "takes-commits-of-older-epochs": [(offsets, "check_commit", _take_older(check))],
-        "loads-without-sessions": [(shard, "stand_up", _nothing)],
+        "loads-without-sessions": [(member_timers, "restart", _nothing)],
         "never-expires-who-is-away": [(fencing, "expired", _nobody_away(fencing.expired))],
         "lets-a-replaced-member-stay": [
             (Step, "take_the_place_of", _write_no_tombstones(vars(Step)["take_the_place_of"]))
@@ -135,5 +135,7 @@ def consumer_plants() -> dict[str, list[tuple[Any, str, Any]]]:
         "starts-no-sessions-at-an-upgrade": [(conversion, "touch", _nothing)],
         "loses-shares-at-a-downgrade": [(conversion, "write_assignment", _write_nothing)],
         "downgrades-whatever-the-policy": [(conversion, "_may_downgrade", _always)],
-        "asks-no-classic-member-to-rejoin": [(classic_members, "heartbeat", _ask_nobody(classic_members.heartbeat))],
+        "asks-no-classic-member-to-rejoin": [
+            (ConsumerKind, "heartbeat", staticmethod(_ask_nobody(classic_members.heartbeat)))
+        ],
     }

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from headrace.groups import membership
-from headrace.groups.group import Group, Member
+from headrace.groups.classic import membership
+from headrace.groups.classic.group import Group, Member
 
 PATIENCE_MS: Final = 500
 

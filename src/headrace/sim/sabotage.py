@@ -17,9 +17,11 @@ from headrace.broker.quorum.metadata_log import MetadataLog
 from headrace.broker.quorum.snapshot_files import SnapshotFiles
 from headrace.broker.quorum.uncommitted import Uncommitted
 from headrace.broker.requests.fetching import Fetch
-from headrace.groups import membership, offsets
-from headrace.groups.outcome import ShardState
+from headrace.groups import offsets
+from headrace.groups.classic import membership
+from headrace.groups.classic.kind import ClassicKind
 from headrace.groups.shard import GroupShard
+from headrace.groups.shard_state import GroupShardState
 from headrace.log.compaction import OffsetMap
 from headrace.log.crash import SegmentScan
 from headrace.log.flushing import Flushing
@@ -173,7 +175,7 @@ def _take_old_generations(real: Callable[..., ErrorCode]) -> Callable[..., Error
 def _take_replaced(real: Callable[..., ErrorCode]) -> Callable[..., ErrorCode]:
     """Who names an instance is the member that has it."""
 
-    def check(shard: ShardState, request: OffsetCommitRequest, *given: Any) -> ErrorCode:
+    def check(shard: GroupShardState, request: OffsetCommitRequest, *given: Any) -> ErrorCode:
         group = shard.groups.get(request.group_id)
         if group is not None and request.group_instance_id is not None:
             request.member_id = group.static_members.get(request.group_instance_id, request.member_id)
@@ -271,7 +273,11 @@ def _replacements() -> dict[str, Plant]:
         "lets-dead-members-stay": (GroupShard, "due", _nothing),
         "takes-commits-of-old-generations": (offsets, "_check_commit", _take_old_generations(check_commit)),
         "takes-commits-of-replaced-instances": (offsets, "_check_commit", _take_replaced(check_commit)),
-        "lets-old-generations-stay": (membership, "heartbeat", _take_old_generations(membership.heartbeat)),
+        "lets-old-generations-stay": (
+            ClassicKind,
+            "heartbeat",
+            staticmethod(_take_old_generations(membership.heartbeat)),
+        ),
     }
 
 

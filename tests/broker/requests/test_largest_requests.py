@@ -33,7 +33,7 @@ from peers.cluster import CLUSTER_ID
 
 from headrace.broker.net.long_answers import DECODED_PER_BYTE
 from headrace.broker.requests.apis import CLUSTER, FORWARDED, SERVED
-from headrace.groups.outcome import ASSIGNMENT_BYTES_MAX, MEMBER_BYTES_MAX
+from headrace.groups.shard_state import ASSIGNMENT_BYTES_MAX, MEMBER_BYTES_MAX
 from headrace.replicas.sessions import PARTITIONS_MAX
 from headrace.wire.apis import APIS, ApiKey
 from headrace.wire.frame import RequestHeader, encode_request

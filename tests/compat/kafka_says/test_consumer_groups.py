@@ -21,7 +21,7 @@ from peers.link import Link
 
 from headrace.groups.consumer.heartbeat import WAITING_SHARE
 from headrace.groups.consumer.records import ConsumerRecord, GroupEpoch, Member, TargetEpoch
-from headrace.groups.consumer.topics import TopicInfo
+from headrace.groups.modern.topics import TopicInfo
 from headrace.groups.records import Record, decode
 from headrace.wire.batch import iter_headers
 from headrace.wire.errors import ErrorCode

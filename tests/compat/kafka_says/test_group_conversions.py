@@ -27,7 +27,7 @@ from scripts.test_transcripts import FOLDER
 from scripts.transcript import Words, commands_of
 
 from headrace.groups.consumer.records import ConsumerRecord, Member, TargetEpoch
-from headrace.groups.consumer.topics import TopicInfo
+from headrace.groups.modern.topics import TopicInfo
 from headrace.groups.records import GroupRecord, Record, decode
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode

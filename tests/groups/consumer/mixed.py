@@ -12,7 +12,7 @@ from groups.consumer.scripted import ConsumerGroups
 from groups.scripted import Client, Waiter, topic_id
 from scripts.transcript import Words
 
-from headrace.groups.join import Asker
+from headrace.groups.group_client import GroupClient
 from headrace.groups.subscription import read_assignment, write_assignment
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.consumer_protocol import ConsumerProtocolSubscription, TopicPartition
@@ -33,8 +33,8 @@ class MixedGroups(ConsumerGroups):
         """Has the shard decide a request of any kind."""
         waiter, shard = Waiter(client, what), self.shard
         if isinstance(request, JoinGroupRequest):
-            asker = Asker(self.client_id or client.name, "/127.0.0.1", version)
-            self.run(shard.join(request, asker, waiter, self.now_ms), waiter)
+            sender = GroupClient(self.client_id or client.name, "/127.0.0.1", version)
+            self.run(shard.join(request, sender, waiter, self.now_ms), waiter)
         elif isinstance(request, SyncGroupRequest):
             self.run(shard.sync(request, waiter, self.now_ms), waiter)
         elif isinstance(request, HeartbeatRequest):

@@ -14,7 +14,7 @@ from scripts.transcript import Words
 from headrace.broker.requests.pieces import at_once
 from headrace.groups.consumer.heartbeat import JOINS, LEAVES, LEAVES_FOR_A_WHILE, Sender
 from headrace.groups.consumer.regexes import LookUp
-from headrace.groups.consumer.topics import TopicInfo, Topics
+from headrace.groups.modern.topics import TopicInfo, Topics
 from headrace.machine.patterns import matching, what_is_wrong
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k09_offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from groups.consumer.scripted import ConsumerGroups
 
-from headrace.groups import outcome
+from headrace.groups import shard_state
 from headrace.groups.consumer.group import ConsumerGroup
 from headrace.groups.consumer.records import PARTITION_BYTES, TOPIC_BYTES
 from headrace.groups.consumer.regexes import LOOK_INTERVAL_MS
@@ -18,8 +18,8 @@ ROOM = PARTITIONS * PARTITION_BYTES
 
 @pytest.fixture
 def groups(monkeypatch: pytest.MonkeyPatch) -> ConsumerGroups:
-    monkeypatch.setattr(outcome, "ASSIGNMENT_BYTES_MAX", 2 * ROOM)
-    monkeypatch.setattr(outcome, "PRINCIPAL_ASSIGNMENT_BYTES_MAX", ROOM)
+    monkeypatch.setattr(shard_state, "ASSIGNMENT_BYTES_MAX", 2 * ROOM)
+    monkeypatch.setattr(shard_state, "PRINCIPAL_ASSIGNMENT_BYTES_MAX", ROOM)
     made = ConsumerGroups()
     made.do("time 100000")
     made.do(f"topic t {PARTITIONS}")
@@ -33,7 +33,7 @@ def said(groups: ConsumerGroups, command: str) -> str:
 
 def held(groups: ConsumerGroups) -> int:
     state = groups.shard.state
-    made = [each.made_bytes for each in state.modern.latest.values() if isinstance(each, ConsumerGroup)]
+    made = [each.assignment_bytes for each in state.modern.latest.values() if isinstance(each, ConsumerGroup)]
     assert sum(made) == state.assignment_bytes.latest.get(None, 0)
     return sum(made)
 
@@ -81,8 +81,8 @@ def test_members_that_share_what_there_is_take_no_more(groups: ConsumerGroups) -
 
 
 def test_what_expressions_mean_counts(groups: ConsumerGroups, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outcome, "PRINCIPAL_ASSIGNMENT_BYTES_MAX", 3 * TOPIC_BYTES)
-    monkeypatch.setattr(outcome, "ASSIGNMENT_BYTES_MAX", 3 * TOPIC_BYTES)
+    monkeypatch.setattr(shard_state, "PRINCIPAL_ASSIGNMENT_BYTES_MAX", 3 * TOPIC_BYTES)
+    monkeypatch.setattr(shard_state, "ASSIGNMENT_BYTES_MAX", 3 * TOPIC_BYTES)
     for name in ("x1", "x2", "x3", "x4"):
         groups.do(f"topic {name} 1")
     groups.do("join g a regex=x[12]")

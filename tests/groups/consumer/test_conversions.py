@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from peers.tried import tried
 
+from headrace.groups.classic.states import GroupState
 from headrace.groups.consumer.group import ConsumerGroup, PartitionId
-from headrace.groups.states import GroupState
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k11_join_group import JoinGroupResponse
 from headrace.wire.messages.k12_heartbeat import HeartbeatResponse

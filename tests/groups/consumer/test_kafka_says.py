@@ -11,7 +11,7 @@ import pytest
 from peers.kafka import java
 
 from headrace.groups.consumer.assignors import ASSIGNORS, Assignment, Subscriber
-from headrace.groups.consumer.topics import TopicInfo
+from headrace.groups.modern.topics import TopicInfo
 
 pytestmark = pytest.mark.jvm
 

@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from headrace.env.node import Node
     from headrace.groups.consumer.regexes import LookUp
     from headrace.groups.consumer.settings import ConsumerSettings
-    from headrace.groups.consumer.topics import Topics
-    from headrace.groups.outcome import GroupSettings, ShardState, Tallies
+    from headrace.groups.modern.topics import Topics
+    from headrace.groups.settings import GroupSettings
     from headrace.groups.shard import GroupShard
+    from headrace.groups.shard_state import GroupShardState, Tallies
     from headrace.metadata.delta import ImageDelta
     from headrace.metadata.image import ClusterImage
 
@@ -96,14 +97,14 @@ class GroupCoordinator(Coordinator["GroupShard"]):
         return level >= 1 and "consumer" in self._config().group_coordinator_rebalance_protocols
 
     def _prepare(self) -> None:
-        import headrace.groups.consumer.cluster_topics
         import headrace.groups.consumer.settings
+        import headrace.groups.modern.cluster_topics
         import headrace.groups.shard  # noqa: F401
 
     def _make_shard(self, _index: int) -> GroupShard:
-        from headrace.groups.consumer.cluster_topics import topics_of
-        from headrace.groups.outcome import Tallies
+        from headrace.groups.modern.cluster_topics import topics_of
         from headrace.groups.shard import GroupShard
+        from headrace.groups.shard_state import Tallies
         from headrace.groups.tally import Tally
 
         assert self._metadata is not None
@@ -162,7 +163,7 @@ class GroupCoordinator(Coordinator["GroupShard"]):
 
     # --- regular expressions -----------------------------------------------------------------------------------------
 
-    def _count(self, count: Callable[[ShardState], Counter[str]]) -> Counter[str]:
+    def _count(self, count: Callable[[GroupShardState], Counter[str]]) -> Counter[str]:
         """What each principal holds in all shards."""
         held: Counter[str] = Counter()
         for runtime in self.runtime.shards.values():
@@ -211,7 +212,7 @@ class GroupCoordinator(Coordinator["GroupShard"]):
         if not self.runtime.shards:
             self._topics = None
             return
-        from headrace.groups.consumer.cluster_topics import topics_after
+        from headrace.groups.modern.cluster_topics import topics_after
 
         topics = topics_after(self._topics, old, new, delta)
         if topics is not self._topics:
@@ -249,7 +250,7 @@ async def _seen(names: Sequence[str], known: dict[str, bool], may: Callable[[str
 
 def settings_of(config: BrokerConfig) -> GroupSettings:
     """What the machine obeys of a broker's settings."""
-    from headrace.groups.outcome import GroupSettings
+    from headrace.groups.settings import GroupSettings
 
     return GroupSettings(
         min_session_timeout_ms=config.group_min_session_timeout_ms,

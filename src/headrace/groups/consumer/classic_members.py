@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from headrace.groups.classic.group import CONSUMER_PROTOCOL
+from headrace.groups.classic.rebalance import join_error
 from headrace.groups.consumer import conversion, fencing
-from headrace.groups.consumer.group import NOTHING
+from headrace.groups.consumer.group import NOTHING, ConsumerGroup
 from headrace.groups.consumer.member_timers import await_join, await_sync, sync_key, touch
 from headrace.groups.consumer.records import Current, Member, MemberState
 from headrace.groups.consumer.step import Step, is_due
-from headrace.groups.consumer.topics import UNTOLD
-from headrace.groups.group import CONSUMER_PROTOCOL
-from headrace.groups.rebalance import join_error
+from headrace.groups.modern.topics import NO_TOPICS
 from headrace.groups.subscription import read_subscription, write_assignment
 from headrace.machine.outcome import Outcome
 from headrace.wire.errors import ErrorCode
@@ -28,9 +28,8 @@ from headrace.wire.messages.newer_group_records import ClassicMemberMetadata, Cl
 from headrace.wire.primitives import DecodeError
 
 if TYPE_CHECKING:
-    from headrace.groups.consumer.group import ConsumerGroup
-    from headrace.groups.join import Asker
-    from headrace.groups.outcome import ShardState
+    from headrace.groups.group_client import GroupClient
+    from headrace.groups.shard_state import GroupShardState
     from headrace.wire.messages.consumer_protocol import ConsumerProtocolSubscription
     from headrace.wire.messages.k11_join_group import JoinGroupRequest
     from headrace.wire.messages.k13_leave_group import MemberIdentity
@@ -43,7 +42,9 @@ _MEMBER_ID_REQUIRED_FROM: Final = 4
 # --- JoinGroup -------------------------------------------------------------------------------------------------------
 
 
-def join(shard: ShardState, group: ConsumerGroup, request: JoinGroupRequest, asker: Asker, now_ms: int) -> Outcome:
+def join(
+    shard: GroupShardState, group: ConsumerGroup, request: JoinGroupRequest, client: GroupClient, now_ms: int
+) -> Outcome:
     """Decides a JoinGroup into a consumer group that has members. It is answered when what it changes is committed."""
     settings = shard.settings_of(group.id)
     names = [protocol.name for protocol in request.protocols]
@@ -53,13 +54,13 @@ def join(shard: ShardState, group: ConsumerGroup, request: JoinGroupRequest, ask
         return _refuse(ErrorCode.GROUP_MAX_SIZE_REACHED)
     if request.protocol_type != CONSUMER_PROTOCOL or not group.supports_classic(names):
         return _refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    if not request.member_id and request.group_instance_id is None and asker.api_version >= _MEMBER_ID_REQUIRED_FROM:
+    if not request.member_id and request.group_instance_id is None and client.api_version >= _MEMBER_ID_REQUIRED_FROM:
         return Outcome(join_error(shard.new_id(), ErrorCode.MEMBER_ID_REQUIRED))
     try:
         subscription = read_subscription(request.protocols[0].metadata)
     except DecodeError:
         return _refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
-    return _Join(shard, group, request, asker, subscription, now_ms).decide()
+    return _Join(shard, group, request, client, subscription, now_ms).decide()
 
 
 def _refuse(error: ErrorCode) -> Outcome:
@@ -71,16 +72,16 @@ class _Join(Step):
 
     def __init__(
         self,
-        shard: ShardState,
+        shard: GroupShardState,
         group: ConsumerGroup,
         request: JoinGroupRequest,
-        asker: Asker,
+        client: GroupClient,
         subscription: ConsumerProtocolSubscription,
         now_ms: int,
     ) -> None:
         super().__init__(shard, group, request.member_id or shard.new_id(), now_ms, Outcome())
         self.request = request
-        self.asker = asker
+        self.client = client
         self.subscription = subscription
         owned: dict[bytes, list[int]] = {}
         for each in subscription.owned_partitions:
@@ -146,8 +147,8 @@ class _Join(Step):
         return Member(
             instance_id=before.instance_id if request.group_instance_id is None else request.group_instance_id,
             rack_id=self.subscription.rack_id or before.rack_id,
-            client_id=self.asker.client_id,
-            client_host=self.asker.client_host,
+            client_id=self.client.client_id,
+            client_host=self.client.client_host,
             topics=frozenset(self.subscription.topics),
             rebalance_timeout_ms=(
                 before.rebalance_timeout_ms if request.rebalance_timeout_ms == -1 else request.rebalance_timeout_ms
@@ -162,7 +163,7 @@ class _Join(Step):
 # --- SyncGroup, Heartbeat --------------------------------------------------------------------------------------------
 
 
-def sync(shard: ShardState, group: ConsumerGroup, request: SyncGroupRequest, now_ms: int) -> Outcome:
+def sync(shard: GroupShardState, group: ConsumerGroup, request: SyncGroupRequest, now_ms: int) -> Outcome:
     """Decides a SyncGroup: the member's assignment, or why it has to join again."""
     error = _check(group, request.member_id, request.group_instance_id, request.generation_id)
     if error is not ErrorCode.NONE:
@@ -192,9 +193,11 @@ def sync(shard: ShardState, group: ConsumerGroup, request: SyncGroupRequest, now
 
 
 def heartbeat(
-    shard: ShardState, group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int, now_ms: int
+    shard: GroupShardState, group_id: str, member_id: str, instance_id: str | None, generation: int, now_ms: int
 ) -> ErrorCode:
-    """A sign of life; REBALANCE_IN_PROGRESS where the member has to join again."""
+    """Decides a Heartbeat: restarts the session; REBALANCE_IN_PROGRESS if the member has to join again."""
+    group = shard.modern.latest[group_id]
+    assert isinstance(group, ConsumerGroup)
     error = _check(group, member_id, instance_id, generation)
     if error is not ErrorCode.NONE:
         return error
@@ -231,7 +234,7 @@ def _is_all_free(group: ConsumerGroup, member_id: str, current: Current) -> bool
     )
 
 
-def _targets_wait_for_a_join(shard: ShardState, group: ConsumerGroup, now_ms: int) -> bool:
+def _targets_wait_for_a_join(shard: GroupShardState, group: ConsumerGroup, now_ms: int) -> bool:
     """Whether there have to be new targets, and no member of the newer protocol is left whose heartbeat computes them:
     somebody left, or the topics changed. Apache Kafka waits until somebody joins."""
     if group.classic_count < len(group.members.latest):
@@ -239,7 +242,7 @@ def _targets_wait_for_a_join(shard: ShardState, group: ConsumerGroup, now_ms: in
     last = group.target_epoch
     if last.epoch < group.epoch.epoch:
         return is_due(last, shard.settings_of(group.id).assignment_interval_ms, now_ms)
-    if group.checked_topics is shard.topics or shard.topics is UNTOLD:
+    if group.checked_topics is shard.topics or shard.topics is NO_TOPICS:
         return False
     if shard.topics.hash(group.topics()) != group.epoch.metadata_hash:
         return True
@@ -250,7 +253,7 @@ def _targets_wait_for_a_join(shard: ShardState, group: ConsumerGroup, now_ms: in
 # --- LeaveGroup ------------------------------------------------------------------------------------------------------
 
 
-def leave(shard: ShardState, group: ConsumerGroup, leaving: list[MemberIdentity], now_ms: int) -> Outcome:
+def leave(shard: GroupShardState, group: ConsumerGroup, leaving: list[MemberIdentity], now_ms: int) -> Outcome:
     """Members leave, or an administrator takes members out: static ones by their instance id alone."""
     out = Outcome()
     answers = []

@@ -11,15 +11,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.groups.classic.group import CONSUMER_PROTOCOL, Group, session_key
+from headrace.groups.classic.group import Member as ClassicMember
+from headrace.groups.classic.rebalance import answer_join, answer_sync, join_error, prepare, snapshot
+from headrace.groups.classic.rebalance import touch as touch_classic
+from headrace.groups.classic.states import GroupState
 from headrace.groups.consumer.group import NOTHING, ConsumerGroup
 from headrace.groups.consumer.member_timers import forget, touch
 from headrace.groups.consumer.records import ConsumerRecord, Current, GroupEpoch, Kind, Member, MemberState, TargetEpoch
-from headrace.groups.group import CONSUMER_PROTOCOL, Group, session_key
-from headrace.groups.group import Member as ClassicMember
-from headrace.groups.rebalance import answer_join, answer_sync, join_error, prepare, snapshot
-from headrace.groups.rebalance import touch as touch_classic
 from headrace.groups.records import GroupRecord
-from headrace.groups.states import GroupState
 from headrace.groups.subscription import read_assignment, read_subscription, write_assignment
 from headrace.machine.outcome import Outcome
 from headrace.machine.timeline import Timeline
@@ -30,8 +30,8 @@ from headrace.wire.primitives import DecodeError
 
 if TYPE_CHECKING:
     from headrace.groups.consumer.records import Partitions
-    from headrace.groups.consumer.topics import Topics
-    from headrace.groups.outcome import ShardState
+    from headrace.groups.modern.topics import Topics
+    from headrace.groups.shard_state import GroupShardState
 
 
 # --- to the newer protocol -------------------------------------------------------------------------------------------
@@ -46,7 +46,7 @@ class CannotUpgrade(Exception):
     """A classic group cannot become a consumer group; the sentence says why."""
 
 
-def upgrade(shard: ShardState, classic: Group, now_ms: int, out: Outcome) -> ConsumerGroup:
+def upgrade(shard: GroupShardState, classic: Group, now_ms: int, out: Outcome) -> ConsumerGroup:
     """The consumer group that a classic group with members becomes, whose records are in `out` then.
 
     Everybody has what the last generation gave it, at that generation's epoch. Members that wait for an answer are told
@@ -77,7 +77,7 @@ def upgrade(shard: ShardState, classic: Group, now_ms: int, out: Outcome) -> Con
     return group
 
 
-def _upgraded(shard: ShardState, classic: Group, out: Outcome) -> ConsumerGroup:
+def _upgraded(shard: GroupShardState, classic: Group, out: Outcome) -> ConsumerGroup:
     topics, epoch = shard.topics, classic.generation
     members = {member.id: _said(classic, member) for member in sorted(classic.members.values(), key=lambda m: m.id)}
     shares = {member_id: _share(classic, classic.members[member_id], topics) for member_id in members}
@@ -151,7 +151,7 @@ class Remains:
     """Whether the targets are older than the members."""
 
 
-def can_downgrade(shard: ShardState, group: ConsumerGroup, leaving: Collection[str]) -> bool:
+def can_downgrade(shard: GroupShardState, group: ConsumerGroup, leaving: Collection[str]) -> bool:
     """Whether the group has to become a classic one when these members are out."""
     members = group.members.latest
     rest = len(members) - len(leaving)
@@ -159,18 +159,18 @@ def can_downgrade(shard: ShardState, group: ConsumerGroup, leaving: Collection[s
     return rest > 0 and classic == rest and _may_downgrade(shard, group, rest)
 
 
-def can_downgrade_by_replacing(shard: ShardState, group: ConsumerGroup, replaced: str) -> bool:
+def can_downgrade_by_replacing(shard: GroupShardState, group: ConsumerGroup, replaced: str) -> bool:
     """Whether the group has to become a classic one when a classic member takes this static member's place."""
     members = group.members.latest
     is_last = group.classic_count == len(members) - 1 and members[replaced].classic is None
     return is_last and _may_downgrade(shard, group, len(members))
 
 
-def _may_downgrade(shard: ShardState, group: ConsumerGroup, size: int) -> bool:
+def _may_downgrade(shard: GroupShardState, group: ConsumerGroup, size: int) -> bool:
     return shard.settings_of(group.id).downgrades and size <= shard.settings.max_size
 
 
-def downgrade(shard: ShardState, group: ConsumerGroup, remains: Remains, now_ms: int, out: Outcome) -> None:
+def downgrade(shard: GroupShardState, group: ConsumerGroup, remains: Remains, now_ms: int, out: Outcome) -> None:
     """Makes the group a classic one, stable with what its members have. It rebalances once that is stored, unless they
     have all that they were to have.
 
@@ -248,7 +248,7 @@ def _held(current: Current) -> Partitions:
     }
 
 
-def _assignment(shard: ShardState, classic: Group, member_id: str, share: Partitions) -> bytes:
+def _assignment(shard: GroupShardState, classic: Group, member_id: str, share: Partitions) -> bytes:
     by_id = shard.topics.by_id
     named = sorted((by_id[each].name, sorted(partitions)) for each, partitions in share.items() if each in by_id)
     assert classic.protocol is not None

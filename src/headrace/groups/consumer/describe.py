@@ -1,25 +1,38 @@
-"""ConsumerGroupDescribe: a group as its committed records tell it."""
+"""ConsumerGroupDescribe: a group as its committed records say."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from headrace.groups.consumer.group import NEW_EPOCH, NEW_TARGET, NOTHING, NOWHERE
+from headrace.groups.consumer.group import NEW_EPOCH, NEW_TARGET, NOTHING, NOWHERE, ConsumerGroup
+from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k69_consumer_group_describe import Assignment, DescribedGroup, Member, TopicPartitions
 
 if TYPE_CHECKING:
-    from headrace.groups.consumer.group import ConsumerGroup
-    from headrace.groups.consumer.topics import Topics
+    from headrace.groups.modern.topics import Topics
+    from headrace.groups.shard_state import GroupShardState
 
 CLASSIC_MEMBER = 0
 CONSUMER_MEMBER = 1
 """Types of members, as described."""
 
 
-def describing(group: ConsumerGroup, topics: Topics, assignors: Sequence[str]) -> Generator[int, None, DescribedGroup]:
-    """The group with its members in the order of their ids; topics that are no more have no name and are left out. It
-    yields after each member."""
+def describing(shard: GroupShardState, group_id: str) -> Generator[int, None, DescribedGroup]:
+    """Describes a group; GROUP_ID_NOT_FOUND if there is no consumer group of this id. Yields after each member."""
+    group = shard.modern.committed(group_id)
+    if isinstance(group, ConsumerGroup):
+        return (yield from _describing(group, shard.topics, shard.settings_of(group_id).assignors))
+    exists = group is not None or shard.classic.committed(group_id) is not None
+    return DescribedGroup(
+        error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+        error_message=f"Group {group_id} is not a consumer group." if exists else f"Group {group_id} not found.",
+        group_id=group_id,
+    )
+
+
+def _describing(group: ConsumerGroup, topics: Topics, assignors: Sequence[str]) -> Generator[int, None, DescribedGroup]:
+    """Describes the group with its members in order of their ids; deleted topics are left out."""
     epoch, target_epoch = group.epochs.committed(None) or NEW_EPOCH, group.target_epochs.committed(None) or NEW_TARGET
     described = DescribedGroup(
         group_id=group.id,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from headrace.groups.consumer import conversion
 from headrace.groups.consumer.member_timers import AWAY, forget, rebalance_key
 from headrace.groups.consumer.records import ConsumerRecord, Current, GroupEpoch, Kind, MemberState
-from headrace.groups.consumer.topics import UNTOLD
+from headrace.groups.modern.topics import NO_TOPICS
 from headrace.machine.outcome import Outcome
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k68_consumer_group_heartbeat import (
@@ -22,10 +22,10 @@ from headrace.wire.messages.k68_consumer_group_heartbeat import (
 if TYPE_CHECKING:
     from headrace.groups.consumer.group import ConsumerGroup
     from headrace.groups.consumer.records import Held
-    from headrace.groups.outcome import ShardState
+    from headrace.groups.shard_state import GroupShardState
 
 
-def leave(shard: ShardState, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, now_ms: int) -> Outcome:
+def leave(shard: GroupShardState, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, now_ms: int) -> Outcome:
     """A heartbeat that says goodbye: for good, or for a while."""
     member_id = request.member_id
     if request.instance_id is not None:
@@ -59,7 +59,7 @@ def check_instance(group: ConsumerGroup, instance_id: str, member_id: str) -> Ou
 
 
 def remove(
-    shard: ShardState, group: ConsumerGroup, member_ids: Collection[str], why: str, now_ms: int, out: Outcome
+    shard: GroupShardState, group: ConsumerGroup, member_ids: Collection[str], why: str, now_ms: int, out: Outcome
 ) -> None:
     """Members are out. The group's epoch rises, and the next heartbeat of another member computes new targets; or the
     group is a classic one from here on, and its members join again."""
@@ -78,7 +78,7 @@ def remove(
         if group.regex_readers.latest.get(regex) == sum(member.regex == regex for member in gone.values()):
             out.records.append(ConsumerRecord(group.id, Kind.REGEX, regex, None))
     known = group.epoch.metadata_hash
-    if shard.topics is not UNTOLD:
+    if shard.topics is not NO_TOPICS:
         known = shard.topics.hash(group.topics_without(gone.values()))
     out.records.append(ConsumerRecord(group.id, Kind.EPOCH, "", GroupEpoch(group.epoch.epoch + 1, known)))
     for member_id in gone:
@@ -103,7 +103,9 @@ _WHY_EXPIRED = {
 }
 
 
-def expired(shard: ShardState, group: ConsumerGroup, which: str, member_id: str, now_ms: int, out: Outcome) -> None:
+def expired(
+    shard: GroupShardState, group: ConsumerGroup, which: str, member_id: str, now_ms: int, out: Outcome
+) -> None:
     """A member's timer fired: `which` is the first word of its key."""
     if member_id not in group.members.latest:
         return

@@ -110,8 +110,8 @@ class ConsumerGroup:
         return self.made.latest.get(Kind.TARGET, 0)
 
     @property
-    def made_bytes(self) -> int:
-        """The same, with what the regular expressions mean."""
+    def assignment_bytes(self) -> int:
+        """Memory that the targets take, and the topics that the regular expressions mean, in bytes."""
         return sum(self.made.latest.values())
 
     @property

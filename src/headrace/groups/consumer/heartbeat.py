@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from headrace.groups.classic.states import GroupState
 from headrace.groups.consumer import fencing, regexes
 from headrace.groups.consumer.conversion import CannotUpgrade, upgrade
 from headrace.groups.consumer.group import ConsumerGroup
@@ -16,7 +17,6 @@ from headrace.groups.consumer.reconcile import Owned
 from headrace.groups.consumer.records import Current, Held, Member, MemberState
 from headrace.groups.consumer.step import Step
 from headrace.groups.records import GroupRecord
-from headrace.groups.states import GroupState
 from headrace.groups.subscription import MEMBER_NAMES_MAX
 from headrace.machine.outcome import Outcome
 from headrace.wire.errors import ErrorCode
@@ -28,7 +28,7 @@ from headrace.wire.messages.k68_consumer_group_heartbeat import (
 )
 
 if TYPE_CHECKING:
-    from headrace.groups.outcome import ShardState
+    from headrace.groups.shard_state import GroupShardState
 
 JOINS: Final = 0
 LEAVES: Final = -1
@@ -58,7 +58,7 @@ class Sender:
     """What is wrong with the regular expression that it sends; empty where nothing is."""
 
 
-def heartbeat(shard: ShardState, request: ConsumerGroupHeartbeatRequest, sender: Sender, now_ms: int) -> Outcome:
+def heartbeat(shard: GroupShardState, request: ConsumerGroupHeartbeatRequest, sender: Sender, now_ms: int) -> Outcome:
     """Decides a ConsumerGroupHeartbeat of somebody who may read the group and its topics."""
     invalid = what_is_wrong(request, sender.api_version)
     if invalid:
@@ -136,7 +136,7 @@ class _Heartbeat(Step):
 
     def __init__(
         self,
-        shard: ShardState,
+        shard: GroupShardState,
         group: ConsumerGroup,
         request: ConsumerGroupHeartbeatRequest,
         sender: Sender,

@@ -13,10 +13,12 @@ from headrace.machine.timers import TimerKey
 
 if TYPE_CHECKING:
     from headrace.groups.consumer.group import ConsumerGroup
-    from headrace.groups.outcome import ShardState
+    from headrace.groups.shard_state import GroupShardState
 
 AWAY: Final = -2
 """The epoch of a static member that left for a while."""
+KEYS: Final = ("consumer-session", "consumer-rebalance", "consumer-join", "consumer-sync")
+"""The first words of the keys of timers here."""
 
 
 def session_key(group_id: str, member_id: str) -> TimerKey:
@@ -39,7 +41,7 @@ def sync_key(group_id: str, member_id: str) -> TimerKey:
     return ("consumer-sync", group_id, member_id)
 
 
-def touch(shard: ShardState, group_id: str, member_id: str, member: Member, now_ms: int) -> None:
+def touch(shard: GroupShardState, group_id: str, member_id: str, member: Member, now_ms: int) -> None:
     """A sign of life: the member's session starts again; a classic member brought its own timeout."""
     if member.classic is None:
         session_timeout_ms = shard.settings_of(group_id).session_timeout_ms
@@ -49,7 +51,7 @@ def touch(shard: ShardState, group_id: str, member_id: str, member: Member, now_
 
 
 def await_revocation(
-    shard: ShardState, group_id: str, member_id: str, member: Member, reached: Current, now_ms: int
+    shard: GroupShardState, group_id: str, member_id: str, member: Member, reached: Current, now_ms: int
 ) -> None:
     """A member that has to give something up gets its rebalance timeout for it; a classic one learns of it only when it
     is told to join again, and gets it then."""
@@ -60,32 +62,32 @@ def await_revocation(
         shard.timers.cancel(key)
 
 
-def await_join(shard: ShardState, group_id: str, member_id: str, member: Member, now_ms: int) -> None:
+def await_join(shard: GroupShardState, group_id: str, member_id: str, member: Member, now_ms: int) -> None:
     """A classic member is told to join again: the time for it runs from the first time that it is."""
     key = join_key(group_id, member_id)
     if key not in shard.timers:
         shard.timers.schedule(key, now_ms + max(0, member.rebalance_timeout_ms))
 
 
-def await_sync(shard: ShardState, group_id: str, member_id: str, member: Member, now_ms: int) -> None:
+def await_sync(shard: GroupShardState, group_id: str, member_id: str, member: Member, now_ms: int) -> None:
     """A classic member joined, and has to sync."""
     shard.timers.cancel(join_key(group_id, member_id))
     shard.timers.schedule(sync_key(group_id, member_id), now_ms + max(0, member.rebalance_timeout_ms))
 
 
-def await_neither(shard: ShardState, group_id: str, member_id: str) -> None:
+def await_neither(shard: GroupShardState, group_id: str, member_id: str) -> None:
     """A classic member has nothing to do now, or speaks the newer protocol from here on."""
     shard.timers.cancel(join_key(group_id, member_id))
     shard.timers.cancel(sync_key(group_id, member_id))
 
 
-def forget(shard: ShardState, group_id: str, member_id: str) -> None:
+def forget(shard: GroupShardState, group_id: str, member_id: str) -> None:
     """Nobody goes by this id any more: its timers end."""
     for key in (session_key, rebalance_key, join_key, sync_key):
         shard.timers.cancel(key(group_id, member_id))
 
 
-def stand_up(shard: ShardState, group: ConsumerGroup, now_ms: int) -> None:
+def restart(shard: GroupShardState, group: ConsumerGroup, now_ms: int) -> None:
     """After a load, or where records were lost: every member that has no timer gets its time in full."""
     group.checked_topics = None
     for member_id, member in group.members.latest.items():

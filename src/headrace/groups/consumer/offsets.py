@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from headrace.groups.classic.offsets import NO_OFFSETS
+from headrace.groups.records import OffsetRecord
 from headrace.wire.errors import ErrorCode
 from headrace.wire.uuids import ZERO
 
 if TYPE_CHECKING:
     from headrace.groups.consumer.group import ConsumerGroup
     from headrace.groups.consumer.records import Current
-    from headrace.groups.consumer.topics import Topics
+    from headrace.groups.modern.topics import Topics
+    from headrace.groups.shard_state import GroupShardState
+    from headrace.machine.outcome import Outcome
     from headrace.wire.messages.k08_offset_commit import OffsetCommitRequest
     from headrace.wire.messages.k09_offset_fetch import OffsetFetchRequestGroup
     from headrace.wire.messages.k28_txn_offset_commit import TxnOffsetCommitRequest
@@ -58,6 +62,23 @@ def _assigned_since(current: Current, topic_id: bytes, partition: int) -> int | 
     """The epoch in which the member was assigned a partition that it has, or has to give up."""
     since = current.assigned.get(topic_id, {}).get(partition)
     return current.revoking.get(topic_id, {}).get(partition) if since is None else since
+
+
+def expire(shard: GroupShardState, group: ConsumerGroup, now_ms: int, out: Outcome) -> None:
+    """Removes the group's expired offsets, and the group if it is empty then. Retention counts from the commit; topics
+    that a member reads keep their offsets."""
+    table = shard.offsets.latest.get(group.id) or NO_OFFSETS
+    retention_ms, pending = shard.settings.offsets_retention_ms, table.pending_keys()
+    expired = [
+        key
+        for key, offset in table.latest.items()
+        if not group.is_subscribed(key[0])
+        and key not in pending
+        and now_ms >= (offset.expires_ms if offset.expires_ms >= 0 else offset.committed_ms + retention_ms)
+    ]
+    out.records.extend(OffsetRecord(group.id, topic, partition, None) for topic, partition in sorted(expired))
+    if not group.has_members and len(expired) == len(table.latest) and not table.pending.latest:
+        out.records.extend(group.tombstones())
 
 
 def check_fetch(group: ConsumerGroup, request: OffsetFetchRequestGroup) -> ErrorCode:

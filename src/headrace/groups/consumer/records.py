@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Final, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 from headrace.wire.messages.newer_group_records import (
     ClassicMemberMetadata,
@@ -161,6 +161,8 @@ Value: TypeAlias = GroupEpoch | Member | TargetEpoch | Partitions | Current | Re
 @dataclass(frozen=True, slots=True)
 class ConsumerRecord:
     """A record of a consumer group, or with None its tombstone."""
+
+    group_type: ClassVar = "consumer"
 
     group_id: str
     kind: Kind

@@ -21,8 +21,8 @@ from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from headrace.groups.consumer.settings import ConsumerSettings
-    from headrace.groups.consumer.topics import Topics
-    from headrace.groups.outcome import ShardState
+    from headrace.groups.modern.topics import Topics
+    from headrace.groups.shard_state import GroupShardState
 
 LOOK_INTERVAL_MS: Final = 10_000
 """The least time between two looks at a group's regular expressions."""
@@ -55,7 +55,7 @@ class LookUp:
     """Whether an expression was found to mean other topics than before."""
 
 
-def is_one_too_many(shard: ShardState, group: ConsumerGroup, before: str, principal: str, now_ms: int) -> str:
+def is_one_too_many(shard: GroupShardState, group: ConsumerGroup, before: str, principal: str, now_ms: int) -> str:
     """Why a member of a principal may not bring an expression that nobody of the group has, in the place of `before`;
     empty when it may."""
     readers = group.regex_readers.latest
@@ -81,7 +81,7 @@ def is_due(group: ConsumerGroup, topics: Topics, settings: ConsumerSettings, now
     return False
 
 
-def look_after(shard: ShardState, group_id: str, principal: str, may_describe: MayDescribe, out: Outcome) -> None:
+def look_after(shard: GroupShardState, group_id: str, principal: str, may_describe: MayDescribe, out: Outcome) -> None:
     """Looks when a heartbeat is stored and answered."""
 
     def stored(error: ErrorCode, now_ms: int) -> Outcome:
@@ -98,7 +98,7 @@ def look_after(shard: ShardState, group_id: str, principal: str, may_describe: M
     out.then = stored
 
 
-def found(shard: ShardState, look_up: LookUp, regex: str, means: frozenset[str], now_ms: int) -> Outcome:
+def found(shard: GroupShardState, look_up: LookUp, regex: str, means: frozenset[str], now_ms: int) -> Outcome:
     """The topics of one regular expression. One that nobody subscribes to any more is left out."""
     out, group = Outcome(), look_up.group
     if _is_current(shard, look_up) and regex in group.regex_readers.latest:
@@ -113,7 +113,7 @@ def found(shard: ShardState, look_up: LookUp, regex: str, means: frozenset[str],
     return out
 
 
-def finished(shard: ShardState, look_up: LookUp) -> Outcome:
+def finished(shard: GroupShardState, look_up: LookUp) -> Outcome:
     """There is no more to be found: the group's epoch rises where something has changed."""
     out, group = Outcome(), look_up.group
     if _is_current(shard, look_up):
@@ -125,7 +125,7 @@ def finished(shard: ShardState, look_up: LookUp) -> Outcome:
     return out
 
 
-def _is_current(shard: ShardState, look_up: LookUp) -> bool:
+def _is_current(shard: GroupShardState, look_up: LookUp) -> bool:
     """Whether the group that was looked up for is the one of its name, and waits for it."""
     group = look_up.group
     return group.look_up is look_up and shard.modern.latest.get(group.id) is group

@@ -22,14 +22,14 @@ from headrace.groups.consumer.records import (
 )
 
 if TYPE_CHECKING:
-    from headrace.groups.outcome import ShardState
+    from headrace.groups.shard_state import GroupShardState
     from headrace.machine.outcome import Outcome
 
 
 class Step:
     """A step of a member that is, or wants to be, in a group; what it decides gathers in `out`, as one atomic batch."""
 
-    def __init__(self, shard: ShardState, group: ConsumerGroup, member_id: str, now_ms: int, out: Outcome) -> None:
+    def __init__(self, shard: GroupShardState, group: ConsumerGroup, member_id: str, now_ms: int, out: Outcome) -> None:
         self.shard = shard
         self.group = group
         self.member_id = member_id

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headrace.groups.outcome import ASSIGNMENT_BYTES_MAX, MEMBER_BYTES_MAX
+from headrace.groups.shard_state import ASSIGNMENT_BYTES_MAX, MEMBER_BYTES_MAX
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from headrace.broker.net.answers import Pending
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.registry import handles
-from headrace.groups.join import Asker
-from headrace.groups.rebalance import join_error
+from headrace.groups.classic.rebalance import join_error
+from headrace.groups.group_client import GroupClient
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -54,8 +54,8 @@ def handle(broker: Services, request: JoinGroupRequest, context: RequestContext)
         return waiter
     if context.api_version < _OWN_REBALANCE_TIMEOUT_FROM:
         request.rebalance_timeout_ms = request.session_timeout_ms
-    asker = Asker(context.client_id or "", f"/{context.client_host}", context.api_version, context.holder)
+    client = GroupClient(context.client_id or "", f"/{context.client_host}", context.api_version, context.holder)
     broker.groups.write(
-        request.group_id, lambda shard, now_ms: shard.join(request, asker, waiter, now_ms), waiter, refuse
+        request.group_id, lambda shard, now_ms: shard.join(request, client, waiter, now_ms), waiter, refuse
     )
     return waiter

@@ -68,8 +68,8 @@ class Topics:
         return found
 
 
-UNTOLD: Final = Topics()
-"""Stands where nobody has told of any topics yet."""
+NO_TOPICS: Final = Topics()
+"""What a shard knows of the topics until it is given them."""
 
 
 def _text(text: str) -> bytes:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from headrace.groups.group import Group, Member
-from headrace.groups.outcome import ShardState
+from headrace.groups.classic.group import Group, Member
+from headrace.groups.classic.states import GroupState
 from headrace.groups.records import GroupRecord, StoredGroup
-from headrace.groups.states import GroupState
+from headrace.groups.shard_state import GroupShardState
 from headrace.machine.outcome import Outcome
 from headrace.machine.timers import TimerKey
 from headrace.wire.errors import ErrorCode
@@ -40,7 +40,7 @@ def sync_key(group_id: str) -> TimerKey:
 # --- sessions --------------------------------------------------------------------------------------------------------
 
 
-def touch(shard: ShardState, member: Member, now_ms: int) -> None:
+def touch(shard: GroupShardState, member: Member, now_ms: int) -> None:
     """A sign of life: the member's session starts again."""
     shard.timers.schedule(member.session_key, now_ms + member.session_timeout_ms)
 
@@ -66,7 +66,7 @@ def answer_sync(member: Member, response: SyncGroupResponse, out: Outcome) -> bo
     return True
 
 
-def drop_member(shard: ShardState, group: Group, member: Member, error: ErrorCode, out: Outcome) -> None:
+def drop_member(shard: GroupShardState, group: Group, member: Member, error: ErrorCode, out: Outcome) -> None:
     """Takes a member out of the group; whatever it waits for is answered with `error`."""
     answer_join(group, member, join_error("", error), out)
     answer_sync(member, SyncGroupResponse(error_code=error), out)
@@ -77,7 +77,7 @@ def drop_member(shard: ShardState, group: Group, member: Member, error: ErrorCod
 # --- the join phase --------------------------------------------------------------------------------------------------
 
 
-def rebalance_or_complete(shard: ShardState, group: Group, reason: str, now_ms: int, out: Outcome) -> None:
+def rebalance_or_complete(shard: GroupShardState, group: Group, reason: str, now_ms: int, out: Outcome) -> None:
     """Starts a rebalance where the state allows it; otherwise one is on, and may be complete now."""
     if group.can_rebalance:
         prepare(shard, group, reason, now_ms, out)
@@ -85,7 +85,7 @@ def rebalance_or_complete(shard: ShardState, group: Group, reason: str, now_ms: 
         complete_if_joined(shard, group, now_ms, out)
 
 
-def prepare(shard: ShardState, group: Group, reason: str, now_ms: int, out: Outcome) -> None:
+def prepare(shard: GroupShardState, group: Group, reason: str, now_ms: int, out: Outcome) -> None:
     """Starts a rebalance: everyone has to join again."""
     if group.state is GroupState.COMPLETING_REBALANCE:
         hand_out_error(shard, group, ErrorCode.REBALANCE_IN_PROGRESS, now_ms, out)
@@ -108,7 +108,7 @@ def prepare(shard: ShardState, group: Group, reason: str, now_ms: int, out: Outc
         shard.timers.schedule(join_key(group.id), now_ms + group.rebalance_timeout_ms)
 
 
-def complete_if_joined(shard: ShardState, group: Group, now_ms: int, out: Outcome) -> None:
+def complete_if_joined(shard: GroupShardState, group: Group, now_ms: int, out: Outcome) -> None:
     """Completes the join phase if nobody is missing; an initial rebalance always waits for its delay."""
     if (
         group.state is GroupState.PREPARING_REBALANCE
@@ -118,7 +118,7 @@ def complete_if_joined(shard: ShardState, group: Group, now_ms: int, out: Outcom
         complete_join(shard, group, now_ms, out)
 
 
-def join_phase_expired(shard: ShardState, group: Group, now_ms: int, out: Outcome) -> None:
+def join_phase_expired(shard: GroupShardState, group: Group, now_ms: int, out: Outcome) -> None:
     """The join timer fired: the initial delay is extended while members come, otherwise the phase ends."""
     if group.state is not GroupState.PREPARING_REBALANCE:
         return
@@ -132,7 +132,7 @@ def join_phase_expired(shard: ShardState, group: Group, now_ms: int, out: Outcom
     complete_join(shard, group, now_ms, out)
 
 
-def complete_join(shard: ShardState, group: Group, now_ms: int, out: Outcome) -> None:
+def complete_join(shard: GroupShardState, group: Group, now_ms: int, out: Outcome) -> None:
     """Ends the join phase: dynamic members who did not join are out, the next generation begins."""
     shard.timers.cancel(join_key(group.id))
     late = [m for m in group.members.values() if m.join_waiter is None and m.instance_id is None]
@@ -215,7 +215,7 @@ def snapshot(group: Group, assignments: dict[str, bytes]) -> StoredGroup:
     )
 
 
-def hand_out(shard: ShardState, group: Group, assignments: dict[str, bytes], now_ms: int, out: Outcome) -> None:
+def hand_out(shard: GroupShardState, group: Group, assignments: dict[str, bytes], now_ms: int, out: Outcome) -> None:
     """The assignments are committed: the group is stable, and everyone who waits for its part gets it."""
     for member in group.members.values():
         member.assignment = assignments.get(member.id, b"")
@@ -224,7 +224,7 @@ def hand_out(shard: ShardState, group: Group, assignments: dict[str, bytes], now
     group.move(GroupState.STABLE, now_ms)
 
 
-def hand_out_error(shard: ShardState, group: Group, error: ErrorCode, now_ms: int, out: Outcome) -> None:
+def hand_out_error(shard: GroupShardState, group: Group, error: ErrorCode, now_ms: int, out: Outcome) -> None:
     """There will be no assignment in this generation: everyone who waits for it hears `error`."""
     assert group.state is GroupState.COMPLETING_REBALANCE
     for member in group.members.values():
@@ -249,7 +249,7 @@ def _some(member_ids: Iterable[str]) -> str:
     return ", ".join(ids[:NAMED_MAX]) + (f" and {len(ids) - NAMED_MAX} more" if len(ids) > NAMED_MAX else "")
 
 
-def session_expired(shard: ShardState, group: Group, member_id: str, now_ms: int, out: Outcome) -> None:
+def session_expired(shard: GroupShardState, group: Group, member_id: str, now_ms: int, out: Outcome) -> None:
     """A member was silent for its session timeout, or a member id was given out and not used."""
     if member_id in group.pending_joins:
         group.remove(member_id)
@@ -267,13 +267,13 @@ def session_expired(shard: ShardState, group: Group, member_id: str, now_ms: int
         complete_when_last_missing_left(shard, group, now_ms, out)
 
 
-def complete_when_last_missing_left(shard: ShardState, group: Group, now_ms: int, out: Outcome) -> None:
+def complete_when_last_missing_left(shard: GroupShardState, group: Group, now_ms: int, out: Outcome) -> None:
     """Somebody was given up: if only they were missing, the join phase ends (an initial one too)."""
     if group.state is GroupState.PREPARING_REBALANCE and group.everyone_joined:
         complete_join(shard, group, now_ms, out)
 
 
-def sync_phase_expired(shard: ShardState, group: Group, now_ms: int, out: Outcome) -> None:
+def sync_phase_expired(shard: GroupShardState, group: Group, now_ms: int, out: Outcome) -> None:
     """The sync timer fired: members who joined this generation and never synced are out."""
     if group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE) or not group.pending_syncs:
         return

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.groups.consumer.cluster_topics import topics_after, topics_of
-from headrace.groups.consumer.topics import TopicInfo, Topics
+from headrace.groups.modern.cluster_topics import topics_after, topics_of
+from headrace.groups.modern.topics import TopicInfo, Topics
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import ClusterImage
 from headrace.wire.messages import metadata_records as mr

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.groups.consumer.topics import TopicInfo, Topics
+from headrace.groups.modern.topics import TopicInfo, Topics
 
 if TYPE_CHECKING:
     from headrace.metadata.delta import ImageDelta

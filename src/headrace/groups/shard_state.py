@@ -4,39 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from headrace.groups.classic.group import Group
 from headrace.groups.consumer.group import ConsumerGroup
-from headrace.groups.consumer.settings import ConsumerSettings
-from headrace.groups.consumer.topics import UNTOLD, Topics
-from headrace.groups.group import Group
+from headrace.groups.modern.topics import NO_TOPICS, Topics
 from headrace.groups.offsets_table import OffsetTable
-from headrace.groups.records import MODERN_MEMBER_KEYS, SHARE_KEYS, ModernRecord, StoredGroup
+from headrace.groups.records import StoredGroup
 from headrace.groups.tally import Tally
 from headrace.machine.timeline import Timeline, TimelineTable
 from headrace.machine.timers import Timers
 
-NEVER_JOINED: Final = StoredGroup(protocol=None, leader=None)
-"""What is stored of a group that only holds offsets: nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class GroupSettings:
-    """The broker's settings that the machine obeys; the defaults are Kafka's."""
-
-    min_session_timeout_ms: int = 6_000
-    max_session_timeout_ms: int = 1_800_000
-    max_size: int = 2**31 - 1
-    initial_rebalance_delay_ms: int = 3_000
-    offset_metadata_max_bytes: int = 4_096
-    offsets_retention_ms: int = 7 * 24 * 3_600_000
-    retention_check_interval_ms: int = 600_000
-    groups_max: int = 100_000
-    """Groups of all shards of a broker; whoever would make another is told COORDINATOR_NOT_AVAILABLE."""
-    consumer: ConsumerSettings = field(default_factory=ConsumerSettings)
-    """For consumer groups that have no settings of their own."""
-
+if TYPE_CHECKING:
+    from headrace.groups.consumer.settings import ConsumerSettings
+    from headrace.groups.modern.group import ModernGroup
+    from headrace.groups.settings import GroupSettings
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
 """How long a first JoinGroup may wait before its member is given up: nobody else would notice that it died."""
@@ -63,60 +45,6 @@ PRINCIPAL_ASSIGNMENT_BYTES_MAX: Final = ASSIGNMENT_BYTES_MAX // 2
 """The same, of the groups that one principal has made."""
 
 
-class ModernGroup:
-    """A share or streams group found in the log: kept, listed, and otherwise left alone."""
-
-    __slots__ = ("id", "keys", "members", "type")
-
-    def __init__(self, group_id: str, group_type: str, timeline: Timeline) -> None:
-        self.id = group_id
-        self.type = group_type
-        """As ListGroups names it: "share" or "streams"."""
-        self.keys: TimelineTable[bytes, ModernRecord] = TimelineTable(timeline)
-        """Its live records, for their tombstones should the group be deleted."""
-        self.members: TimelineTable[bytes, ModernRecord] = TimelineTable(timeline)
-        """Those of them that are members."""
-
-    @property
-    def has_members(self) -> bool:
-        """Whether anybody is in it, as far as the records tell."""
-        return bool(self.members.latest)
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether the log holds nothing of it any more."""
-        return not self.keys.latest
-
-    @property
-    def committed_state(self) -> str:
-        """The state's name, as far as the committed records tell it."""
-        return "Stable" if self.members.committed_items() else "Empty"
-
-    def apply(self, record: ModernRecord) -> None:
-        """Takes in one record of the group."""
-        tables = (self.keys, self.members) if record.kind in MODERN_MEMBER_KEYS else (self.keys,)
-        for table in tables:
-            table.remove(record.key)
-            if record.value is not None:
-                table.put(record.key, record)
-
-    def tombstones(self) -> list[ModernRecord]:
-        """Removes every record of the group, members before the group itself."""
-        return [
-            ModernRecord(self.id, record.kind, record.key, None)
-            for record in sorted(self.keys.latest.values(), key=lambda record: (-record.kind, record.key))
-        ]
-
-
-NewerGroup: TypeAlias = ConsumerGroup | ModernGroup
-"""A group of a kind that came after the classic ones."""
-
-
-def modern_type(kind: int) -> str:
-    """The group type that a record's key type belongs to."""
-    return "share" if kind in SHARE_KEYS else "streams"
-
-
 class Tallies(NamedTuple):
     """What principals hold in all shards of a broker."""
 
@@ -127,7 +55,7 @@ class Tallies(NamedTuple):
     assignment_bytes: Tally
 
 
-class ShardState:
+class GroupShardState:
     """Everything that one shard of groups knows; the functions of this package decide upon it.
 
     The tables hold what is in the log, and `GroupShard.apply` alone writes them; `groups` and `timers` live in memory.
@@ -164,7 +92,7 @@ class ShardState:
         """(group id, regular expression) -> the principal that brought it, as far as it came to this coordinator."""
         self.settings_of = settings_of or (lambda _: self.settings.consumer)
         """What a consumer group obeys: asked each time, because a group's own settings change at once."""
-        self.topics: Topics = UNTOLD
+        self.topics: Topics = NO_TOPICS
         """What is known of the cluster; `GroupShard.know_topics` sets it."""
         self.new_id = new_id
         """Entropy, as the text of a random UUID."""
@@ -175,8 +103,8 @@ class ShardState:
         self.assignment_bytes: TimelineTable[None, int] = TimelineTable(timeline)
         """What this shard keeps of ASSIGNMENT_BYTES_MAX."""
         self.classic: TimelineTable[str, StoredGroup] = TimelineTable(timeline)
-        """Classic groups, each with its last stored generation, or NEVER_JOINED."""
-        self.modern: TimelineTable[str, NewerGroup] = TimelineTable(timeline)
+        """Classic groups, each with its last stored generation, or SIMPLE_GROUP."""
+        self.modern: TimelineTable[str, ModernGroup] = TimelineTable(timeline)
         self.offsets: TimelineTable[str, OffsetTable] = TimelineTable(timeline)
         """Committed offsets by group id, whatever the type of the group."""
         self.open_transactions: TimelineTable[int, frozenset[str]] = TimelineTable(timeline)
@@ -203,7 +131,7 @@ class ShardState:
         held: Counter[str] = Counter()
         for group_id, modern in self.modern.latest.items():
             if isinstance(modern, ConsumerGroup):
-                held[self.group_owners.get(group_id, "")] += modern.made_bytes
+                held[self.group_owners.get(group_id, "")] += modern.assignment_bytes
         return held
 
     def count_member_bytes(self) -> Counter[str]:

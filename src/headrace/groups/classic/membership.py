@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from headrace.groups.group import Group, session_key
-from headrace.groups.outcome import ShardState
-from headrace.groups.rebalance import complete_if_joined, drop_member, rebalance_or_complete, touch
-from headrace.groups.states import GroupState
+from headrace.groups.classic.group import Group, session_key
+from headrace.groups.classic.rebalance import complete_if_joined, drop_member, rebalance_or_complete, touch
+from headrace.groups.classic.states import GroupState
+from headrace.groups.shard_state import GroupShardState
 from headrace.machine.outcome import Outcome
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k13_leave_group import LeaveGroupResponse, MemberIdentity, MemberResponse
 
 
 def heartbeat(
-    shard: ShardState, group_id: str, member_id: str, instance_id: str | None, generation: int, now_ms: int
+    shard: GroupShardState, group_id: str, member_id: str, instance_id: str | None, generation: int, now_ms: int
 ) -> ErrorCode:
     """A sign of life. Nothing is written, and on the common path nothing is allocated."""
     group = shard.groups.get(group_id)
@@ -29,7 +29,7 @@ def heartbeat(
     return ErrorCode.REBALANCE_IN_PROGRESS if group.state is GroupState.PREPARING_REBALANCE else ErrorCode.NONE
 
 
-def leave(shard: ShardState, group_id: str, leaving: list[MemberIdentity], now_ms: int) -> Outcome:
+def leave(shard: GroupShardState, group_id: str, leaving: list[MemberIdentity], now_ms: int) -> Outcome:
     """Members leave, or an administrator takes static members out by their instance id alone."""
     if not group_id:
         return Outcome(LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID))
@@ -58,7 +58,7 @@ def leave(shard: ShardState, group_id: str, leaving: list[MemberIdentity], now_m
     return out
 
 
-def _leave_one(shard: ShardState, group: Group, identity: MemberIdentity, out: Outcome) -> ErrorCode:
+def _leave_one(shard: GroupShardState, group: Group, identity: MemberIdentity, out: Outcome) -> ErrorCode:
     member_id = identity.member_id
     if not member_id:
         if identity.group_instance_id is None or identity.group_instance_id not in group.static_members:

@@ -6,14 +6,10 @@ leader that comes back skips the assignment), KIP-800 (reasons).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from headrace.groups.consumer import classic_members
-from headrace.groups.consumer.group import ConsumerGroup
-from headrace.groups.group import Group, Member, session_key, size_of
-from headrace.groups.outcome import NEW_MEMBER_JOIN_TIMEOUT_MS, PENDING_MEMBERS_MAX, ShardState
-from headrace.groups.rebalance import (
+from headrace.groups.classic.group import Group, Member, session_key, size_of
+from headrace.groups.classic.rebalance import (
     answer_join,
     answer_sync,
     complete_if_joined,
@@ -26,12 +22,17 @@ from headrace.groups.rebalance import (
     snapshot,
     touch,
 )
+from headrace.groups.classic.states import GroupState
 from headrace.groups.records import GroupRecord
-from headrace.groups.states import GroupState
+from headrace.groups.shard_state import NEW_MEMBER_JOIN_TIMEOUT_MS, PENDING_MEMBERS_MAX, GroupShardState
 from headrace.machine.outcome import Outcome, Waiter
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k11_join_group import JoinGroupRequest
 from headrace.wire.messages.k14_sync_group import SyncGroupResponse
+
+if TYPE_CHECKING:
+    from headrace.groups.group_client import GroupClient
+    from headrace.groups.modern.group import ModernGroup
 
 PROTOCOLS_MAX: Final = 100
 """Protocols of one member: they are looked through several times in one turn."""
@@ -40,44 +41,36 @@ _MEMBER_ID_REQUIRED_FROM: Final = 4
 _SKIP_ASSIGNMENT_FROM: Final = 9
 
 
-@dataclass(frozen=True, slots=True)
-class Asker:
-    """Who sends a JoinGroup, and in which version of it."""
+def join(
+    shard: GroupShardState, request: JoinGroupRequest, client: GroupClient, waiter: Waiter, now_ms: int
+) -> Outcome:
+    """Decides a JoinGroup. `waiter` is answered now, or when the rebalance is over.
 
-    client_id: str
-    client_host: str
-    """As Kafka shows it: "/127.0.0.1"."""
-    api_version: int
-    principal: str = ""
-
-
-def join(shard: ShardState, request: JoinGroupRequest, asker: Asker, waiter: Waiter, now_ms: int) -> Outcome:
-    """Decides a JoinGroup. It is answered now, or when the rebalance is over; in the end `waiter` hears of it.
-
-    An answer without a record speaks of what lives in memory, and does not wait for the log: it is no `reply`.
+    An answer without a record speaks of state in memory, and does not wait for the log: it is not a `reply`.
     """
+    refused = refusal(shard, request, client, now_ms)
+    return decide(shard, request, client, waiter, now_ms) if refused is None else refused.at_once(waiter)
+
+
+def refusal(shard: GroupShardState, request: JoinGroupRequest, client: GroupClient, now_ms: int) -> Outcome | None:
+    """Returns the answer to a JoinGroup that is refused whatever the group is; None if it is not."""
     error = _check(shard, request)
     if error is not ErrorCode.NONE:
-        return _refuse(request.member_id, error).at_once(waiter)
+        return refuse(request.member_id, error)
     protocols = {each.name: each.metadata for each in request.protocols}
-    if not shard.has_room_for(asker.principal, _growth(shard, request, protocols), now_ms):
-        return _refuse(request.member_id, ErrorCode.COORDINATOR_NOT_AVAILABLE).at_once(waiter)
-    modern = shard.modern.latest.get(request.group_id)
-    if isinstance(modern, ConsumerGroup) and modern.has_members:
-        shard.member_bytes.add(asker.principal, size_of(protocols))
-        return classic_members.join(shard, modern, request, asker, now_ms)
-    out = _decide(shard, request, asker, waiter, now_ms)
-    return out if out.records else out.at_once(waiter)
+    if not shard.has_room_for(client.principal, _growth(shard, request, protocols), now_ms):
+        return refuse(request.member_id, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return None
 
 
-def _growth(shard: ShardState, request: JoinGroupRequest, protocols: dict[str, bytes]) -> int:
+def _growth(shard: GroupShardState, request: JoinGroupRequest, protocols: dict[str, bytes]) -> int:
     """How much more than now a member would keep in memory; nothing where it brings no more than it has."""
     group = shard.groups.get(request.group_id)
     known = None if group is None else group.members.get(request.member_id)
     return size_of(protocols) if known is None else max(0, size_of(protocols) - size_of(known.protocols))
 
 
-def _check(shard: ShardState, request: JoinGroupRequest) -> ErrorCode:
+def _check(shard: GroupShardState, request: JoinGroupRequest) -> ErrorCode:
     settings = shard.settings
     if not request.group_id:
         return ErrorCode.INVALID_GROUP_ID
@@ -88,29 +81,48 @@ def _check(shard: ShardState, request: JoinGroupRequest) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _decide(shard: ShardState, request: JoinGroupRequest, asker: Asker, waiter: Waiter, now_ms: int) -> Outcome:
-    modern = shard.modern.latest.get(request.group_id)
-    if modern is not None and (modern.type != "consumer" or modern.has_members):
-        return _refuse("", ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+def decide(
+    shard: GroupShardState,
+    request: JoinGroupRequest,
+    client: GroupClient,
+    waiter: Waiter,
+    now_ms: int,
+    replaced: ModernGroup | None = None,
+) -> Outcome:
+    """Decides a JoinGroup into a classic group, which may be new.
+
+    `replaced` is a modern group without members that gives way to the classic one; its offsets stay.
+    """
+    out = _decide(shard, request, client, waiter, now_ms, replaced)
+    return out if out.records else out.at_once(waiter)
+
+
+def _decide(
+    shard: GroupShardState,
+    request: JoinGroupRequest,
+    client: GroupClient,
+    waiter: Waiter,
+    now_ms: int,
+    replaced: ModernGroup | None,
+) -> Outcome:
     group = shard.groups.get(request.group_id)
     is_new = group is None
     if group is None:
         if request.member_id:
-            return _refuse(request.member_id, ErrorCode.UNKNOWN_MEMBER_ID)
-        if not shard.has_room_for_group(asker.principal, now_ms):
-            return _refuse("", ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return refuse(request.member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+        if not shard.has_room_for_group(client.principal, now_ms):
+            return refuse("", ErrorCode.COORDINATOR_NOT_AVAILABLE)
         group = Group(request.group_id)
-    joining = _Joining(shard, group, request, asker, waiter, now_ms)
+    joining = _Joining(shard, group, request, client, waiter, now_ms)
     if not joining.has_room():
         return joining.turned_away()
     if not group.supports(request.protocol_type, joining.protocols):
-        return _refuse(request.member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    if modern is not None:
-        # An empty consumer group gives way to a classic one of the same name, offsets and all, as in Kafka.
-        joining.out.records.extend(modern.tombstones())
+        return refuse(request.member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    if replaced is not None:
+        joining.out.records.extend(replaced.tombstones())
     if is_new:
         shard.groups[group.id] = group
-        shard.group_made(group.id, asker.principal)
+        shard.group_made(group.id, client.principal)
         joining.out.records.append(GroupRecord(group.id, snapshot(group, {})))
     if request.member_id:
         joining.known()
@@ -119,7 +131,8 @@ def _decide(shard: ShardState, request: JoinGroupRequest, asker: Asker, waiter: 
     return joining.out
 
 
-def _refuse(member_id: str, error: ErrorCode) -> Outcome:
+def refuse(member_id: str, error: ErrorCode) -> Outcome:
+    """Returns the answer that says an error."""
     return Outcome(join_error(member_id, error))
 
 
@@ -127,12 +140,18 @@ class _Joining:
     """One JoinGroup on its way into a group; what it decides gathers in `out`."""
 
     def __init__(
-        self, shard: ShardState, group: Group, request: JoinGroupRequest, asker: Asker, waiter: Waiter, now_ms: int
+        self,
+        shard: GroupShardState,
+        group: Group,
+        request: JoinGroupRequest,
+        client: GroupClient,
+        waiter: Waiter,
+        now_ms: int,
     ) -> None:
         self.shard = shard
         self.group = group
         self.request = request
-        self.asker = asker
+        self.client = client
         self.waiter = waiter
         self.now_ms = now_ms
         self.out = Outcome()
@@ -166,20 +185,20 @@ class _Joining:
     def unknown(self) -> None:
         """A member without a member id: new, or a static one that came back."""
         group, instance_id = self.group, self.request.group_instance_id
-        member_id = f"{self.asker.client_id if instance_id is None else instance_id}-{self.shard.new_id()}"
+        member_id = f"{self.client.client_id if instance_id is None else instance_id}-{self.shard.new_id()}"
         if instance_id is not None:
             holder = group.static_members.get(instance_id)
             if holder is not None:
                 self._replace_static(group.members[holder], member_id)
                 return
-        elif self.asker.api_version >= _MEMBER_ID_REQUIRED_FROM:
+        elif self.client.api_version >= _MEMBER_ID_REQUIRED_FROM:
             if len(group.pending_joins) >= PENDING_MEMBERS_MAX:
                 self.out.reply = join_error("", ErrorCode.GROUP_MAX_SIZE_REACHED)
                 return
-            if not self.shard.has_room_for(self.asker.principal, len(member_id), self.now_ms):
+            if not self.shard.has_room_for(self.client.principal, len(member_id), self.now_ms):
                 self.out.reply = join_error("", ErrorCode.COORDINATOR_NOT_AVAILABLE)
                 return
-            self.shard.member_bytes.add(self.asker.principal, len(member_id))
+            self.shard.member_bytes.add(self.client.principal, len(member_id))
             group.pending_joins.add(member_id)
             deadline_ms = self.now_ms + self.request.session_timeout_ms
             self.shard.timers.schedule(session_key(group.id, member_id), deadline_ms)
@@ -219,13 +238,13 @@ class _Joining:
         member = Member(
             id=member_id,
             instance_id=request.group_instance_id,
-            client_id=self.asker.client_id,
-            client_host=self.asker.client_host,
+            client_id=self.client.client_id,
+            client_host=self.client.client_host,
             session_timeout_ms=request.session_timeout_ms,
             rebalance_timeout_ms=request.rebalance_timeout_ms,
             protocols=self.protocols,
             session_key=session_key(group.id, member_id),
-            principal=self.asker.principal,
+            principal=self.client.principal,
             is_new=True,
         )
         self.shard.member_bytes.add(member.principal, member.size)
@@ -271,7 +290,7 @@ class _Joining:
         """Nothing changes for the others: the new member id is stored, then it gets its old assignment back."""
         shard, group, new_id = self.shard, self.group, member.id
         generation = group.generation
-        skips = self.asker.api_version >= _SKIP_ASSIGNMENT_FROM
+        skips = self.client.api_version >= _SKIP_ASSIGNMENT_FROM
         assignments = {each.id: each.assignment for each in group.members.values()}
         self.out.records.append(GroupRecord(group.id, snapshot(group, assignments)))
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from headrace.groups.group import Group
-from headrace.groups.outcome import ShardState
-from headrace.groups.rebalance import (
+from headrace.groups.classic.group import Group
+from headrace.groups.classic.rebalance import (
     hand_out,
     hand_out_error,
     prepare,
@@ -14,8 +13,9 @@ from headrace.groups.rebalance import (
     sync_key,
     synced,
 )
+from headrace.groups.classic.states import GroupState
 from headrace.groups.records import GroupRecord
-from headrace.groups.states import GroupState
+from headrace.groups.shard_state import GroupShardState
 from headrace.machine.outcome import Outcome, Waiter
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k14_sync_group import SyncGroupRequest, SyncGroupResponse
@@ -24,12 +24,12 @@ ASSIGNMENTS_MAX: Final = 10_000
 """Members for whom a leader brings an assignment."""
 
 
-def sync(shard: ShardState, request: SyncGroupRequest, waiter: Waiter, now_ms: int) -> Outcome:
+def sync(shard: GroupShardState, request: SyncGroupRequest, waiter: Waiter, now_ms: int) -> Outcome:
     """Decides a SyncGroup. It is answered now, or when the assignment is stored; in the end `waiter` hears of it."""
     return _decide(shard, request, waiter, now_ms).at_once(waiter)
 
 
-def _decide(shard: ShardState, request: SyncGroupRequest, waiter: Waiter, now_ms: int) -> Outcome:
+def _decide(shard: GroupShardState, request: SyncGroupRequest, waiter: Waiter, now_ms: int) -> Outcome:
     if not request.group_id:
         return _refuse(ErrorCode.INVALID_GROUP_ID)
     group = shard.groups.get(request.group_id)
@@ -84,7 +84,7 @@ def _differ(asked: str | None, chosen: str | None) -> bool:
     return asked is not None and chosen is not None and asked != chosen
 
 
-def _store_assignment(shard: ShardState, group: Group, request: SyncGroupRequest, out: Outcome) -> None:
+def _store_assignment(shard: GroupShardState, group: Group, request: SyncGroupRequest, out: Outcome) -> None:
     generation = group.generation
     assignments = {each.member_id: each.assignment for each in request.assignments}
     out.records.append(GroupRecord(group.id, snapshot(group, assignments)))

@@ -1,8 +1,8 @@
 """A classic group: its members, their votes, and the counts that decide when a rebalance can move on.
 
 This is the half of a group that lives in memory alone: a join in progress is lost with its coordinator, as in Kafka,
-and the clients join again. What a restart must not lose, the last completed generation, is in `ShardState.classic`,
-which only `GroupShard.apply` writes.
+and the clients join again. What a restart must not lose, the last completed generation, is in
+`GroupShardState.classic`, which only `GroupShard.apply` writes.
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from headrace.groups.classic.states import MAY_FOLLOW, GroupState
 from headrace.groups.records import StoredGroup
-from headrace.groups.states import MAY_FOLLOW, GroupState
 from headrace.groups.subscription import subscribed_topics
 from headrace.machine.outcome import Waiter
 from headrace.wire.errors import ErrorCode
 
 CONSUMER_PROTOCOL: Final = "consumer"
 """The protocol type of consumers: the only one whose metadata the coordinator looks into."""
+SIMPLE_GROUP: Final = StoredGroup(protocol=None, leader=None)
+"""What is stored of a simple group, which holds offsets and never had a member: nothing."""
 
 
 def size_of(protocols: Mapping[str, bytes]) -> int:

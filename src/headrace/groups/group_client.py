@@ -1,0 +1,16 @@
+"""The client that sends a request of the classic protocol."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class GroupClient:
+    """The client that sends a JoinGroup, and the version in which it sends it."""
+
+    client_id: str
+    client_host: str
+    """As Kafka shows it: "/127.0.0.1"."""
+    api_version: int
+    principal: str = ""

@@ -1,0 +1,139 @@
+"""The kinds of groups: what the shard asks of each, and the table of all of them.
+
+A group id has one kind at a time. A new kind is a row here, its records in `records`, and the requests that are its
+alone in `shard`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from headrace.groups.classic.kind import ClassicKind
+from headrace.groups.consumer.kind import ConsumerKind
+from headrace.groups.unserved import UnservedKind
+
+if TYPE_CHECKING:
+    from headrace.groups.classic.offsets import CommitRequest
+    from headrace.groups.group_client import GroupClient
+    from headrace.groups.modern.group import ModernGroup
+    from headrace.groups.records import Record
+    from headrace.groups.shard_state import GroupShardState
+    from headrace.machine.outcome import Outcome, Waiter
+    from headrace.machine.timers import TimerKey
+    from headrace.wire.errors import ErrorCode
+    from headrace.wire.messages.k09_offset_fetch import OffsetFetchRequestGroup
+    from headrace.wire.messages.k11_join_group import JoinGroupRequest
+    from headrace.wire.messages.k13_leave_group import MemberIdentity
+    from headrace.wire.messages.k14_sync_group import SyncGroupRequest
+
+
+class GroupKind(Protocol):
+    """One kind of groups. Where a group id is given, the group exists, as decisions see it."""
+
+    @property
+    def name(self) -> str:
+        """The group type, as ListGroups names it."""
+        ...
+
+    @property
+    def timers(self) -> Collection[str]:
+        """The first words of the keys of its timers."""
+        ...
+
+    # --- the classic protocol ----------------------------------------------------------------------------------------
+
+    def join(
+        self, shard: GroupShardState, request: JoinGroupRequest, client: GroupClient, waiter: Waiter, now_ms: int, /
+    ) -> Outcome:
+        """Decides a JoinGroup: the answer is the reply, or is released to `waiter` later."""
+        ...
+
+    def sync(self, shard: GroupShardState, request: SyncGroupRequest, waiter: Waiter, now_ms: int, /) -> Outcome:
+        """Decides a SyncGroup: the answer is the reply, or is released to `waiter` later."""
+        ...
+
+    def heartbeat(
+        self,
+        shard: GroupShardState,
+        group_id: str,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        now_ms: int,
+        /,
+    ) -> ErrorCode:
+        """Decides a Heartbeat: the error of its answer. It never writes a record."""
+        ...
+
+    def leave(self, shard: GroupShardState, group_id: str, members: list[MemberIdentity], now_ms: int, /) -> Outcome:
+        """Decides a LeaveGroup of all `members`."""
+        ...
+
+    # --- offsets -----------------------------------------------------------------------------------------------------
+
+    def check_commit(
+        self, shard: GroupShardState, request: CommitRequest, api_version: int, is_transactional: bool, /
+    ) -> ErrorCode:
+        """Returns why a commit is refused, as a whole."""
+        ...
+
+    def check_fetch(self, group: ModernGroup, request: OffsetFetchRequestGroup, /) -> ErrorCode:
+        """Returns why a fetch is refused, as a whole; looks at committed state."""
+        ...
+
+    def check_delete_offsets(self, shard: GroupShardState, group_id: str, /) -> ErrorCode:
+        """Returns why an OffsetDelete is refused, as a whole."""
+        ...
+
+    def is_subscribed(self, shard: GroupShardState, group_id: str, topic: str, /) -> bool:
+        """Returns whether a member may read the topic."""
+        ...
+
+    def expire(self, shard: GroupShardState, now_ms: int, out: Outcome, /) -> None:
+        """Removes the expired offsets of all groups of the kind, and the groups that may go with them."""
+        ...
+
+    # --- the group ---------------------------------------------------------------------------------------------------
+
+    def has_members(self, shard: GroupShardState, group_id: str, /) -> bool:
+        """Returns whether the group has members: it cannot be deleted then."""
+        ...
+
+    def tombstones(self, shard: GroupShardState, group_id: str, /) -> Sequence[Record]:
+        """Returns what removes the group from the log, without its offsets."""
+        ...
+
+    def apply(self, shard: GroupShardState, record: Any, /) -> None:
+        """Applies a record of the kind that is in the log, live or at a load."""
+        ...
+
+    def loaded(self, shard: GroupShardState, now_ms: int, out: Outcome, /) -> None:
+        """Brings up what lives in memory alone: all records of the log are applied."""
+        ...
+
+    def reverted(self, shard: GroupShardState, lost: Collection[str], now_ms: int, out: Outcome, /) -> None:
+        """Brings what lives in memory alone in line with the tables, which were taken back to what is committed. `lost`
+        are the classic groups of which a record was lost."""
+        ...
+
+    def due(self, shard: GroupShardState, key: TimerKey, now_ms: int, /) -> Outcome:
+        """Decides what follows from a timer that fired."""
+        ...
+
+
+CLASSIC: Final = ClassicKind()
+CONSUMER: Final = ConsumerKind()
+
+KINDS: Final[tuple[GroupKind, ...]] = (CLASSIC, CONSUMER, UnservedKind("share"), UnservedKind("streams"))
+"""All kinds, in the order in which expiry and a load go through them."""
+KIND_OF: Final = {kind.name: kind for kind in KINDS}
+"""The kind of a group type."""
+KIND_OF_TIMER: Final = {timer: kind for kind in KINDS for timer in kind.timers}
+"""The kind of a timer, by the first word of its key."""
+
+
+def kind_of(shard: GroupShardState, group_id: str) -> GroupKind:
+    """Returns the kind of a group as decisions see it; an id without a group counts as classic."""
+    group = shard.modern.latest.get(group_id)
+    return CLASSIC if group is None else KIND_OF[group.type]

@@ -1,0 +1,46 @@
+"""How the records of a modern group create it, fill it and remove it, live and at a load alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from headrace.groups.classic.group import SIMPLE_GROUP, Group
+from headrace.machine.timeline import Timeline, add_to
+
+if TYPE_CHECKING:
+    from headrace.groups.consumer.records import ConsumerRecord
+    from headrace.groups.modern.group import ModernGroup
+    from headrace.groups.records import UnservedRecord
+    from headrace.groups.shard_state import GroupShardState
+
+
+def apply(
+    shard: GroupShardState, record: ConsumerRecord | UnservedRecord, create: Callable[[str, Timeline], ModernGroup]
+) -> None:
+    """Applies a record of a modern group, which `create` makes if this is its first one."""
+    group_id = record.group_id
+    group = shard.modern.latest.get(group_id)
+    if group is None or group.type != record.group_type:
+        if record.value is None:
+            return  # compaction left this tombstone of an earlier group of that id and another type
+        replaced_bytes = 0 if group is None else group.assignment_bytes
+        group = create(group_id, shard.timeline)
+        add_to(shard.assignment_bytes, None, -replaced_bytes)
+        shard.modern.put(group_id, group)
+        _take_over_simple_group(shard, group_id)
+    before = group.assignment_bytes
+    group.apply(record)
+    add_to(shard.assignment_bytes, None, group.assignment_bytes - before)
+    if group.is_gone:
+        shard.modern.remove(group_id)
+        if group_id in shard.offsets.latest and group_id not in shard.classic.latest:
+            shard.classic.put(group_id, SIMPLE_GROUP)
+            shard.groups.setdefault(group_id, Group(group_id))
+
+
+def _take_over_simple_group(shard: GroupShardState, group_id: str) -> None:
+    """Offsets that stand in the log before the group's own records made a simple group: they belong to this one."""
+    if shard.classic.latest.get(group_id) is SIMPLE_GROUP and shard.groups[group_id].protocol_type is None:
+        shard.classic.remove(group_id)
+        del shard.groups[group_id]

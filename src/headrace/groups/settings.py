@@ -1,0 +1,24 @@
+"""The broker's settings that groups obey."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from headrace.groups.consumer.settings import ConsumerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """The broker's settings that the machine obeys; the defaults are Kafka's."""
+
+    min_session_timeout_ms: int = 6_000
+    max_session_timeout_ms: int = 1_800_000
+    max_size: int = 2**31 - 1
+    initial_rebalance_delay_ms: int = 3_000
+    offset_metadata_max_bytes: int = 4_096
+    offsets_retention_ms: int = 7 * 24 * 3_600_000
+    retention_check_interval_ms: int = 600_000
+    groups_max: int = 100_000
+    """Groups of all shards of a broker; whoever would make another is told COORDINATOR_NOT_AVAILABLE."""
+    consumer: ConsumerSettings = field(default_factory=ConsumerSettings)
+    """For consumer groups that have no settings of their own."""
