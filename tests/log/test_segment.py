@@ -190,3 +190,26 @@ def test_a_cut_segment_knows_its_largest_timestamp(open_at: Callable[..., Log], 
     assert (log.active.max_timestamp, log.active.max_timestamp_offset) == (NOW_MS + 12, 12)
     found = log.offset_for_timestamp(NOW_MS + 11)
     assert found is not None and found.offset == 11
+
+
+def test_a_place_that_a_reader_found_before_a_cut_is_not_used_after_it(
+    open_at: Callable[..., Log], make_batch: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker looks a batch up while its partition gets another leader: the log is cut, and has other batches then."""
+    log = open_at({})
+    sent = [make_batch(b"x" * size) for size in (50, 60, 90, 70)]
+    for batch in sent[:2]:
+        assert not log.append(batch, leader_epoch=0, now_ms=NOW_MS).error
+    read = PosixFile.read
+
+    def overtaken(file: PosixFile, at: int, size: int) -> bytes:
+        data = read(file, at, size)
+        monkeypatch.undo()
+        log.truncate_to(1)
+        for batch in sent[2:]:
+            assert not log.append(batch, leader_epoch=1, now_ms=NOW_MS).error
+        return data
+
+    monkeypatch.setattr(PosixFile, "read", overtaken)
+    assert log.active.find(1) is not None
+    assert log.active.find(2) == (len(sent[0]) + len(sent[2]), len(sent[3]))

@@ -41,6 +41,7 @@ class Segment(SealedFiles):
     """See the module. `created_ms` and `first_timestamp` decide when it is rolled; -1 means not known."""
 
     __slots__ = (
+        "_cuts",
         "_first_timestamp",
         "_found_last",
         "_index",
@@ -65,7 +66,10 @@ class Segment(SealedFiles):
         suffix: str = "",
     ) -> None:
         super().__init__(resources, f"{directory}/{base_offset:020d}", base_offset, size=size, suffix=suffix)
-        self._found_last = (-1, 0)  # an offset that a batch starts at, and where
+        self._cuts = 0
+        # An offset that a batch starts at, where, and after how many cuts that was found: another thread may still be
+        # reading when the segment is cut, and a batch that comes later may lie elsewhere.
+        self._found_last = (-1, 0, 0)
         self.created_ms = created_ms
         self._first_timestamp = -1 if size == 0 else _UNKNOWN
         self.bytes_since_index = 0
@@ -445,9 +449,10 @@ class Segment(SealedFiles):
         Without `wait` it raises BlockingIOError rather than go to the disk: for a file that is not open, an index that
         is not decoded, or a batch.
         """
+        cuts = self._cuts  # before anything is read
         end = self.size if limit is None else limit
-        next_offset, position = self._found_last
-        is_checked = offset == next_offset
+        next_offset, position, found_after = self._found_last
+        is_checked = offset == next_offset and found_after == cuts
         if not is_checked:
             position = 0
             if offset > self.base_offset:
@@ -486,7 +491,7 @@ class Segment(SealedFiles):
                     return None
                 if base + delta >= offset:
                     # A reader in sequence comes back for what follows.
-                    self._found_last = (base + delta + 1, position + at + size)
+                    self._found_last = (base + delta + 1, position + at + size, cuts)
                     return position + at, size
                 at += size
             if not at:
@@ -537,7 +542,7 @@ class Segment(SealedFiles):
         self.index_dirty = True  # a crash may bring back what was cut, and other batches take its place
         self.file().truncate(position)
         self.size = position
-        self._found_last = (-1, 0)
+        self._cuts += 1
         self.bytes_since_index = 0
         last = self.time_index
         self.set_max_timestamp(-1, -1)
