@@ -7,7 +7,7 @@ from peers.tried import tried
 
 from headrace.sim.found_at import seeds_of
 from headrace.sim.sabotage import PLANTED_IN_LOGS, planted
-from headrace.sim.workloads.log_following import run_log_seed
+from headrace.sim.workloads.log_reading import run_log_seed
 
 BLOCKS = [0, *(pytest.param(block, marks=pytest.mark.soak) for block in range(1, 40))]
 BLOCK_SEEDS = tried(40)

@@ -20,6 +20,9 @@ FOUND_AT: Final[Mapping[str, int]] = {
     "takes-commits-of-replaced-instances": 9,
     "lets-old-generations-stay": 9,
     "remembers-the-first-metadata": 14,
+    # one log
+    "keeps-places-that-were-cut": 2,
+    "reads-in-what-was-swapped-in": 5,
     # quorums
     "commits-older-epochs-by-count": 12,
     "takes-its-vote-back": 2,

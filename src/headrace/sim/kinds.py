@@ -43,7 +43,7 @@ from headrace.sim.sabotage import (
     PLANTED_IN_UNCLEAN_ELECTIONS,
 )
 from headrace.sim.unclean_run import run_unclean_seed
-from headrace.sim.workloads.log_following import run_log_seed
+from headrace.sim.workloads.log_reading import run_log_seed
 
 if TYPE_CHECKING:
     from headrace.sim.story import Run

@@ -24,6 +24,11 @@ class SimLock:
         self.holder: object = None
         self._times = 0
 
+    @property
+    def is_held(self) -> bool:
+        """Whether anybody holds it."""
+        return self._times > 0
+
     def acquire(self, blocking: bool = True) -> bool:
         """See Lock.acquire."""
         who = self._who()

@@ -126,6 +126,35 @@ def _empty_first(real: Real) -> Real:
     return remove_files
 
 
+def _keep_places(real: Real) -> Real:
+    """A place that was found holds, though the segment was cut while it was looked for."""
+
+    def find(self: Segment, *given: Any, **named: Any) -> tuple[int, int] | None:
+        found: tuple[int, int] | None = real(self, *given, **named)
+        next_offset, position, _ = self._found_last
+        self._found_last = (next_offset, position, self._cuts)
+        return found
+
+    return find
+
+
+def _look_the_segment_up_again(real: Real) -> Real:
+    """Where a batch was found in a segment, it is in the segment that has the same base offset by then."""
+
+    def older_place_of(self: Log, offset: int, wait: bool) -> tuple[Segment, int, int] | None:
+        found: tuple[Segment, int, int] | None = real(self, offset, wait)
+        if found is None:
+            return None
+        segment, position, size = found
+        return (
+            next((each for each in self.segments if each.base_offset == segment.base_offset), segment),
+            position,
+            size,
+        )
+
+    return older_place_of
+
+
 def log_plants() -> dict[str, list[tuple[Any, str, Any]]]:
     """By name: whose attributes, which, and what takes their place."""
     return {
@@ -139,6 +168,10 @@ def log_plants() -> dict[str, list[tuple[Any, str, Any]]]:
         "compacts-what-is-open": [(cleaner, "dirty", _compact_what_is_open(cleaner.dirty))],
         "writes-no-snapshot-at-a-roll": [(Appender, "take_snapshot", _skip_the_file)],
         "empties-files-that-readers-hold": [(Segment, "remove_files", _empty_first(Segment.remove_files))],
+        "keeps-places-that-were-cut": [(Segment, "find", _keep_places(Segment.find))],
+        "reads-in-what-was-swapped-in": [
+            (Log, "_older_place_of", _look_the_segment_up_again(vars(Log)["_older_place_of"]))
+        ],
         "trusts-a-snapshot-of-another-offset": [
             (producer_history, "_scan", _scan_from_the_start_alone(vars(producer_history)["_scan"]))
         ],

@@ -194,7 +194,7 @@ class LogCrashTest(CutShort):
 
     def _open(self) -> Log:
         log = open_log(
-            Resources(self.disk, SimLock),
+            Resources(self.disk, self._lock),
             DIRECTORY,
             ("t", 0),
             self.config,
@@ -205,6 +205,10 @@ class LogCrashTest(CutShort):
         )
         self.clean = False
         return log
+
+    def _lock(self) -> SimLock:
+        """Makes a lock of the log's."""
+        return SimLock()
 
     def _restart(self, *, power_lost: bool) -> None:
         self.crashes += 1

@@ -16,11 +16,10 @@ what `log_crash` does:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from headrace.config import BrokerConfig, topic_config
 from headrace.config.topic import TopicConfig
 from headrace.log import cleaner
 from headrace.log.compaction import OffsetMap
@@ -29,17 +28,13 @@ from headrace.log.lookup import aborted_in
 from headrace.log.results import ReadResult
 from headrace.log.segment import Segment
 from headrace.log.transaction_index import AbortedTransaction
-from headrace.sim.run import Result
-from headrace.sim.trace import Trace
-from headrace.sim.workloads.log_crash import DIRECTORY, MAP_BYTES, Appended, Broken, LogCrashTest, StillClock, _scratch
-from headrace.sim.world import Objection
+from headrace.sim.workloads.log_crash import DIRECTORY, MAP_BYTES, Appended, LogCrashTest, StillClock, _scratch
 from headrace.wire.batch import iter_headers, stamp
 from headrace.wire.errors import ErrorCode
 from headrace.wire.file_slice import FileSlice
 from headrace.wire.markers import EndMarker, build_marker
 from headrace.wire.records import Record, build_batch, decode_batch
 
-STEPS: Final = 250
 TRANSACTIONAL: Final = 3
 """Producers with transactional ids: 0, 1, 2."""
 KEYS: Final = (6, 80)
@@ -217,9 +212,10 @@ class LogFollowingTest(LogCrashTest):
     def _cut(self) -> None:
         """A new leader does not have the end of this log; its own comes under a later epoch."""
         ends = [batch.base_offset for batch in self.model if batch.base_offset >= self.committed]
-        if not ends:
-            return
-        offset = self.rng.choice(ends)
+        if ends:
+            self._cut_at(self.rng.choice(ends))
+
+    def _cut_at(self, offset: int) -> None:
         self.promised = min(self.promised, offset)
         self.leader_epoch += 1
         # As the manager does: first the checkpoint, for a batch, or its segment, is cut as a whole.
@@ -429,30 +425,3 @@ class LogFollowingTest(LogCrashTest):
             # What a tombstone that is gone stood for must be gone, too.
             is_gone = is_due and key not in found
             self._demand(is_kept or is_gone, f"the last value of {key!r} is gone")
-
-
-def settings(*, compact: bool) -> TopicConfig:
-    """Segments of a few batches."""
-    return replace(
-        topic_config(BrokerConfig.load({}, lambda _: None), {}),
-        segment_bytes=4000,
-        index_interval_bytes=300,
-        segment_index_bytes=400,
-        cleanup_policy=frozenset({"compact" if compact else "delete"}),
-        delete_retention_ms=3000,
-        retention_ms=-1,
-    )
-
-
-def run_log_seed(seed: int, say: Callable[[str], None] | None = None) -> Result:
-    """One run of one log; every second one is compacted."""
-    trace = Trace(lambda: 0.0, say)
-    test = LogFollowingTest(seed, settings(compact=seed % 2 == 1))
-    objection: Objection | None = None
-    try:
-        test.run(STEPS)
-    except (Broken, AssertionError) as error:
-        objection = Objection(str(error))
-        objection.__cause__ = error
-    trace.note("log", test.log.end_offset, test.log.log_start_offset, test.crashes)
-    return Result(seed, trace.digest, test.now_ms / 1000, len(test.model), 0, 0, test.crashes, objection)
