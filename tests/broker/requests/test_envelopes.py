@@ -15,7 +15,7 @@ from broker.requests.test_long_controller_requests import SLOW, in_envelope
 from peers.waiting import until
 
 from headrace.broker.net import connection, long_answers, sending
-from headrace.broker.net.long_answers import EncodedAnswer
+from headrace.broker.net.long_answers import DECODED_PER_BYTE, EncodedAnswer
 from headrace.broker.net.remains import FREED_AT_ONCE
 from headrace.broker.requests import forwarding
 from headrace.broker.requests.apis import k58_envelope
@@ -121,6 +121,27 @@ def test_a_broker_frees_next_to_nothing_on_its_loop(nodes: Nodes, small: pytest.
         raw.send(question(), 2)
         raw.receive_frame()
         assert freed_on_loop(nodes.follows, MANY) <= FREED_AT_ONCE
+
+
+@pytest.mark.parametrize("limit", [1 << 30, 1000], ids=["within the limit", "beyond it, alone"])
+def test_a_decoded_answer_counts_against_the_budget(nodes: Nodes, small: pytest.MonkeyPatch, limit: int) -> None:
+    small.setattr(connection, "FEW_ELEMENT_BYTES", 1 << 20)  # the request itself takes nothing
+    budget = nodes.follows.inside.server.requests_budget
+    small.setattr(budget, "limit", limit)
+    used: list[int] = []
+    decode = DescribeQuorumResponse.decode
+
+    def noted(*arguments: Any) -> Any:
+        used.append(budget.used)
+        return decode(*arguments)
+
+    small.setattr(DescribeQuorumResponse, "decode", noted)
+    with Raw(nodes.follows.port, timeout_s=60) as raw:
+        raw.send(question(), 2)
+        size = len(raw.receive_frame())
+    assert used[0] > DECODED_PER_BYTE * size / 2
+    until(lambda: nodes.follows.call(lambda _: budget.used) < LEFT_BYTES, "nothing is held")
+    assert budget.overdrawn_by is None
 
 
 def test_what_a_node_asks_does_not_wait_behind_what_it_forwards(nodes: Nodes, small: pytest.MonkeyPatch) -> None:

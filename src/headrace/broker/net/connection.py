@@ -177,7 +177,7 @@ class Connection:
     def _hold(self, size: int) -> None:
         """Accounts for `size` bytes that have arrived; where the budget is spent, reading stops until there is more."""
         budget = self.server.requests_budget
-        if budget.take(size) or budget.overdraw(size, self):
+        if budget.take(size) or budget.overdraw(size, self.client):
             return
         budget.force(size)
         self.block(Blocked.MEMORY)
@@ -224,8 +224,8 @@ class Connection:
         left = end - at
         if left and not self.closed:
             self._keep(view[at:end], left)
-        elif server.requests_budget.overdrawn_by is self:
-            server.requests_budget.settle(self)
+        elif server.requests_budget.overdrawn_by is self.client:
+            server.requests_budget.settle(self.client)
         server.departures.leave(self, server.began, at_once=is_bulk)
         if server.quotas is not None:
             server.quotas.finished()
@@ -245,7 +245,7 @@ class Connection:
                 self._refuse_size(size)
                 return
             if size + 4 > len(self.server.buffer):
-                self._frame = LargeFrame(self.server, self, rest, size + 4)
+                self._frame = LargeFrame(self.server, self.client, rest, size + 4)
                 self._hold(self._frame.room)
                 return
         self._carry = bytes(rest)
@@ -353,7 +353,7 @@ class Connection:
                 if len(frame) <= FEW_ELEMENT_BYTES:
                     raise
                 held, self._frame = self._frame, None
-                result = server.long_answers.request(self, reply, frame, at, served, context, held)
+                result = server.long_answers.request(reply, frame, at, served, context, held)
             else:
                 served.count.value += 1
                 result = served.handle(request, context)
@@ -590,7 +590,7 @@ class Connection:
                 reply.abandon()
         budget.give(held)
         self._drop_frame()
-        budget.settle(self)
+        budget.settle(self.client)
         self._out.clear()
         self.server.connection_closed(self, why)
         self.stream.close()

@@ -24,6 +24,7 @@ class RequestContext:
         "client_host",
         "client_id",
         "correlation_id",
+        "kept_bytes",
         "listener",
         "meter",
         "principal",
@@ -52,6 +53,8 @@ class RequestContext:
         self.correlation_id = correlation_id
         self.meter: Meter | None = None
         """Of a client with quotas."""
+        self.kept_bytes = 0
+        """Bytes of the budget for requests that are held until what `remains` has is freed."""
         self.remains: list[Any] | None = None
         """Whatever holds many elements of the request, its answer or what is made in between: see `net.remains`."""
 
@@ -110,5 +113,6 @@ def context_of(
     context.api_version = version
     context.correlation_id = correlation_id
     context.meter = meter
+    context.kept_bytes = 0
     context.remains = None
     return context

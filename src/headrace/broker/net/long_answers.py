@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Coroutine, Iterator
 
     from headrace.broker.net.budget import Budget
-    from headrace.broker.net.connection import Connection
     from headrace.broker.net.context import RequestContext
     from headrace.broker.net.large_frame import LargeFrame
     from headrace.broker.net.ports import Api
@@ -73,7 +72,6 @@ class LongAnswers:
 
     def request(
         self,
-        connection: Connection,
         reply: Reply,
         frame: memoryview,
         at: int,
@@ -84,11 +82,10 @@ class LongAnswers:
         """What the handler of a request returns that is decoded on a worker first. Its body begins at `at`; `held` owns
         the memory that the frame lies in, None: that is for the next requests."""
         data = bytes(frame) if held is None else frame
-        return self._request(connection, reply, data, at, served, context, held)
+        return self._request(reply, data, at, served, context, held)
 
     async def _request(
         self,
-        connection: Connection,
         reply: Reply,
         data: memoryview | bytes,
         at: int,
@@ -98,7 +95,8 @@ class LongAnswers:
     ) -> Any:
         size = DECODED_PER_BYTE * min(len(data), REQUEST_ELEMENT_BYTES)
         try:
-            await self._take(size, connection, reply, context)
+            await self._take(size, context)
+            reply.held += size
             with self.freed_later(context, reply, size):
                 request = await self.decoded(partial(served.decode, data, reply.version, at))
                 context.keep(request)
@@ -111,7 +109,7 @@ class LongAnswers:
                     result = await self.value_of(result, reply)
                 return await self.encoded(context, result)
         finally:
-            self._requests.settle(connection)
+            self._requests.settle(context.client)
             if held is not None:
                 held.release()
 
@@ -132,6 +130,10 @@ class LongAnswers:
                 size = 0  # with the connection all that its replies held was given back
             else:
                 reply.held -= size
+            if context.kept_bytes:
+                self._requests.settle(context.client)
+                size += context.kept_bytes
+                context.kept_bytes = 0
             if remains:
                 # A task begins a turn later: whoever has made them has left them then.
                 self._owner.spawn(self._free(remains, size))
@@ -149,18 +151,25 @@ class LongAnswers:
         async with self.turn:
             return await self._node.workers.run(decode)
 
-    async def _take(self, size: int, connection: Connection, reply: Reply, context: RequestContext) -> None:
-        """Returns when there is memory for what is decoded, which the reply holds from now on. It may be the one that
-        goes beyond the limit."""
+    async def hold(self, context: RequestContext, byte_count: int) -> None:
+        """Returns once the decoded answer of another node that was `byte_count` bytes has its memory in the budget for
+        requests: until what the context keeps is freed. Inside `freed_later`. Raises CloseConnectionError if the client
+        has gone."""
+        assert context.remains is not None, "what is held is given back when what is kept is freed"
+        size = DECODED_PER_BYTE * min(byte_count, REQUEST_ELEMENT_BYTES)
+        await self._take(size, context)
+        context.kept_bytes += size
+
+    async def _take(self, size: int, context: RequestContext) -> None:
+        """Returns when there is memory for what is decoded. One client at a time may go beyond the limit. Raises
+        CloseConnectionError, and nothing is taken, if the client has gone."""
         budget = self._requests
-        while not budget.take(size) and not budget.overdraw(size, connection):
+        while not budget.take(size) and not budget.overdraw(size, context.client):
             woken = self._node.future()
             budget.wait(partial(settle, woken))
             await woken
         if context.client.closed:
             budget.give(size)
-        else:
-            reply.held += size
         still_open(context)
 
     async def value_of(self, pending: Pending[Any], reply: Reply | None = None) -> Any:

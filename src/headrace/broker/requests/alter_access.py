@@ -176,15 +176,15 @@ async def _forwarded(
 ) -> list[ApiError]:
     if alterations and not broker.quorum.decides:
         request = await broker.node.workers.run(partial(request_of, numbers))
-        answer = await forward(broker, request, context)
-        if answer is not None:
-            context.keep(answer)
-            return await listed(
-                broker,
-                context,
-                answer.responses,
-                lambda each: ApiError(ErrorCode(each.error_code), each.error_message),
-            )
+        with broker.long_answers.freed_later(context):
+            answer = await forward(broker, request, context)
+            if answer is not None:
+                return await listed(
+                    broker,
+                    context,
+                    answer.responses,
+                    lambda each: ApiError(ErrorCode(each.error_code), each.error_message),
+                )
     return await _decided(broker, alterations, context, validate_only)
 
 

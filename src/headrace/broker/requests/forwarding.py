@@ -101,9 +101,12 @@ def _encoded(header: RequestHeader, request: Any) -> memoryview:
 
 
 async def _answer_in(broker: NodeServices, data: Buffer, context: RequestContext) -> Any:
-    """The client's answer that an envelope carried; the context keeps a large one."""
+    """The client's answer that an envelope carried; the context keeps a large one, which counts against the budget for
+    requests until it is freed."""
     key, version = context.api_key, context.api_version
     _, at = decode_response_header(data, key, version)
+    if len(data) > FEW_ELEMENT_BYTES:
+        await broker.long_answers.hold(context, len(data))
     answer = await broker.node.workers.run(partial(response_class(key).decode, data, version, at))
     if len(data) > FEW_ELEMENT_BYTES:
         context.keep(answer)

@@ -59,7 +59,8 @@ async def decided_elsewhere(broker: NodeServices, request: Any, context: Request
     None: it is to be decided here, or refused."""
     if broker.quorum.decides or context.listener in broker.config.controller_listener_names:
         return None
-    return await forward(broker, request, context)
+    with broker.long_answers.freed_later(context):
+        return await forward(broker, request, context)
 
 
 async def change_token(
