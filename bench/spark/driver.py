@@ -175,16 +175,17 @@ class Jobs:
         """
         import pyarrow as pa
 
-        from headrace.spark.exactly_once import commit_write
+        from headrace.spark.delivery.exactly_once import commit_write
+        from headrace.spark.delivery.messages import encode_rows
+        from headrace.spark.delivery.spark_task import QueryBatch
         from headrace.spark.options import sink_options
-        from headrace.spark.parts import encode_rows
 
         options = sink_options({
             "kafka.bootstrap.servers": self.bootstrap, "topic": to, "delivery": "exactly-once",
         })  # fmt: skip
         values = pa.RecordBatch.from_pydict({"value": pa.array([b"x" * size] * ROWS_OF_ARROW)})
         before = time.perf_counter()
-        task = encode_rows((values for _ in range(rows // ROWS_OF_ARROW)), options)
+        task = encode_rows((values for _ in range(rows // ROWS_OF_ARROW)), options, QueryBatch())
         encoded = time.perf_counter()
         commit_write(options, [task], "bench")
         return {"rows": task.rows, "encode": encoded - before, "commit": time.perf_counter() - encoded}

@@ -18,7 +18,7 @@ from headrace.sim.found_at import seeds_of
 from headrace.sim.sabotage import PLANTED_IN_SINKS, planted
 from headrace.sim.sink_run import SinkRun, run_sink_seed
 from headrace.sim.sink_sabotage import ONE, SHAPES, TWO, sink_plants
-from headrace.spark.delivery import PER_TASK
+from headrace.spark.delivery_options import PER_TASK
 
 SEEDS = (1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 40)))
 DELIVERIES = {

@@ -17,15 +17,10 @@ from headrace.client.cluster import Client
 def _no_clients_left() -> Iterator[None]:
     """A process keeps the clients that it writes by: none stays open behind a test."""
     yield
-    committing, writing = (sys.modules.get(f"headrace.spark.{name}") for name in ("exactly_once", "parts"))
-    if committing is not None:
-        for each in committing._kept.values():
-            each.producer.client.close()
-        committing._kept.clear()
-    if writing is not None:
-        for client in writing._clients.values():
-            client.close()
-        writing._clients.clear()
+    state = sys.modules.get("headrace.spark.process_state")
+    if state is not None:
+        state.this_process().query_producers.close()
+        state.this_process().writers.close()
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,9 @@ from typing import Any, NoReturn
 
 from headrace.client.channel import Channel
 from headrace.client.connection import Connection
-from headrace.spark import exactly_once
+from headrace.spark.delivery.exactly_once import commit_batch
+from headrace.spark.delivery.messages import EncodedTask
 from headrace.spark.options import SinkOptions
-from headrace.spark.parts import EncodedTask
 from headrace.wire.apis import ApiKey
 
 DEAD, DONE, FAILED = 9, 0, 1
@@ -34,7 +34,7 @@ class Death:
 
 def commit_and_die(options: SinkOptions, tasks: Sequence[EncodedTask], batch_id: int, death: Death | None) -> int:
     """Commit in a child; returns DEAD where it died as it should, DONE where it never came there."""
-    return run_and_die(lambda: exactly_once.commit_batch(options, tasks, batch_id), death)
+    return run_and_die(lambda: commit_batch(options, tasks, batch_id), death)
 
 
 def run_and_die(work: Callable[[], object], death: Death | None) -> int:
@@ -43,7 +43,6 @@ def run_and_die(work: Callable[[], object], death: Death | None) -> int:
     if child == 0:
         status = FAILED
         try:
-            exactly_once._kept.clear()
             if death is not None:
                 _arrange(death)
             work()

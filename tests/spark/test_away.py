@@ -18,9 +18,10 @@ from headrace.client.admin import create_topic
 from headrace.client.cluster import Client
 from headrace.client.errors import BrokerError, ClientError
 from headrace.client.producer import Producer
+from headrace.spark.delivery.at_least_once import write_rows
 from headrace.spark.options import sink_options, source_options
+from headrace.spark.process_state import this_process
 from headrace.spark.reading import drop_client
-from headrace.spark.sink import _producers, write_rows
 from headrace.spark.source import BatchReader, StreamReader
 
 from .stand_in import through_json, values
@@ -171,7 +172,7 @@ def test_a_broker_that_is_away_for_a_while_fails_no_write(how: str) -> None:
                 assert write_rows(iter([rows]), options).records == 2
         found = headrace.scan("t", bootstrap=broker.bootstrap, columns=["value"])["value"].to_pylist()
         assert sorted(found) == [b"0", b"1", b"2", b"2", b"3", b"3"]
-        _producers.pop(options).client.close()
+        this_process().producers.drop(options)
 
 
 def test_an_address_that_is_wrong_is_said_at_once() -> None:

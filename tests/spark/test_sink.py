@@ -15,10 +15,12 @@ import headrace.testing
 from headrace.client.admin import create_topic
 from headrace.client.cluster import Client
 from headrace.client.errors import ClientError
-from headrace.spark import sink
-from headrace.spark.commit_records import Span
+from headrace.spark.delivery.at_least_once import write_rows
+from headrace.spark.delivery.commit_records import Span
+from headrace.spark.delivery.encoding import batch_headers
 from headrace.spark.options import sink_options
-from headrace.spark.sink import batch_writer, stream_writer, write_rows
+from headrace.spark.process_state import this_process
+from headrace.spark.sink import batch_writer, stream_writer
 
 TEXT = StructType([StructField("value", StringType())])
 
@@ -29,9 +31,7 @@ def bootstrap() -> Iterator[str]:
         for name in ("kept", "failed", "split", "copied-0", "copied-1"):
             create_topic(client, name, partitions=2)
         yield broker.bootstrap
-    for producer in sink._producers.values():
-        producer.client.close()
-    sink._producers.clear()
+    this_process().producers.close()
 
 
 def options(bootstrap: str, **more: str) -> Any:
@@ -45,9 +45,9 @@ def rows(*values: bytes, **columns: Any) -> pa.RecordBatch:
 def test_a_worker_keeps_its_producer_and_reports_what_it_wrote(bootstrap: str) -> None:
     chosen = options(bootstrap, topic="kept")
     first = write_rows(iter([rows(b"a", b"b", key=[b"k", b"k"]), rows(b"c", key=[b"k"])]), chosen)
-    producer = sink._producers[chosen]
+    producer = this_process().producers.kept[chosen]
     second = write_rows(iter([rows(b"d", key=[b"k"])]), chosen)
-    assert sink._producers[chosen] is producer and producer.buffered == 0
+    assert this_process().producers.kept[chosen] is producer and producer.buffered == 0
     assert (first.records, second.records) == (3, 1)
     (topic, partition, base, count), (_, again, later, _) = (span.fields() for span in first.spans)
     assert (topic, base, count, again, later) == ("kept", 0, 2, partition, 2)
@@ -103,14 +103,14 @@ def test_a_failed_task_leaves_its_producer_behind(bootstrap: str) -> None:
 
     with pytest.raises(OSError, match="shuffle"):
         write_rows(broken(), chosen)
-    assert chosen not in sink._producers
+    assert chosen not in this_process().producers.kept
     assert write_rows(iter([rows(b"x")]), chosen).records == 1
     found = headrace.scan("failed", bootstrap=bootstrap)["value"].to_pylist()
     assert set(found) == {b"x"} and 1 <= len(found) <= 2, "at least once"
 
 
 def test_outside_spark_there_is_no_batch_to_name(bootstrap: str) -> None:
-    assert sink.batch_headers() == ()
+    assert batch_headers() == ()
 
 
 def test_errors_are_the_clusters_own(bootstrap: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 from pyspark import cloudpickle
 
 from headrace.spark import updates, write_updates
-from headrace.spark.delivery import OfBatch
+from headrace.spark.delivery_options import OfBatch
 from headrace.spark.options import sink_options
 
 BROKERS = {"kafka.bootstrap.servers": "h:1"}

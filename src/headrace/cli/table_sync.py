@@ -211,7 +211,7 @@ def _sink(request: Request, topic: str) -> SinkOptions:
 
 def _send(rows: pa.RecordBatch, options: SinkOptions) -> None:
     """Writes rows, and returns once the brokers have acknowledged them."""
-    from headrace.spark.sink import write_rows
+    from headrace.spark.delivery.at_least_once import write_rows
 
     write_rows(iter([rows]), options)
 
@@ -219,11 +219,11 @@ def _send(rows: pa.RecordBatch, options: SinkOptions) -> None:
 def _send_once(rows: pa.RecordBatch, batch_id: int, *, options: SinkOptions, checkpoint: Path) -> None:
     """Writes what a batch of the query has for the topic, unless it is there."""
     from headrace.spark.checkpoint_offsets import digest, query_id
-    from headrace.spark.exactly_once import commit_batch
-    from headrace.spark.parts import EncodedTask, encode_rows
+    from headrace.spark.delivery.exactly_once import commit_batch
+    from headrace.spark.delivery.messages import encode_rows
+    from headrace.spark.delivery.spark_task import QueryBatch
 
-    encoded = encode_rows(iter([rows]), options)
-    task = EncodedTask(query_id(checkpoint), "", batch_id, encoded.batches)
+    task = encode_rows(iter([rows]), options, QueryBatch(query_id(checkpoint), "", batch_id))
     commit_batch(options, [task], batch_id, digest(str(checkpoint), batch_id))
 
 
@@ -251,7 +251,7 @@ def _to_topic(
 ) -> None:
     """Look, send, wait; until there is nothing more with --once, else until a signal."""
     from headrace.client import admin
-    from headrace.spark.markers import HistoryError
+    from headrace.spark.delivery.markers import HistoryError
     from headrace.spark.pipelines.tables.following import TableError
     from headrace.spark.pipelines.tables.moments import look_back_of
     from headrace.spark.pipelines.tables.watching import PAGE_ROWS, Watch, Watcher

@@ -8,13 +8,13 @@ from typing import Any, Final
 
 from headrace.client.groups import commit_offsets
 from headrace.sim.workloads.spark_queries import Shape
-from headrace.spark import markers, plans
-from headrace.spark.delivery import EXACTLY_ONCE, PER_TASK
-from headrace.spark.exactly_once import Batch
-from headrace.spark.markers import Mark, Plan, Step, Turn
-from headrace.spark.per_task import TaskWrite
-from headrace.spark.sink import TaskRows
-from headrace.spark.turns import last_mark
+from headrace.spark.delivery import markers, plans
+from headrace.spark.delivery.batch_commit import Batch
+from headrace.spark.delivery.encoding import HashedRows
+from headrace.spark.delivery.markers import Mark, Plan, Step, Turn
+from headrace.spark.delivery.per_task import TaskWrite
+from headrace.spark.delivery.turns import last_mark
+from headrace.spark.delivery_options import EXACTLY_ONCE, PER_TASK
 
 Real = Callable[..., Any]
 
@@ -62,9 +62,9 @@ def _mark_first(real: Real) -> Real:
     return transact
 
 
-def _compare_nothing(_self: TaskWrite, _mark: Mark, rows: TaskRows) -> None:
+def _compare_nothing(_self: TaskWrite, _mark: Mark, rows: HashedRows) -> None:
     """A task that has a mark has its rows in the topic."""
-    rows.read()
+    rows.exhaust()
 
 
 def _pass_rows_over(*_: object, **__: object) -> str:

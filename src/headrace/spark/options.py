@@ -22,7 +22,7 @@ from headrace.spark.client_settings import (
     fetch_settings,
     produce_settings,
 )
-from headrace.spark.delivery import OF_BATCH, ExactlyOnce, delivery
+from headrace.spark.delivery_options import OF_BATCH, ExactlyOnce, delivery
 from headrace.spark.java_patterns import to_python
 from headrace.spark.option_table import BATCH_KEYS, IGNORED, SINK_KEYS, SOURCE_KEYS
 from headrace.spark.row_types import CORRUPT, EVENT_TIME, HEADERS, RECORD_TYPES

@@ -1,4 +1,4 @@
-"""Reading ranges in a Spark worker: one client kept per worker process, batches decoded straight to Arrow."""
+"""Reads ranges in a Spark worker: its client is kept from task to task, and batches are decoded straight to Arrow."""
 
 from __future__ import annotations
 
@@ -14,29 +14,17 @@ from headrace.client.reading import Fetcher
 from headrace.spark.client_settings import ClusterSettings
 from headrace.spark.options import SourceOptions
 from headrace.spark.planning import Range, earliest, lost
+from headrace.spark.process_state import this_process
 from headrace.spark.rows import Rows
-
-_clients: dict[ClusterSettings, Client] = {}
-"""Workers are reused from task to task, and so are their connections."""
-
-
-def kept_client(cluster: ClusterSettings) -> Client:
-    """This process's client of a cluster."""
-    client = _clients.get(cluster)
-    if client is None:
-        client = _clients[cluster] = cluster.client(known=True)
-    return client
 
 
 def drop_client(cluster: ClusterSettings) -> None:
-    """Close this process's client of a cluster, after an error."""
-    client = _clients.pop(cluster, None)
-    if client is not None:
-        client.close()
+    """Closes the client of a cluster that this process keeps for reading."""
+    this_process().readers.drop(cluster)
 
 
 def read_ranges(ranges: Sequence[Range], options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    """The records of the ranges.
+    """Yields the records of the ranges, with a client that is kept unless a read fails.
 
     Raises `headrace.client.ClientError`, `CorruptBatch`, `DataLossError`, `MalformedValueError`.
     """
@@ -51,16 +39,26 @@ def read_ranges(ranges: Sequence[Range], options: SourceOptions) -> Iterator[pa.
                 break
         else:
             rounds.append({at: part})
+    kept = this_process().readers
+    client = kept.take(options.cluster) or options.cluster.client(known=True)
+    is_sound = False
     try:
         for taken in rounds:
-            yield from _read(taken, options, rows)
-    except Exception:
-        drop_client(options.cluster)
+            yield from _read(client, taken, options, rows)
+        is_sound = True
+    except GeneratorExit:  # the rest is not wanted
+        is_sound = True
         raise
+    finally:
+        if is_sound:
+            kept.put(options.cluster, client)
+        else:
+            client.close()
 
 
-def _read(ranges: dict[TopicPartition, Range], options: SourceOptions, rows: Rows) -> Iterator[pa.RecordBatch]:
-    client = kept_client(options.cluster)
+def _read(
+    client: Client, ranges: dict[TopicPartition, Range], options: SourceOptions, rows: Rows
+) -> Iterator[pa.RecordBatch]:
     fetcher = Fetcher(
         client,
         {at: part.start for at, part in ranges.items()},

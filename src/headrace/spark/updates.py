@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.utils import is_remote
 
 from headrace.spark import checkpoint_offsets
-from headrace.spark.delivery import OF_BATCH, OfBatch
+from headrace.spark.delivery_options import OF_BATCH, OfBatch
 from headrace.spark.options import sink_options
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from peers.transactions import SMALL, settled_ends, visible
 from headrace.client.cluster import Client
 from headrace.client.groups import fetch_offsets, list_groups
 from headrace.client.reading import latest_offsets
-from headrace.spark.commit_records import read_last
+from headrace.spark.delivery.commit_records import read_last
 from headrace.spark.pipelines.running import COMMITS
 
 from .drivers import drive, finish, first_batch, kill, make, send

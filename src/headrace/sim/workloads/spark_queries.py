@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from headrace.spark.delivery import EXACTLY_ONCE, PER_TASK
+from headrace.spark.delivery_options import EXACTLY_ONCE, PER_TASK
 
 if TYPE_CHECKING:
     import random

@@ -27,14 +27,16 @@ from headrace.client.errors import ClientError
 from headrace.sim.blocking import EndedError, Fate, Process
 from headrace.sim.checkers.deliveries import Claim, Deliveries
 from headrace.sim.workloads.spark_queries import CALM, Chances, Checkpoint, Context, Program, Shape, rows_of
-from headrace.spark import checkpoint_offsets, exactly_once, parts, sink
-from headrace.spark.commit_records import CommitRecord, read_last
-from headrace.spark.delivery import PER_TASK, OfBatch
-from headrace.spark.markers import HistoryError, Mark
+from headrace.spark import checkpoint_offsets, process_state
+from headrace.spark.delivery import encoding
+from headrace.spark.delivery.commit_records import CommitRecord, read_last
+from headrace.spark.delivery.markers import HistoryError, Mark
+from headrace.spark.delivery.spark_task import QueryBatch, current_task
+from headrace.spark.delivery.turns import last_mark
+from headrace.spark.delivery_options import PER_TASK, OfBatch
 from headrace.spark.options import SinkOptions, sink_options
-from headrace.spark.parts import told
+from headrace.spark.process_state import ProcessState
 from headrace.spark.sink import BatchWriter, StreamWriter
-from headrace.spark.turns import last_mark
 from headrace.spark.updates import Count
 
 if TYPE_CHECKING:
@@ -207,10 +209,8 @@ class Query:
         made = Process(
             client,
             {
-                (parts, "_clients"): {},
-                (exactly_once, "_kept"): {},
-                (parts, "_told"): [],
-                (sink, "time"): time,
+                (process_state, "_STATE"): ProcessState(),
+                (encoding, "time"): time,
                 (encode, "random"): client.rng,
                 (TaskContext, "_taskContext"): context,
             },
@@ -352,8 +352,9 @@ class Run:
         sent = pickle.loads(pickle.dumps(writer))
 
         def write() -> bytes:
-            with told((shape.query_id, self.run_id, batch_id)):
-                return pickle.dumps(sent.write(iter([rows])))
+            of = QueryBatch(shape.query_id, self.run_id, batch_id)
+            given = current_task(write_id=getattr(sent, "write_id", ""), batch=of)
+            return pickle.dumps(sent.write_task(iter([rows]), given))
 
         try:
             return pickle.loads(await process.run(write))

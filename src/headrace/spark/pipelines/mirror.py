@@ -25,15 +25,16 @@ from pyspark.sql.types import StructType
 from headrace.client.metadata import TopicPartition
 from headrace.client.security import PLAINTEXT, Security
 from headrace.spark.client_settings import security_options
-from headrace.spark.commit_records import Span
-from headrace.spark.delivery import AT_LEAST_ONCE, OF_BATCH, OfBatch
+from headrace.spark.delivery.commit_records import Span
+from headrace.spark.delivery.encoding import SOURCE_OFFSET
+from headrace.spark.delivery_options import AT_LEAST_ONCE, OF_BATCH, OfBatch
 from headrace.spark.options import SinkOptions, Subscription, sink_options, source_options
 from headrace.spark.pipelines.mirror_groups import MIRROR_GROUPS
 from headrace.spark.pipelines.mirror_offsets import Run, Runs, extended
 from headrace.spark.pipelines.mirror_topics import TopicFollower
 from headrace.spark.pipelines.running import begin
 from headrace.spark.pipelines.whole_files import replace_text
-from headrace.spark.sink import SOURCE_OFFSET, BatchWriter
+from headrace.spark.sink import BatchWriter
 
 COPIES: Final = "mirror.json"
 """The file in a checkpoint's directory that says what is known of the copies."""

@@ -12,7 +12,7 @@ from headrace.client.errors import BrokerError, ClientError
 from headrace.client.groups import Committed, GroupListing, commit_offsets, fetch_offsets, list_groups
 from headrace.client.metadata import TopicPartition
 from headrace.client.reading import EARLIEST, list_offsets
-from headrace.spark import markers
+from headrace.spark.delivery import markers
 from headrace.spark.pipelines.mirror_offsets import Runs, is_due, mark_of, translated
 from headrace.wire.errors import ErrorCode
 

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from headrace.client.security import PLAINTEXT, Security
 from headrace.spark import write_stream, write_updates
 from headrace.spark.client_settings import security_options
-from headrace.spark.delivery import AT_LEAST_ONCE
+from headrace.spark.delivery_options import AT_LEAST_ONCE
 from headrace.spark.pipelines.fields import UNREADABLE
 from headrace.spark.pipelines.whole_files import replace_text
 

@@ -19,8 +19,7 @@ import headrace.testing
 from headrace.client import admin
 from headrace.client.cluster import Client
 from headrace.client.reading import latest_offsets
-from headrace.spark import exactly_once, parts
-from headrace.spark.markers import HistoryError
+from headrace.spark.delivery.markers import HistoryError
 from headrace.spark.options import SinkOptions, sink_options
 from headrace.spark.pipelines.tables.following import TableError
 from headrace.spark.pipelines.tables.moments import look_back_of
@@ -28,6 +27,7 @@ from headrace.spark.pipelines.tables.pages import PAGES, Pages
 from headrace.spark.pipelines.tables.places import SqlitePlace, parse_place
 from headrace.spark.pipelines.tables.sources import SqliteSource
 from headrace.spark.pipelines.tables.watching import Watch, Watcher
+from headrace.spark.process_state import this_process
 from headrace.wire.apis import ApiKey as A
 from spark.dying import DEAD, Death, run_and_die
 
@@ -71,8 +71,8 @@ class Shop:
 
     def run(self, checkpoint: str = "state") -> int:
         """A run that ends when it has looked once, in pages of four rows; how many rows it sent."""
-        exactly_once._kept.clear()
-        parts._clients.clear()
+        this_process().query_producers.kept.clear()
+        this_process().writers.kept.clear()
         place = parse_place(f"sqlite:{self.file}#items")
         assert isinstance(place, SqlitePlace)
         source = SqliteSource(place, Watch(("id",), "at"), print)
@@ -154,7 +154,7 @@ def test_a_page_of_a_copied_checkpoint_is_not_taken_for_sent(shop: Shop) -> None
     late = Pages(shop.directory / "state", shop.options())
     shop.put(1, "b", 200)
     shop.run()
-    exactly_once._kept.clear()
+    this_process().query_producers.kept.clear()
     with pytest.raises(HistoryError, match="^Batch 1 of query .* is in the topic with other records"):
         late.keep(None, None, {})
     shop.check()

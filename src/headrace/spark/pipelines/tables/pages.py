@@ -16,9 +16,11 @@ from typing import Any, Final
 import pyarrow as pa
 
 from headrace.spark.checkpoint_offsets import DIGEST_SIZE
-from headrace.spark.exactly_once import commit_batch, settled_mark
+from headrace.spark.delivery.batch_commit import settled_mark
+from headrace.spark.delivery.exactly_once import commit_batch
+from headrace.spark.delivery.messages import encode_rows
+from headrace.spark.delivery.spark_task import QueryBatch
 from headrace.spark.options import SinkOptions
-from headrace.spark.parts import EncodedTask, encode_rows
 from headrace.spark.pipelines.tables.following import TableError
 from headrace.spark.pipelines.tables.moments import Moment, moment_told, told
 from headrace.spark.pipelines.tables.watching import Sent
@@ -72,8 +74,8 @@ class Pages:
         said = {"id": self._id, "position": None if moment is None else told(moment), "sent": digests}
         text = json.dumps(said)
         replace_text(self._directory / f"{number}.json", text)
-        encoded = encode_rows(iter(() if rows is None else (rows,)), self._options)
-        page = EncodedTask(self._id, self._run, number, encoded.batches)
+        batch = QueryBatch(self._id, self._run, number)
+        page = encode_rows(iter(() if rows is None else (rows,)), self._options, batch)
         # a page of this number that is there already must be this one, and not that of a copied checkpoint
         commit_batch(self._options, [page], number, hashlib.sha256(text.encode()).hexdigest()[:DIGEST_SIZE])
         self._last = number

@@ -22,21 +22,21 @@ from itertools import chain
 from typing import Final
 
 import pyarrow as pa
-from pyspark import TaskContext
 
 from headrace.arrow.encode import Encoded
 from headrace.client.deliveries import Delivery
 from headrace.client.errors import BrokerError
 from headrace.client.transaction_groups import child_id, serves_groups
 from headrace.client.transactions import TIMEOUT_MS, OpenTransaction, TransactionalProducer
-from headrace.spark import markers
-from headrace.spark.commit_records import Span
-from headrace.spark.markers import write_group_of
+from headrace.spark.delivery import markers
+from headrace.spark.delivery.commit_records import Span
+from headrace.spark.delivery.encoding import HashedRows, SourceRange, encoded_rows, span_of
+from headrace.spark.delivery.messages import EncodedTask, encode_rows, encoded_task
+from headrace.spark.delivery.spark_task import SparkTask
+from headrace.spark.delivery.transactions import producer_of
+from headrace.spark.delivery.turns import compares_rows
 from headrace.spark.options import SinkOptions
-from headrace.spark.parts import EncodedTask, encode_rows, encoded_task, kept_client, task_names
-from headrace.spark.sending import producer_of
-from headrace.spark.sink import Sources, TaskRows, encoded_rows, span_of
-from headrace.spark.turns import compares_rows
+from headrace.spark.process_state import this_process
 from headrace.wire.errors import ErrorCode
 
 TASK_TIMEOUT_MS: Final = 900_000
@@ -49,7 +49,7 @@ may take long, and a transaction may not."""
 
 @dataclass
 class WrittenTask(EncodedTask):
-    """What one task has written, in a transaction that is open, and where."""
+    """What one task has written in a transaction that is open, and where."""
 
     transaction: OpenTransaction | None = None
     places: tuple[Span, ...] = ()
@@ -67,59 +67,57 @@ class WrittenTask(EncodedTask):
         return sum(span.count for span in self.places)
 
 
-def write_task(batches: Iterator[pa.RecordBatch], options: SinkOptions, write_id: str = "") -> EncodedTask:
-    """`written_task`, with the hash of the rows where the driver compares that."""
-    if write_id or not compares_rows(options):
-        return written_task(batches, options, write_id)
-    rows = TaskRows(batches, options.topic)
-    done = written_task(iter(rows), options, write_id)
+def write_task(batches: Iterator[pa.RecordBatch], options: SinkOptions, task: SparkTask) -> EncodedTask:
+    """Writes or encodes the rows of one task, and hashes them if the driver compares that.
+
+    The rows are encoded where the coordinator cannot end what the task would write, or if they are few in a batch
+    write. Raises ValueError for a wrong row, and `ClientError`: then nothing of the rows is visible, or ever will be.
+    """
+    if task.write_id or not compares_rows(options):
+        return _written_task(batches, options, task)
+    rows = HashedRows(batches, options.topic)
+    done = _written_task(iter(rows), options, task)
     done.row_hash = rows.row_hash
     return done
 
 
-def written_task(batches: Iterator[pa.RecordBatch], options: SinkOptions, write_id: str) -> EncodedTask:
-    """The rows of one task: written, or encoded where its coordinator cannot end what would be written, or where they
-    are few in a batch write.
-
-    Raises ValueError for a wrong row, and `ClientError`: nothing of the rows is visible then, or ever.
-    """
-    query_id, run_id, batch_id = task_names()
-    task = TaskContext.get()
-    if task is None or not (write_id or query_id):
-        return encode_rows(batches, options)
-    client = kept_client(options)
-    rows = encoded_rows(batches, client, options)
-    few: list[tuple[Encoded, Sources]] = []
-    if write_id:
-        few, is_all = _first_of(rows, options)
-        if is_all:
-            return encoded_task(few, options)
-        main_id = stem = write_group_of(write_id)
-    else:
-        main_id = markers.group_of(query_id)
-        stem = f"{main_id}-{run_id}"
-    if not serves_groups(client, main_id):
-        return encoded_task(chain(few, rows), options)
-    name = child_id(client, main_id, f"{stem}-{task.partitionId()}-{task.attemptNumber()}")
-    written = WrittenTask(query_id, run_id, batch_id)
-    with producer_of(options, client, name, timeout_ms=TASK_TIMEOUT_MS) as producer:
-        deliveries: list[tuple[Delivery, Sources]] = []
-        for (topic, partition, batch, _), sources in chain(few, rows):
-            if not deliveries:
-                _begin(producer)
-            deliveries.append((producer.send_batch(topic, partition, batch), sources))
-        if deliveries:
-            written.transaction = producer.hand_over()
-            written.places = tuple(span_of(done, sources) for done, sources in deliveries)
-    return written
+def _written_task(batches: Iterator[pa.RecordBatch], options: SinkOptions, task: SparkTask) -> EncodedTask:
+    if task.partition is None or not (task.write_id or task.batch.query_id):
+        return encode_rows(batches, options, task.batch)
+    with this_process().writer(options.cluster) as client:
+        rows = encoded_rows(batches, client, options)
+        few: list[tuple[Encoded, SourceRange]] = []
+        if task.write_id:
+            few, is_all = _first_of(rows, options)
+            if is_all:
+                return encoded_task(few, options, task.batch)
+            main_id = stem = markers.write_group_of(task.write_id)
+        else:
+            main_id = markers.group_of(task.batch.query_id)
+            stem = f"{main_id}-{task.batch.run_id}"
+        if not serves_groups(client, main_id):
+            return encoded_task(chain(few, rows), options, task.batch)
+        name = child_id(client, main_id, f"{stem}-{task.partition}-{task.attempt}")
+        written = WrittenTask(*task.batch)
+        with producer_of(options, client, name, timeout_ms=TASK_TIMEOUT_MS) as producer:
+            deliveries: list[tuple[Delivery, SourceRange]] = []
+            for (topic, partition, batch, _), sources in chain(few, rows):
+                if not deliveries:
+                    _begin(producer)
+                deliveries.append((producer.send_batch(topic, partition, batch), sources))
+            if deliveries:
+                written.transaction = producer.hand_over()
+                written.places = tuple(span_of(done, sources) for done, sources in deliveries)
+        return written
 
 
 def _first_of(
-    rows: Iterator[tuple[Encoded, Sources]], options: SinkOptions
-) -> tuple[list[tuple[Encoded, Sources]], bool]:
-    """The first rows of a task of a batch write, up to what it may hand to the driver, and whether these are all."""
+    rows: Iterator[tuple[Encoded, SourceRange]], options: SinkOptions
+) -> tuple[list[tuple[Encoded, SourceRange]], bool]:
+    """Returns the first rows of a task of a batch write, up to what it may hand to the driver, and whether these are
+    all."""
     assert options.exactly_once is not None
-    found: list[tuple[Encoded, Sources]] = []
+    found: list[tuple[Encoded, SourceRange]] = []
     size = 0
     for each in rows:
         found.append(each)

@@ -24,15 +24,18 @@ from headrace.client.errors import FencedError, InDoubtError
 from headrace.client.groups import commit_offsets
 from headrace.client.reading import latest_offsets
 from headrace.client.transactions import State, TransactionalProducer
-from headrace.spark import exactly_once, markers
-from headrace.spark.exactly_once import commit_batch
-from headrace.spark.markers import HistoryError, Mark, Plan, group_of, read_mark, task_group_of
+from headrace.spark.delivery import markers
+from headrace.spark.delivery.batch_commit import commit_parts
+from headrace.spark.delivery.exactly_once import commit_batch
+from headrace.spark.delivery.markers import HistoryError, Mark, Plan, group_of, read_mark, task_group_of
+from headrace.spark.delivery.per_task import CommittedTask, PerTask, TaskWrite
+from headrace.spark.delivery.spark_task import QueryBatch, SparkTask
 from headrace.spark.options import SinkOptions
-from headrace.spark.per_task import DoneTask, PerTask, TaskWrite
+from headrace.spark.process_state import this_process
 from headrace.wire.apis import ApiKey as A
 from headrace.wire.records import decode_batch
+from spark.dying import DEAD, DONE, Death, commit_and_die, run_and_die
 
-from .dying import DEAD, DONE, Death, commit_and_die, run_and_die
 from .test_exactly_once import Query
 
 Rows = list[tuple[int, bytes]]
@@ -90,22 +93,22 @@ def run(
     options: SinkOptions | None = None,
     *,
     of: str = "run",
-) -> DoneTask:
+) -> CommittedTask:
     """An attempt of a task `of` a run, with a client of its own."""
     options = options or per_task(query)
     with options.cluster.client(known=True) as client:
-        names = (query.id, of, batch_id)
+        attempt = SparkTask(QueryBatch(query.id, of, batch_id), partition=task)
         given = rows_of(query, batch_id, task) if rows is None else rows
-        return TaskWrite(options, client, names, task, "").run(arrow(given))
+        return TaskWrite(options, client, attempt).run(arrow(given))
 
 
-def finish(query: Query, batch_id: int, tasks: Sequence[DoneTask]) -> None:
+def finish(query: Query, batch_id: int, tasks: Sequence[CommittedTask]) -> None:
     PerTask().commit_batch(per_task(query), tasks, batch_id)
 
 
 def whole(query: Query, batch_id: int, *, of: str = "run") -> None:
     """A batch from a driver that knows nothing."""
-    exactly_once._kept.clear()
+    this_process().query_producers.kept.clear()
     finish(query, batch_id, [run(query, batch_id, task, of=of) for task in range(2)])
 
 
@@ -141,7 +144,7 @@ def test_a_task_that_dies_at_any_request(query: Query) -> None:
         other = run(query, batch_id, 1) if batch_id % 2 else None
         assert run_and_die(partial(run, query, batch_id, 0), death) == DEAD, str(death)
         done = run(query, batch_id, 0)
-        exactly_once._kept.clear()
+        this_process().query_producers.kept.clear()
         finish(query, batch_id, [done, other or run(query, batch_id, 1)])
     every = range(len(TASK_DEATHS) + 1)
     query.check(*every)
@@ -152,7 +155,7 @@ def test_a_driver_that_dies_at_any_request(query: Query) -> None:
     """Its tasks have committed, all of them or one; the next driver plans the batch again."""
     for batch_id, death in enumerate(DRIVER_DEATHS):
         done = [run(query, batch_id, task) for task in range(2)]
-        exactly_once._kept.clear()
+        this_process().query_producers.kept.clear()
         assert run_and_die(partial(finish, query, batch_id, done), death) == DEAD, str(death)
         whole(query, batch_id)
     last = len(DRIVER_DEATHS)
@@ -195,7 +198,7 @@ def test_rows_that_move_between_tasks_are_refused(query: Query) -> None:
         run(query, 1, 0, elsewhere)
     shuffled = random.Random(1).sample(first, len(first))
     assert run(query, 1, 0, shuffled).rows == len(first), "their order is nobody's business"
-    exactly_once._kept.clear()
+    this_process().query_producers.kept.clear()
     finish(query, 1, [run(query, 1, 0, shuffled), run(query, 1, 1)])
     query.check(0, 1)
 
@@ -205,7 +208,7 @@ def test_fewer_tasks_than_before_are_refused(query: Query) -> None:
     run(query, 1, 1)
     both = [*rows_of(query, 1, 0), *rows_of(query, 1, 1)]
     done = run(query, 1, 0, both, of="other")
-    exactly_once._kept.clear()
+    this_process().query_producers.kept.clear()
     with pytest.raises(HistoryError, match="planned with more tasks before than the 1 of now"):
         finish(query, 1, [done])
     assert query.marked() == 0
@@ -261,22 +264,22 @@ def test_an_answer_that_is_lost_is_found_in_the_mark(query: Query, monkeypatch: 
 
 def test_the_delivery_changes_between_batches_and_not_within_one(query: Query) -> None:
     whole(query, 0)
-    exactly_once._kept.clear()
+    this_process().query_producers.kept.clear()
     commit_batch(query.options, query.tasks(1), 1)
     whole(query, 2)
     run(query, 3, 1)
-    exactly_once._kept.clear()
+    this_process().query_producers.kept.clear()
     for _ in range(2):
         with pytest.raises(HistoryError, match="Batch 3 .* was begun with delivery exactly-once-per-task: let it end"):
             commit_batch(query.options, query.tasks(3), 3)
     whole(query, 3)
-    exactly_once._kept.clear()
+    this_process().query_producers.kept.clear()
     commit_batch(query.options, query.tasks(3), 3)
     commit_batch(query.options, query.tasks(4), 4)
     # the other way a batch is there or not: what was begun is aborted, what was decided is found
     assert commit_and_die(query.options, query.tasks(5), 5, Death(A.END_TXN, "before", 2)) == DEAD
     whole(query, 5, of="next")
-    exactly_once._kept.clear()
+    this_process().query_producers.kept.clear()
     after = query.tasks(6, run="after")
     assert commit_and_die(query.options, after, 6, Death(A.END_TXN, "answered", 2)) == DEAD
     whole(query, 6, of="last")
@@ -317,12 +320,12 @@ def test_what_does_not_fit_is_refused(query: Query) -> None:
 
 def test_a_commit_topic_says_which_batch_but_not_where(query: Query) -> None:
     from headrace.client.groups import delete_offsets
-    from headrace.spark.commit_records import read_last
+    from headrace.spark.delivery.commit_records import read_last
 
     options = per_task(query, commit_topic="commits")
     for batch_id in range(2):
         for _ in range(2):
-            exactly_once._kept.clear()
+            this_process().query_producers.kept.clear()
             done = [run(query, batch_id, task, options=options) for task in range(2)]
             PerTask().commit_batch(options, done, batch_id)
             delete_offsets(query.client, f"headrace-{query.id}", [(query.topic, 0)])
@@ -340,7 +343,7 @@ def test_tasks_of_a_batch_write(query: Query) -> None:
     def attempt(write_id: str, task: int, rows: Rows | None = None) -> None:
         with options.cluster.client(known=True) as client:
             given = rows_of(query, 0, task) if rows is None else rows
-            TaskWrite(options, client, ("", "", -1), task, write_id).run(arrow(given))
+            TaskWrite(options, client, SparkTask(write_id=write_id, partition=task)).run(arrow(given))
 
     first = f"{query.id}-a"
     assert run_and_die(lambda: attempt(first, 0), Death(A.END_TXN, "before")) == DEAD
@@ -373,9 +376,9 @@ def test_a_batch_that_was_planned_again_after_it_was_whole(query: Query) -> None
     query.check(0)
 
 
-def commit_batch_of(query: Query, tasks: Sequence[DoneTask], offsets: str) -> None:
-    exactly_once._kept.clear()
-    exactly_once.commit_parts(per_task(query), tasks, 0, offsets)
+def commit_batch_of(query: Query, tasks: Sequence[CommittedTask], offsets: str) -> None:
+    this_process().query_producers.kept.clear()
+    commit_parts(per_task(query), tasks, 0, offsets)
 
 
 def thirds(query: Query, batch_id: int) -> list[Rows]:
@@ -429,7 +432,7 @@ def test_a_task_that_has_seen_its_plan_before_another_run_took_over(
     monkeypatch.setattr(TransactionalProducer, "initialize", late)
     with pytest.raises(FencedError):
         run(query, 1, 2, thirds(query, 1)[2])
-    exactly_once._kept.clear()
+    this_process().query_producers.kept.clear()
     finish(query, 1, [run(query, 1, task, of="second") for task in range(2)])
     query.check(0, 1)
 
@@ -450,10 +453,10 @@ def test_a_plan_that_fits_what_others_have_committed_is_finished_by_its_driver(q
     third = [run(query, 1, task, rows, of="third") for task, rows in enumerate(three)]
     assert [done.opened is None for done in third] == [True, False, False]
     assert sorted(visible(query.client, query.topic)) == seen
-    exactly_once._kept.clear()
+    this_process().query_producers.kept.clear()
     finish(query, 1, third)
     assert plan_in(query).kept == 1
-    exactly_once._kept.clear()
+    this_process().query_producers.kept.clear()
     finish(query, 2, [run(query, 2, task, of="third") for task in range(2)])
     query.check(0, 1, 2)
     query.check_reader(0, 1, 2)
@@ -466,16 +469,16 @@ def test_of_what_tasks_have_left_to_the_driver_one_is_gone(query: Query) -> None
     run(query, 1, 0, three[0])
     second = [run(query, 1, task, rows, of="second") for task, rows in enumerate(three)]
     run(query, 1, 1, three[1], of="second")  # another attempt
-    exactly_once._kept.clear()
+    this_process().query_producers.kept.clear()
     with pytest.raises(FencedError):
         finish(query, 1, second)
     third = [run(query, 1, task, rows, of="third") for task, rows in enumerate(three)]
     assert [done.opened is None for done in third] == [True, False, True]
     for death in (Death(A.END_TXN, "sent"), Death(A.END_TXN, "answered")):
-        exactly_once._kept.clear()
+        this_process().query_producers.kept.clear()
         assert run_and_die(partial(finish, query, 1, third), death) == DEAD
     whole_again = [run(query, 1, task, rows, of="fourth") for task, rows in enumerate(three)]
-    exactly_once._kept.clear()
+    this_process().query_producers.kept.clear()
     finish(query, 1, whole_again)
     query.check(0, 1)
     query.check_reader(0, 1)
@@ -486,7 +489,7 @@ def test_a_driver_whose_run_was_replaced_commits_no_mark(query: Query) -> None:
     done = [run(query, 1, task) for task in range(2)]
     again = [run(query, 1, task, of="second") for task in range(2)]
     for _ in range(2):
-        exactly_once._kept.clear()
+        this_process().query_producers.kept.clear()
         with pytest.raises(FencedError, match="a newer producer"):
             finish(query, 1, done)
     finish(query, 1, again)
@@ -518,9 +521,9 @@ def test_a_mark_of_the_version_before(query: Query) -> None:
     at = (query.topic, markers.PARTITION)
     commit_offsets(query.client, group_of(query.id), {at: replace(mark, plan=None).committed()})
     with pytest.raises(HistoryError, match="Batch 1 .* was begun with delivery exactly-once-per-task: let it end"):
-        exactly_once._kept.clear()
+        this_process().query_producers.kept.clear()
         commit_batch(query.options, query.tasks(1), 1)
-    exactly_once._kept.clear()
+    this_process().query_producers.kept.clear()
     commit_offsets(query.client, group_of(query.id), {at: replace(mark, plan=None).committed()})
     assert run(query, 1, 0, of="newer").opened is not None
     assert (plan_in(query).kept, plan_in(query).replaced) == (3, ())

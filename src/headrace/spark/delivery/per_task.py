@@ -1,4 +1,4 @@
-"""Exactly once task by task: each task sends its rows and a mark of its own in one transaction.
+"""The mode `exactly-once-per-task`: each task sends its rows and a mark of its own in one transaction.
 
 No byte passes through the driver, and a batch is seen task by task. A task that Spark runs again finds its mark, and
 does not send again; but then it must have the rows that it had. The mark has their number and the sum of their hashes,
@@ -19,23 +19,23 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
 from headrace.arrow.encode import Encoded
 from headrace.client.cluster import Client
 from headrace.client.errors import FencedError, InDoubtError, ProtocolMismatchError
 from headrace.client.transactions import OpenTransaction, TransactionalProducer
-from headrace.spark import markers, plans
-from headrace.spark.commit_records import Span
-from headrace.spark.delivery import PER_TASK
-from headrace.spark.exactly_once import commit_parts
-from headrace.spark.markers import HistoryError, Mark, Plan, Step
+from headrace.spark.delivery import markers, plans
+from headrace.spark.delivery.batch_commit import commit_parts
+from headrace.spark.delivery.commit_records import Span
+from headrace.spark.delivery.encoding import HashedRows, SourceRange, encoded_rows
+from headrace.spark.delivery.markers import HistoryError, Mark, Plan, Step
+from headrace.spark.delivery.spark_task import QueryBatch, SparkTask
+from headrace.spark.delivery.transactions import abandon_tasks, aborted_on_error, producer_of
+from headrace.spark.delivery.turns import compares_rows, last_mark, make_topics, turn_of
+from headrace.spark.delivery_options import PER_TASK
 from headrace.spark.options import SinkOptions
-from headrace.spark.parts import NO_BATCH, kept_client, task_names
-from headrace.spark.sending import abandon_tasks, aborted_on_error, producer_of
-from headrace.spark.sink import Sources, TaskRows, encoded_rows
-from headrace.spark.turns import compares_rows, last_mark, make_topics, turn_of
+from headrace.spark.process_state import this_process
 from headrace.wire.apis import ApiKey
 
 TIMEOUT_MS: Final = 900_000
@@ -43,7 +43,7 @@ TIMEOUT_MS: Final = 900_000
 
 
 @dataclass
-class DoneTask(WriterCommitMessage):
+class CommittedTask(WriterCommitMessage):
     """What one task has committed, or found committed."""
 
     query_id: str
@@ -53,7 +53,7 @@ class DoneTask(WriterCommitMessage):
     row_hash: int | None = None
     batches: list[Encoded] = field(default_factory=list)
     """What is left to send: nothing."""
-    sources: list[Sources] = field(default_factory=list)
+    sources: list[SourceRange] = field(default_factory=list)
     plan: int = 0
     opened: OpenTransaction | None = None
     """What the driver is to commit."""
@@ -62,29 +62,28 @@ class DoneTask(WriterCommitMessage):
 class TaskWrite:
     """One attempt of a task, of a stream's batch or, where it has a `write_id`, of a batch write."""
 
-    def __init__(
-        self, options: SinkOptions, client: Client, names: tuple[str, str, int], task: int, write_id: str
-    ) -> None:
+    def __init__(self, options: SinkOptions, client: Client, task: SparkTask) -> None:
         assert options.exactly_once is not None
         self.options = options
         self.how = options.exactly_once
         self.client = client
-        self.query_id, self.run_id, self.batch_id = names
-        self.task = task
-        self.of_query = not write_id
-        if write_id:
-            self.batch_id = 0
+        self.task = task.partition or 0
+        self.of_query = not task.write_id
+        self.query_id, self.run_id, self.batch_id = task.batch if self.of_query else QueryBatch(batch_id=0)
         # the checkpoint may be out of a worker's reach: the driver compares offsets, and here rows are
-        self.turn = turn_of(options, (self.query_id, self.run_id, self.batch_id), "")
-        self.group = f"headrace-write-{write_id}-task-{task}" if write_id else markers.task_group_of(names[0], task)
+        self.turn = turn_of(options, QueryBatch(self.query_id, self.run_id, self.batch_id), "")
+        if task.write_id:
+            self.group = f"headrace-write-{task.write_id}-task-{self.task}"
+        else:
+            self.group = markers.task_group_of(self.query_id, self.task)
 
-    def run(self, batches: Iterator[pa.RecordBatch]) -> DoneTask:
+    def run(self, batches: Iterator[pa.RecordBatch]) -> CommittedTask:
         """Commit the rows, unless they are in the topic. Raises `HistoryError` where that would lose or double rows,
         `FencedError` where a later attempt is under way, and other errors of the client."""
         if not self.client.supports(ApiKey.LIST_TRANSACTIONS):
             raise ProtocolMismatchError(f"delivery {PER_TASK} needs brokers of Apache Kafka 3.0 or later")
         make_topics(self.client, self.how)
-        rows = TaskRows(batches, self.options.topic)
+        rows = HashedRows(batches, self.options.topic)
         plan, took_over = None, False
         if self.of_query:
             plan, took_over = self._planned()
@@ -112,15 +111,15 @@ class TaskWrite:
         done.plan, done.opened = 0 if plan is None or took_over else plan.number, opened
         return done
 
-    def _repeated(self, rows: TaskRows) -> DoneTask:
+    def _repeated(self, rows: HashedRows) -> CommittedTask:
         """The whole batch is there: the driver compares it with what the tasks would have written, if it has to."""
         if compares_rows(self.options):
-            rows.read()
+            rows.exhaust()
             return self._done(rows)
-        return DoneTask(self.query_id, self.run_id, self.batch_id)
+        return CommittedTask(self.query_id, self.run_id, self.batch_id)
 
-    def _done(self, rows: TaskRows) -> DoneTask:
-        return DoneTask(self.query_id, self.run_id, self.batch_id, rows.count, rows.row_hash)
+    def _done(self, rows: HashedRows) -> CommittedTask:
+        return CommittedTask(self.query_id, self.run_id, self.batch_id, rows.count, rows.row_hash)
 
     def _mark(self, *, stable: bool) -> Mark | None:
         return markers.read_mark(self.client, self.group, self.how.marker_topic, stable=stable)
@@ -164,14 +163,14 @@ class TaskWrite:
         batch_id, number = self.turn.place
         return mark.place >= ((batch_id, number - 1) if number else (batch_id - 1, 0))
 
-    def _compare(self, mark: Mark, rows: TaskRows) -> None:
+    def _compare(self, mark: Mark, rows: HashedRows) -> None:
         """The rows of this attempt must be those that are in the topic."""
         if mark.place > self.turn.place:
             raise HistoryError(
                 f"Task {self.task} of query {self.query_id} has committed batch {mark.batch_id} already, and this is "
                 f"batch {self.batch_id}: another driver has gone on with this checkpoint; nothing was written."
             )
-        rows.read()
+        rows.exhaust()
         if (rows.count, rows.row_hash) != (mark.rows, mark.row_hash):
             raise HistoryError(
                 f"Task {self.task} of batch {self.batch_id} has other rows ({rows.count}) than those that it committed "
@@ -180,7 +179,7 @@ class TaskWrite:
                 "delivery exactly-once for a new query."
             )
 
-    def _commit(self, producer: TransactionalProducer, rows: TaskRows, *, is_last: bool) -> OpenTransaction | None:
+    def _commit(self, producer: TransactionalProducer, rows: HashedRows, *, is_last: bool) -> OpenTransaction | None:
         """The rows and their mark; `is_last` says whether this decides of them, else it returns what the driver is to
         decide of."""
         producer.begin()
@@ -205,19 +204,17 @@ class TaskWrite:
 
 
 class PerTask:
-    """The delivery `exactly-once-per-task`."""
+    """The mode `exactly-once-per-task`."""
 
-    def write(self, rows: Iterator[pa.RecordBatch], options: SinkOptions, write_id: str) -> DoneTask:
-        context = TaskContext.get()
-        number = 0 if context is None else context.partitionId()
-        names = ("", "", NO_BATCH) if write_id else task_names()
-        return TaskWrite(options, kept_client(options), names, number, write_id).run(rows)
+    def write(self, rows: Iterator[pa.RecordBatch], options: SinkOptions, task: SparkTask) -> CommittedTask:
+        with this_process().writer(options.cluster) as client:
+            return TaskWrite(options, client, task).run(rows)
 
     def commit_batch(
         self, options: SinkOptions, messages: Sequence[WriterCommitMessage | None], batch_id: int
     ) -> Sequence[Span]:
         """The mark of the query, and the sources' offsets: the batch is whole."""
-        tasks = [message for message in messages if isinstance(message, DoneTask)]
+        tasks = [message for message in messages if isinstance(message, CommittedTask)]
         if len(tasks) != len(messages):
             raise ValueError(
                 f"{len(messages) - len(tasks)} of {len(messages)} tasks have not said what they committed."
@@ -233,7 +230,7 @@ class PerTask:
     def abort(self, options: SinkOptions, messages: Sequence[WriterCommitMessage | None], write_id: str) -> None:
         """What tasks have committed stays, and their next attempts fence the rest; what they have left to the driver is
         aborted."""
-        left = [message for message in messages if isinstance(message, DoneTask) and message.opened is not None]
+        left = [message for message in messages if isinstance(message, CommittedTask) and message.opened is not None]
         if left:
             with options.cluster.client(known=True) as client:
                 abandon_tasks(client, left)

@@ -15,7 +15,6 @@ from peers.headrace import HeadracePeer
 from peers.kafka import KafkaPeer
 from peers.settling import client_of
 from peers.transactions import SMALL, set_transaction_version, visible
-from pyspark import TaskContext
 
 from headrace.client.cluster import Client
 from headrace.client.errors import BrokerError
@@ -23,18 +22,19 @@ from headrace.client.reading import latest_offsets
 from headrace.client.transaction_groups import end_leftovers
 from headrace.client.transaction_states import describe_transaction, list_transactions
 from headrace.client.transactions import TransactionalProducer
-from headrace.spark import parts
-from headrace.spark.exactly_once import WholeBatch, commit_write
-from headrace.spark.group_commit import FEW_ROWS_SHARE, TASK_TIMEOUT_MS, WrittenTask
-from headrace.spark.markers import write_group_of
+from headrace.spark.delivery.exactly_once import WholeBatch, commit_write
+from headrace.spark.delivery.group_commit import FEW_ROWS_SHARE, TASK_TIMEOUT_MS, WrittenTask
+from headrace.spark.delivery.markers import write_group_of
+from headrace.spark.delivery.messages import EncodedTask
+from headrace.spark.delivery.spark_task import SparkTask
 from headrace.spark.options import SinkOptions
-from headrace.spark.parts import EncodedTask
+from headrace.spark.process_state import this_process
 from headrace.wire.apis import ApiKey as A
 from headrace.wire.errors import ErrorCode
+from spark.dying import DEAD, DONE, Death, run_and_die
 
-from .dying import DEAD, DONE, Death, run_and_die
 from .test_exactly_once import PARTITIONS, Query
-from .test_group_commit import COLUMNS, Context
+from .test_group_commit import COLUMNS
 
 PATIENCE_S = 30.0
 WRITE = "f7a1"
@@ -52,7 +52,7 @@ def peer() -> Iterator[HeadracePeer]:
 def write(peer: HeadracePeer) -> Iterator[BatchWrite]:
     with Client(peer.bootstrap) as client, BatchWrite(client) as write:
         yield write
-        parts._clients.pop(write.options.cluster, client).close()
+        this_process().writers.kept.pop(write.options.cluster, client).close()
 
 
 class BatchWrite(Query):
@@ -88,13 +88,11 @@ class BatchWrite(Query):
             if dies:
                 os._exit(DEAD)
 
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(TaskContext, "get", lambda: Context({}, task, attempt))
-            return WholeBatch().write(rows(), self.options, self.write_id)
+        given = SparkTask(write_id=self.write_id, partition=task, attempt=attempt)
+        return WholeBatch().write(rows(), self.options, given)
 
     def killed(self, task: int) -> None:
         def work() -> None:
-            parts._clients.clear()  # a process of its own has connections of its own
             self.run(task, mark="killed", dies=True)
 
         assert run_and_die(work, None) == DEAD

@@ -8,7 +8,7 @@ import uuid
 import pytest
 
 from headrace.client.groups import Committed
-from headrace.spark.markers import (
+from headrace.spark.delivery.markers import (
     FINGERPRINT_SIZE,
     NO_BATCH,
     RUNS_KEPT,

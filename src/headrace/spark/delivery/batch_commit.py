@@ -1,82 +1,52 @@
-"""Exactly once into topics: tasks encode, and the driver sends a batch and its mark in one transaction.
+"""Commits a batch of a query and its mark in one transaction, by whichever mode its tasks have written.
 
-Nothing is in Kafka before the driver has all of a batch, so tasks that fail, that Spark runs twice or that wake up late
-leave no trace; one transaction decides for the whole batch. The mark (see `markers`) goes with it, so that a driver
-that comes after a crash knows whether the batch is in the topic. InitProducerId fences the driver before, and returns
-when its transaction is over. The process that commits keeps its producer for the next batch, as a hint: where it is
-gone, the mark is read again.
+InitProducerId fences the driver before, and returns when its transaction is over. Then the mark says whether the batch
+is in the topic. The process that commits keeps its producer for the next batch, as a hint: where it is gone, the mark
+is read again.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-
-import pyarrow as pa
-from pyspark.sql.datasource import WriterCommitMessage
+from collections.abc import Sequence
+from dataclasses import replace
 
 from headrace.client.cluster import Client
 from headrace.client.errors import BrokerError, ClientError, FencedError, InDoubtError
 from headrace.client.groups import Committed
 from headrace.client.transactions import TransactionalProducer
-from headrace.spark import checkpoint_offsets, commit_records, markers, plans
-from headrace.spark.client_settings import ClusterSettings
-from headrace.spark.commit_records import CommitRecord, Span
-from headrace.spark.delivery import PER_TASK
-from headrace.spark.markers import Mark, Step, Turn, write_group_of
+from headrace.spark import checkpoint_offsets
+from headrace.spark.delivery import commit_records, markers, plans
+from headrace.spark.delivery.commit_records import CommitRecord, Span
+from headrace.spark.delivery.markers import Mark, Step, Turn
+from headrace.spark.delivery.messages import EncodedTask, TaskMessage
+from headrace.spark.delivery.query_producer import QueryProducer
+from headrace.spark.delivery.spark_task import QueryBatch
+from headrace.spark.delivery.transactions import (
+    abandon_tasks,
+    aborted_on_error,
+    end_others,
+    opened_by,
+    producer_of,
+    send_parts,
+)
+from headrace.spark.delivery.turns import last_mark, make_topics, turn_of
+from headrace.spark.delivery_options import PER_TASK
 from headrace.spark.options import SinkOptions
-from headrace.spark.parts import EncodedTask, Part, received
-from headrace.spark.sending import abandon_tasks, aborted_on_error, end_others, opened_by, producer_of, send_parts
-from headrace.spark.turns import last_mark, make_topics, turn_of
+from headrace.spark.process_state import this_process
 from headrace.wire.errors import ErrorCode
-
-# -- a batch of a stream
-
-
-@dataclass(slots=True)
-class _Kept:
-    """The producer of a query, the mark that it left last, and where the records of that batch are. `made` is what the
-    producer was made with: the writes of a query may differ in it."""
-
-    producer: TransactionalProducer
-    run_id: str
-    mark: Mark
-    spans: list[Span]
-    made: object
-
-
-_kept: dict[tuple[ClusterSettings, str], _Kept] = {}
-"""By cluster and query, in the process beside the driver that commits: one, however many sinks the query has, as they
-share its transactional id. Spark may end that process at any time."""
-
-
-def commit_batch(
-    options: SinkOptions,
-    messages: Sequence[WriterCommitMessage | None],
-    batch_id: int,
-    offsets: str | None = None,
-) -> Sequence[Span]:
-    """Write a batch, unless it is in the topic; what this returns from is there, once and whole.
-
-    `offsets` is a digest of what the batch is of, where the query's checkpoint does not say it.
-    Returns where its records are; nothing where it was there before and there is no `commitTopic`. Raises
-    `HistoryError` where the mark does not fit, `FencedError` where another driver has the query, `InDoubtError` and
-    other errors of the client. After any of them nothing of the batch is visible, or all of it and its mark.
-    """
-    return commit_parts(options, received(options, messages), batch_id, offsets)
 
 
 def commit_parts(
-    options: SinkOptions, parts: Sequence[Part], batch_id: int, offsets: str | None = None
+    options: SinkOptions, parts: Sequence[TaskMessage], batch_id: int, offsets: str | None = None
 ) -> Sequence[Span]:
-    """The same of what the tasks have said."""
+    """Commits what the tasks have reported of a batch, unless it is in the topic; see `exactly_once.commit_batch`."""
     of = {(part.query_id, part.batch_id) for part in parts}
     if len(of) != 1 or next(iter(of)) != (parts[0].query_id, batch_id) or not parts[0].query_id:
         raise ValueError(f"The tasks of batch {batch_id} say that they are of others: {sorted(of)}.")
-    turn = turn_of(options, (parts[0].query_id, parts[0].run_id, batch_id), offsets)
-    key = (options.cluster, turn.query_id)
-    kept = _kept.pop(key, None)  # kept again only when all is well
+    turn = turn_of(options, QueryBatch(parts[0].query_id, parts[0].run_id, batch_id), offsets)
+    key, query_producers = (options.cluster, turn.query_id), this_process().query_producers
+    kept = query_producers.take(key)  # put back only when all is well
     if kept is not None and not (kept.run_id == turn.run_id and turn.follows(kept.mark) and _has_plan(kept, parts)):
         # others may have written since: a run that begins asks the cluster, and so does one that has other processes
         kept.producer.client.close()
@@ -85,7 +55,7 @@ def commit_parts(
     try:
         batch = Batch(options, client, parts, turn)
         known = None
-        if kept is not None and kept.made == batch.made:
+        if kept is not None and kept.settings == batch.settings:
             known, batch.mark = kept.producer, kept.mark
             batch.spans = list(kept.spans) if kept.mark.batch_id == batch_id else []
         producer = batch.commit(known)
@@ -98,30 +68,17 @@ def commit_parts(
         client.close()
         raise
     if producer is not None and producer.renews_epoch and batch.mark is not None:
-        _kept[key] = _Kept(producer, turn.run_id, batch.mark, batch.spans, batch.made)
+        query_producers.put(key, QueryProducer(producer, turn.run_id, batch.mark, batch.spans, batch.settings))
     else:
         # with the older protocol the epoch does not tell one batch from the next: the mark does
         client.close()
     return batch.spans
 
 
-def _has_plan(kept: _Kept, parts: Sequence[Part]) -> bool:
+def _has_plan(kept: QueryProducer, parts: Sequence[TaskMessage]) -> bool:
     """Whether no task has taken the query's id since, to leave another plan."""
     plan = kept.mark.plan
     return all(isinstance(part, EncodedTask) or (plan is not None and plan.number == part.plan) for part in parts)
-
-
-def abort_batch(options: SinkOptions, messages: Sequence[WriterCommitMessage | None], write_id: str = "") -> None:
-    """Some tasks have failed, or the commit: what the others have written is aborted, unless it is decided.
-
-    So is what tasks of a batch write have left open that say nothing: no other batch comes that would do it.
-    """
-    tasks = [message for message in messages if isinstance(message, EncodedTask)]
-    if write_id or opened_by(tasks):
-        with options.cluster.client(known=True) as client:
-            abandon_tasks(client, tasks)
-            if write_id:
-                end_others(client, write_group_of(write_id), [])
 
 
 class Batch:
@@ -131,11 +88,11 @@ class Batch:
     `spans` say where the batch's records are, as far as that is known.
     """
 
-    def __init__(self, options: SinkOptions, client: Client, parts: Sequence[Part], turn: Turn) -> None:
+    def __init__(self, options: SinkOptions, client: Client, parts: Sequence[TaskMessage], turn: Turn) -> None:
         assert options.exactly_once is not None
         self.options = options
         self.how = options.exactly_once
-        self.made = (options.produce, options.compression, self.how.mode)
+        self.settings = (options.produce, options.compression, self.how.mode)
         self.client = client
         self.parts = parts
         self.turn = turn
@@ -319,56 +276,3 @@ def settled_mark(options: SinkOptions, query_id: str) -> Mark | None:
         return last_mark(client, options.exactly_once, query_id)
 
 
-# -- a batch write
-
-
-def commit_write(options: SinkOptions, messages: Sequence[WriterCommitMessage | None], write_id: str) -> Sequence[Span]:
-    """All rows of a batch write in one transaction, or as one: seen together or never.
-
-    Whoever runs the write again writes it again, as nothing tells two writes from one that is repeated.
-    """
-    tasks = received(options, messages)
-    opened = opened_by(tasks)
-    spans = [span for task in tasks for span in task.spans]
-    if not opened and not any(task.batches for task in tasks):
-        return []
-    with options.cluster.client(known=True) as client:
-        try:
-            if any(task.batches for task in tasks):
-                producer = producer_of(options, client, write_group_of(write_id))
-                producer.begin()
-            else:  # one of the tasks' own transactions stands for all
-                first, *opened = opened
-                producer = producer_of(options, client, first.transactional_id)
-                producer.take_on(first)
-            with aborted_on_error(producer):
-                spans += send_parts(producer, tasks)
-                producer.commit(opened)
-        except BaseException:
-            abandon_tasks(client, tasks)
-            raise
-        if opened_by(tasks):
-            end_others(client, write_group_of(write_id), tasks)
-    return spans
-
-
-class WholeBatch:
-    """The delivery `exactly-once`. Tasks write by themselves where the coordinator ends groups."""
-
-    def write(self, rows: Iterator[pa.RecordBatch], options: SinkOptions, write_id: str) -> EncodedTask:
-        from headrace.spark.group_commit import write_task
-
-        return write_task(rows, options, write_id)
-
-    def commit_batch(
-        self, options: SinkOptions, messages: Sequence[WriterCommitMessage | None], batch_id: int
-    ) -> Sequence[Span]:
-        return commit_batch(options, messages, batch_id)
-
-    def commit_write(
-        self, options: SinkOptions, messages: Sequence[WriterCommitMessage | None], write_id: str
-    ) -> Sequence[Span]:
-        return commit_write(options, messages, write_id)
-
-    def abort(self, options: SinkOptions, messages: Sequence[WriterCommitMessage | None], write_id: str) -> None:
-        abort_batch(options, messages, write_id)

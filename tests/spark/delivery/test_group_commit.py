@@ -18,22 +18,22 @@ from peers.headrace import HeadracePeer
 from peers.kafka import KafkaPeer
 from peers.settling import client_of
 from peers.transactions import SMALL, set_transaction_version, settled_ends, state_of, visible
-from pyspark import TaskContext
 
 from headrace.client.cluster import Client
 from headrace.client.errors import BrokerError, ConnectionLostError, FencedError
 from headrace.client.reading import latest_offsets
 from headrace.client.transaction_states import list_transactions
 from headrace.client.transactions import TransactionalProducer
-from headrace.spark import exactly_once, parts
-from headrace.spark.exactly_once import abort_batch, commit_batch
-from headrace.spark.group_commit import WrittenTask, write_task
-from headrace.spark.markers import HistoryError
-from headrace.spark.parts import EncodedTask
+from headrace.spark.delivery.exactly_once import abort_batch, commit_batch
+from headrace.spark.delivery.group_commit import WrittenTask, write_task
+from headrace.spark.delivery.markers import HistoryError
+from headrace.spark.delivery.messages import EncodedTask
+from headrace.spark.delivery.spark_task import QueryBatch, SparkTask
+from headrace.spark.process_state import this_process
 from headrace.wire.apis import ApiKey as A
 from headrace.wire.errors import ErrorCode
+from spark.dying import DEAD, DONE, Death, commit_and_die
 
-from .dying import DEAD, DONE, Death, commit_and_die
 from .test_exactly_once import PARTITIONS, Query
 
 COLUMNS = pa.schema([("value", pa.binary()), ("partition", pa.int32())])
@@ -49,25 +49,7 @@ def peer() -> Iterator[HeadracePeer]:
 def query(peer: HeadracePeer) -> Iterator[GroupQuery]:
     with Client(peer.bootstrap) as client, GroupQuery(client) as query:
         yield query
-        parts._clients.pop(query.options.cluster, client).close()
-
-
-class Context:
-    """What Spark tells a task of itself."""
-
-    def __init__(self, told: dict[str, str], task: int, attempt: int) -> None:
-        self._told = told
-        self._task = task
-        self._attempt = attempt
-
-    def getLocalProperty(self, name: str) -> str | None:
-        return self._told.get(name)
-
-    def partitionId(self) -> int:
-        return self._task
-
-    def attemptNumber(self) -> int:
-        return self._attempt
+        this_process().writers.kept.pop(query.options.cluster, client).close()
 
 
 class GroupQuery(Query):
@@ -94,10 +76,8 @@ class GroupQuery(Query):
         rows: Iterator[pa.RecordBatch] | None = None,
     ) -> EncodedTask:
         """One task's message."""
-        told = {"sql.streaming.queryId": self.id, "spark.jobGroup.id": run, "streaming.sql.batchId": str(batch_id)}
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(TaskContext, "get", lambda: Context(told, task, attempt))
-            return write_task(self.rows(batch_id, task) if rows is None else rows, self.options)
+        given = SparkTask(QueryBatch(self.id, run, batch_id), partition=task, attempt=attempt)
+        return write_task(self.rows(batch_id, task) if rows is None else rows, self.options, given)
 
     def written(self, batch_id: int, *, run: str = "run") -> list[EncodedTask]:
         messages = [self.write(batch_id, task, run=run) for task in range(2)]
@@ -108,7 +88,6 @@ class GroupQuery(Query):
         """A task's process that ends after so many parts of its rows, without a word."""
         child = os.fork()
         if child == 0:
-            parts._clients.clear()  # a process of its own has connections of its own
             try:
                 self.write(batch_id, task, rows=self._dying(batch_id, task, at), **how)
             finally:
@@ -135,7 +114,7 @@ class GroupQuery(Query):
 
 def commit(query: GroupQuery, batch_id: int, *, run: str = "run", fresh: bool = False) -> None:
     if fresh:
-        exactly_once._kept.clear()
+        this_process().query_producers.kept.clear()
     commit_batch(query.options, query.written(batch_id, run=run), batch_id)
 
 
@@ -229,7 +208,7 @@ def test_attempts_beside_each_other(query: GroupQuery) -> None:
         late.send_offsets(f"headrace-{query.id}", {(query.topic, 0): 7})
         late.commit([second.opened])
     late.abort()
-    exactly_once._kept.clear()
+    this_process().query_producers.kept.clear()
     commit(query, 1)
     query.check(0, 1)
 
@@ -259,16 +238,16 @@ def test_spark_aborts(query: GroupQuery) -> None:
 
 def test_of_two_drivers_one_wins(query: GroupQuery) -> None:
     commit(query, 0)
-    older = dict(exactly_once._kept)
+    older = dict(this_process().query_producers.kept)
     commit(query, 1, run="newer", fresh=True)
-    newer = dict(exactly_once._kept)
-    exactly_once._kept.clear()
-    exactly_once._kept.update(older)
+    newer = dict(this_process().query_producers.kept)
+    this_process().query_producers.kept.clear()
+    this_process().query_producers.kept.update(older)
     late = [query.write(1, task, rows=query.rows(1, task, "late")) for task in range(2)]
     with pytest.raises(FencedError, match=f"headrace-{query.id}: a newer producer"):
         commit_batch(query.options, late, 1)
-    exactly_once._kept.clear()
-    exactly_once._kept.update(newer)
+    this_process().query_producers.kept.clear()
+    this_process().query_producers.kept.update(newer)
     commit(query, 2, run="newer")
     query.check(0, 1, 2)
     query.check_reader(0, 1, 2)
@@ -341,7 +320,7 @@ def test_a_broker_killed_in_the_middle_of_a_commit(
 def test_a_batch_that_was_planned_again_leaves_nothing_open(query: GroupQuery) -> None:
     """A restored checkpoint, or a copied one: the tasks have written when the driver sees the mark."""
     commit_batch(query.options, query.written(0), 0, "aa")
-    exactly_once._kept.clear()
+    this_process().query_producers.kept.clear()
     with pytest.raises(HistoryError, match="^Batch 0 .* with other records of its sources"):
         commit_batch(query.options, query.written(0, run="copy"), 0, "bb")
     query.check(0)

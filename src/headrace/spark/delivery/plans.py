@@ -29,13 +29,13 @@ from headrace.client.cluster import Client
 from headrace.client.errors import ClientError, FencedError
 from headrace.client.transaction_states import list_transactions
 from headrace.client.transactions import TransactionalProducer
-from headrace.spark import markers
-from headrace.spark.delivery import PER_TASK
-from headrace.spark.markers import NO_BATCH, RUNS_KEPT, HistoryError, Mark, Plan, Step, Turn
+from headrace.spark.delivery import markers
+from headrace.spark.delivery.markers import NO_BATCH, RUNS_KEPT, HistoryError, Mark, Plan, Step, Turn
+from headrace.spark.delivery.messages import TaskMessage
+from headrace.spark.delivery.transactions import aborted_on_error, producer_of
+from headrace.spark.delivery.turns import last_mark
+from headrace.spark.delivery_options import PER_TASK
 from headrace.spark.options import SinkOptions
-from headrace.spark.parts import Part
-from headrace.spark.sending import aborted_on_error, producer_of
-from headrace.spark.turns import last_mark
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 
@@ -136,7 +136,7 @@ def check_kept(plan: Plan, turn: Turn, tasks: int) -> None:
         )
 
 
-def commit_tasks(options: SinkOptions, client: Client, turn: Turn, parts: Iterable[Part]) -> None:
+def commit_tasks(options: SinkOptions, client: Client, turn: Turn, parts: Iterable[TaskMessage]) -> None:
     """Ends the transactions that tasks have left to the driver, one after the other.
 
     If one cannot be committed the others are all the same, so that less is left to the next run. Raises its error.

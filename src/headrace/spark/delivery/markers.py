@@ -32,7 +32,7 @@ from typing import Any, Final
 from headrace.client.cluster import Client
 from headrace.client.errors import ProtocolMismatchError
 from headrace.client.groups import Committed, fetch_offsets
-from headrace.spark.delivery import EXACTLY_ONCE
+from headrace.spark.delivery_options import EXACTLY_ONCE
 from headrace.wire.apis import ApiKey
 
 VERSION: Final = 1

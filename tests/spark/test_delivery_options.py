@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.spark.delivery import ExactlyOnce
+from headrace.spark.delivery_options import ExactlyOnce
 from headrace.spark.options import sink_options
-from headrace.spark.parts import NO_BATCH, task_names, told
 
 BROKERS = {"kafka.bootstrap.servers": "h:1"}
 ONCE = {**BROKERS, "delivery": "exactly-once", "topic": "t"}
@@ -45,10 +44,3 @@ def test_complaints(options: dict[str, str], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence) as said:
         sink_options(options)
     assert str(said.value).endswith(".") and "\n" not in str(said.value)
-
-
-def test_a_task_is_of_what_it_was_told_to_be() -> None:
-    assert task_names() == ("", "", NO_BATCH)
-    with told(("query", "run", 7)):
-        assert task_names() == ("query", "run", 7)
-    assert task_names() == ("", "", NO_BATCH)

@@ -1,4 +1,4 @@
-"""Transactions of the sink: how they are made, written to, and given up."""
+"""The sink's transactional producers, and how transactions are filled, aborted and abandoned."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from headrace.client.deliveries import Delivery
 from headrace.client.errors import ClientError, FencedError
 from headrace.client.transaction_groups import abandon, end_leftovers
 from headrace.client.transactions import TIMEOUT_MS, OpenTransaction, State, TransactionalProducer
-from headrace.spark import commit_records
-from headrace.spark.commit_records import Span
+from headrace.spark.delivery import commit_records
+from headrace.spark.delivery.commit_records import Span
+from headrace.spark.delivery.encoding import SourceRange, span_of
+from headrace.spark.delivery.messages import TaskMessage
 from headrace.spark.options import SinkOptions
-from headrace.spark.parts import Part
-from headrace.spark.sink import Sources, span_of
 
 
 def producer_of(
     options: SinkOptions, client: Client, transactional_id: str, *, timeout_ms: int = TIMEOUT_MS
 ) -> TransactionalProducer:
-    """A transactional producer with the sink's settings; where these do not say for how long its transaction may be
+    """Returns a transactional producer with the sink's settings. Unless these say for how long a transaction may be
     open, `timeout_ms` does."""
     return TransactionalProducer(
         client,
@@ -33,10 +33,10 @@ def producer_of(
     )
 
 
-def send_parts(producer: TransactionalProducer, parts: Sequence[Part]) -> list[Span]:
-    """Everything the tasks have encoded, acknowledged when this returns, and where it is."""
+def send_parts(producer: TransactionalProducer, parts: Sequence[TaskMessage]) -> list[Span]:
+    """Sends everything that the tasks have encoded, and returns where it is once it is acknowledged."""
     producer.join((topic, partition) for part in parts for topic, partition, _, _ in part.batches)
-    sent: list[tuple[Delivery, Sources]] = []
+    sent: list[tuple[Delivery, SourceRange]] = []
     for part in parts:
         for place, (topic, partition, batch, _) in enumerate(part.batches):
             sources = part.sources[place] if part.sources else None
@@ -47,8 +47,8 @@ def send_parts(producer: TransactionalProducer, parts: Sequence[Part]) -> list[S
 
 @contextmanager
 def aborted_on_error(producer: TransactionalProducer) -> Iterator[None]:
-    """A transaction that cannot be committed is aborted, so that readers do not wait for its timeout; where a newer
-    producer has the id, this says so."""
+    """Aborts the producer's transaction if the block fails, so that readers do not wait for its timeout. Raises
+    `FencedError` instead if a newer producer has the id."""
     try:
         yield
     except BaseException as error:
@@ -62,13 +62,13 @@ def aborted_on_error(producer: TransactionalProducer) -> Iterator[None]:
         raise
 
 
-def opened_by(parts: Sequence[Part]) -> list[OpenTransaction]:
-    """The transactions in which tasks have written, and which nobody has ended."""
+def opened_by(parts: Sequence[TaskMessage]) -> list[OpenTransaction]:
+    """Returns the open transactions in which tasks have written."""
     return [part.opened for part in parts if part.opened is not None]
 
 
-def abandon_tasks(client: Client, parts: Sequence[Part]) -> None:
-    """Abort what tasks have written and nobody commits, so that readers do not wait for its timeout; what is decided
+def abandon_tasks(client: Client, parts: Sequence[TaskMessage]) -> None:
+    """Aborts what tasks have written and nobody commits, so that readers do not wait for its timeout; what is decided
     stays."""
     try:
         abandon(client, opened_by(parts))
@@ -76,8 +76,8 @@ def abandon_tasks(client: Client, parts: Sequence[Part]) -> None:
         warnings.warn(f"What tasks have written stays open until its timeout: {error}.", RuntimeWarning, stacklevel=2)
 
 
-def end_others(client: Client, group: str, parts: Sequence[Part]) -> None:
-    """Abort what other tasks of the query have left open: those that failed, were killed, or lost to another attempt,
+def end_others(client: Client, group: str, parts: Sequence[TaskMessage]) -> None:
+    """Aborts what other tasks of the query have left open: those that failed, were killed, or lost to another attempt,
     and those of runs that are over. The batch is committed, whatever comes of this."""
     try:
         end_leftovers(client, group, keep={each.transactional_id for each in opened_by(parts)})

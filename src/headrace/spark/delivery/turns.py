@@ -1,4 +1,4 @@
-"""What a query is to write next, by its options and its checkpoint, and what the cluster remembers of it."""
+"""What a query is to write next, by its options and its checkpoint, and the last mark that the cluster has of it."""
 
 from __future__ import annotations
 
@@ -8,34 +8,35 @@ from dataclasses import replace
 from typing import Final
 
 from headrace.client.cluster import Client
-from headrace.spark import checkpoint_offsets, commit_records, markers
-from headrace.spark.delivery import ExactlyOnce
-from headrace.spark.markers import Mark, Turn, Write
+from headrace.spark import checkpoint_offsets
+from headrace.spark.delivery import commit_records, markers
+from headrace.spark.delivery.encoding import partition_count
+from headrace.spark.delivery.markers import Mark, Turn, Write
+from headrace.spark.delivery.spark_task import QueryBatch
+from headrace.spark.delivery_options import ExactlyOnce
 from headrace.spark.options import SinkOptions
-from headrace.spark.sink import partition_count
 
 WRITE_DIGEST_SIZE: Final = 8
 """In characters, of the digest of one write's topic and options."""
-TaskNames = tuple[str, str, int]
-"""The ids of a query and of its run, and the number of a batch."""
 
 
-def turn_of(options: SinkOptions, names: TaskNames, offsets: str | None = None) -> Turn:
-    """What is to be written, by the options, by what one of the tasks says and by the checkpoint."""
+def turn_of(options: SinkOptions, batch: QueryBatch, offsets: str | None = None) -> Turn:
+    """Returns what is to be written of a batch, by the options and the checkpoint. `offsets` is a digest of where the
+    batch ends in its sources, if the checkpoint need not be read for it."""
     how = options.exactly_once
     assert how is not None
-    of, batch_id = how.of_batch, names[2]
+    of, batch_id = how.of_batch, batch.batch_id
     if offsets is None:
         offsets = (of and of.offsets) or checkpoint_offsets.digest(how.checkpoint, batch_id)
     topic = options.topic or ""
     said = [topic, options.compression.name, options.batch_headers, how.marker_topic, how.commit_topic]
     digest = hashlib.sha256(json.dumps(said).encode()).hexdigest()[:WRITE_DIGEST_SIZE]
     write = Write(0 if of is None else of.write, topic[: markers.TOPIC_SHOWN], digest)
-    return Turn(*names, offsets, write, how.marker_topic, None if of is None else of.before)
+    return Turn(*batch, offsets, write, how.marker_topic, None if of is None else of.before)
 
 
 def compares_rows(options: SinkOptions) -> bool:
-    """Whether tasks hash their rows, as the driver cannot read where a batch ends in its sources."""
+    """Returns whether tasks hash their rows, as the driver cannot read where a batch ends in its sources."""
     how = options.exactly_once
     assert how is not None
     is_known = how.of_batch is not None and bool(how.of_batch.offsets)
@@ -43,15 +44,15 @@ def compares_rows(options: SinkOptions) -> bool:
 
 
 def make_topics(client: Client, how: ExactlyOnce) -> None:
-    """Those of the marks, where they are missing; the marker topic only where brokers make topics by themselves."""
+    """Creates the topics of the marks if they are missing; the marker topic only if brokers create topics."""
     if how.commit_topic:
         commit_records.make_topic(client, how.commit_topic)
     partition_count(client, how.marker_topic)
 
 
 def last_mark(client: Client, how: ExactlyOnce, query_id: str) -> Mark | None:
-    """The query's mark, or what the commit topic has of it where that is gone. No transaction of the query is open, or
-    this waits for it."""
+    """Returns the query's mark, or the one in the commit topic if that is gone. Waits for an open transaction of the
+    query."""
     group = markers.group_of(query_id)
     mark = markers.read_mark(client, group, how.marker_topic, stable=True)
     if mark is None:

@@ -29,17 +29,16 @@ from headrace.client.errors import ClientError, ConnectionLostError, FencedError
 from headrace.client.groups import commit_offsets, delete_offsets, fetch_offsets
 from headrace.client.reading import Fetcher, latest_offsets, visible_batches
 from headrace.client.transaction_states import list_transactions
-from headrace.spark import exactly_once
-from headrace.spark.delivery import OfBatch
-from headrace.spark.exactly_once import commit_batch, commit_write
-from headrace.spark.markers import HistoryError
+from headrace.spark.delivery.exactly_once import commit_batch, commit_write
+from headrace.spark.delivery.markers import HistoryError
+from headrace.spark.delivery.messages import EncodedTask
+from headrace.spark.delivery_options import OfBatch
 from headrace.spark.options import SinkOptions, sink_options
-from headrace.spark.parts import EncodedTask
+from headrace.spark.process_state import this_process
 from headrace.spark.sink import BatchWriter
 from headrace.wire.apis import ApiKey as A
 from headrace.wire.records import Record, build_batch, decode_batch
-
-from .dying import DEAD, DONE, Death, commit_and_die
+from spark.dying import DEAD, DONE, Death, commit_and_die
 
 PARTITIONS = 3
 _numbers = itertools.count(1)
@@ -83,16 +82,14 @@ class Query:
         self._reader = threading.Thread(target=self._follow, args=(f"{host}:{port}",), daemon=True)
 
     def __enter__(self) -> Self:
-        exactly_once._kept.clear()
+        this_process().query_producers.kept.clear()
         self._reader.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
         self._reader.join()
-        for kept in exactly_once._kept.values():
-            kept.producer.client.close()
-        exactly_once._kept.clear()
+        this_process().query_producers.close()
 
     def _follow(self, bootstrap: str) -> None:
         with Client(bootstrap, timeout_s=120) as client:
@@ -148,7 +145,7 @@ class Query:
 def commit(query: Query, batch_id: int, options: SinkOptions | None = None, *, fresh: bool = False) -> None:
     """In this process, which remembers the batch before unless it is `fresh`."""
     if fresh:
-        exactly_once._kept.clear()
+        this_process().query_producers.kept.clear()
     commit_batch(options or query.options, query.tasks(batch_id), batch_id)
 
 
@@ -220,7 +217,7 @@ def test_a_driver_that_dies_at_any_request(query: Query, cluster: Client) -> Non
 def exactly_once_renews(query: Query) -> bool:
     """Writes batch 0; says whether the cluster has the newer protocol."""
     commit(query, 0)
-    return bool(exactly_once._kept)
+    return bool(this_process().query_producers.kept)
 
 
 def test_a_driver_that_dies_time_after_time_in_one_batch(query: Query) -> None:
@@ -235,18 +232,18 @@ def test_a_driver_that_dies_time_after_time_in_one_batch(query: Query) -> None:
 def test_of_two_drivers_one_wins(query: Query) -> None:
     """The older one has its producer still, and finds out with its next batch."""
     commit(query, 0)
-    older = dict(exactly_once._kept)
+    older = dict(this_process().query_producers.kept)
     commit(query, 1, fresh=True)
-    newer = dict(exactly_once._kept)
-    exactly_once._kept.clear()
-    exactly_once._kept.update(older)
+    newer = dict(this_process().query_producers.kept)
+    this_process().query_producers.kept.clear()
+    this_process().query_producers.kept.update(older)
     if older:
         with pytest.raises(FencedError, match=f"headrace-{query.id}: a newer producer"):
             commit_batch(query.options, query.tasks(1, attempt="late"), 1)
-        assert not exactly_once._kept, "it must look at the mark before it writes again"
+        assert not this_process().query_producers.kept, "it must look at the mark before it writes again"
     commit_batch(query.options, query.tasks(1, attempt="late"), 1)  # restarted: the mark says that it is done
-    exactly_once._kept.clear()
-    exactly_once._kept.update(newer)
+    this_process().query_producers.kept.clear()
+    this_process().query_producers.kept.update(newer)
     commit(query, 2)
     query.check(0, 1, 2)
     query.check_reader(0, 1, 2)
@@ -306,7 +303,7 @@ def test_an_answer_that_is_lost_is_found_in_the_mark(query: Query, monkeypatch: 
         else:
             with pytest.raises(InDoubtError):
                 commit(query, batch_id)
-        assert not exactly_once._kept
+        assert not this_process().query_producers.kept
         monkeypatch.setattr(TransactionalProducer, "_end", end)
     commit(query, 1)
     query.check(0, 1)
@@ -453,10 +450,10 @@ def test_a_batch_of_other_rows_is_refused_by_their_hashes(query: Query, tmp_path
 
     for batch_id in range(2):
         commit_batch(query.options, tasks(batch_id, "run", batch_id, (1 << 64) - 1), batch_id)
-    exactly_once._kept.clear()
+    this_process().query_producers.kept.clear()
     again = tasks(1, "later", 2, -2 & (1 << 64) - 1)  # the rows lie in other tasks, and the sum is the same
     commit_batch(query.options, again, 1)
-    exactly_once._kept.clear()
+    this_process().query_producers.kept.clear()
     with pytest.raises(HistoryError, match=r"^Batch 1 .* in the topic with other rows.*run run has.*run, later, has"):
         commit_batch(query.options, tasks(1, "later", 2, 2), 1)
     commit_batch(query.options, tasks(1, "later", 2, None), 1)  # not all are known
@@ -474,18 +471,16 @@ def test_a_copied_checkpoint(query: Query, tmp_path: Path) -> None:
     run("original", 0, 10)
     for batch_id, end in ((1, 20), (2, 30)):
         run("original", batch_id, end)
-        kept = dict(exactly_once._kept)
-        exactly_once._kept.clear()  # the copy is of another process
+        kept = dict(this_process().query_producers.kept)
+        this_process().query_producers.kept.clear()  # the copy is of another process
         with pytest.raises(HistoryError, match=rf"^Batch {batch_id} .*run original wrote it.*run, copy, has planned"):
             run("copy", batch_id, end + 1)
-        exactly_once._kept.update(kept)
-    kept = dict(exactly_once._kept)
-    exactly_once._kept.clear()
+        this_process().query_producers.kept.update(kept)
+    kept = dict(this_process().query_producers.kept)
+    this_process().query_producers.kept.clear()
     run("copy", 3, 40)
-    for each in exactly_once._kept.values():
-        each.producer.client.close()
-    exactly_once._kept.clear()
-    exactly_once._kept.update(kept)
+    this_process().query_producers.close()
+    this_process().query_producers.kept.update(kept)
     if kept:
         with pytest.raises(FencedError) as fenced:
             run("original", 3, 41)
@@ -560,7 +555,7 @@ def test_a_query_that_rests_until_its_transactional_id_is_forgotten(kind: str) -
         set_transaction_version(client, 2)
         with Query(client) as query:
             commit(query, 0)
-            assert exactly_once._kept
+            assert this_process().query_producers.kept
             until(lambda: not list_transactions(client), "the id is forgotten")
             commit(query, 1)
             assert sorted(visible(client, query.topic)) == query.values(0, 1)

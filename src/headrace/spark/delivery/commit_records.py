@@ -17,7 +17,7 @@ from headrace.client import admin
 from headrace.client.cluster import Client
 from headrace.client.metadata import TopicPartition
 from headrace.client.reading import EARLIEST, LATEST, Fetcher, Isolation, list_offsets, visible_batches
-from headrace.spark.markers import Mark, mark_of
+from headrace.spark.delivery.markers import Mark, mark_of
 from headrace.wire.errors import ErrorCode
 from headrace.wire.records import decode_batch
 

@@ -18,14 +18,14 @@ from headrace.client.cluster import Client
 from headrace.client.groups import delete_offsets
 from headrace.client.reading import latest_offsets
 from headrace.client.transactions import TransactionalProducer
-from headrace.spark import exactly_once
-from headrace.spark.commit_records import CommitRecord, Span, joined, make_topic, parsed, read_last
-from headrace.spark.exactly_once import commit_batch
-from headrace.spark.markers import HistoryError, Mark
+from headrace.spark.delivery.commit_records import CommitRecord, Span, joined, make_topic, parsed, read_last
+from headrace.spark.delivery.exactly_once import commit_batch
+from headrace.spark.delivery.markers import HistoryError, Mark
 from headrace.spark.options import SinkOptions
+from headrace.spark.process_state import this_process
 from headrace.wire.apis import ApiKey as A
+from spark.dying import DEAD, Death, commit_and_die
 
-from .dying import DEAD, Death, commit_and_die
 from .test_exactly_once import Query
 
 COMMITS = "commits"
@@ -52,7 +52,7 @@ def with_commits(query: Query, **more: Any) -> SinkOptions:
 
 def lose_mark(query: Query) -> None:
     delete_offsets(query.client, f"headrace-{query.id}", [(query.topic, 0)])
-    exactly_once._kept.clear()
+    this_process().query_producers.kept.clear()
 
 
 def test_a_record_is_what_it_was() -> None:
@@ -80,7 +80,7 @@ def test_it_is_made_compacted_and_says_where_a_batch_is(query: Query) -> None:
     record = read_last(query.client, COMMITS, query.id)
     assert record is not None and [(write.number, write.topic) for write in record.mark.writes] == [(0, query.topic)]
     assert record == CommitRecord(Mark(0, "run", 2, 24, writes=record.mark.writes), tuple(spans))
-    exactly_once._kept.clear()
+    this_process().query_producers.kept.clear()
     assert commit_batch(options, query.tasks(0), 0) == spans, "found, not written again"
     query.check(0)
 
@@ -146,6 +146,6 @@ def test_a_commit_topic_holds_marks_where_no_topic_is_named(query: Query) -> Non
     once = replace(query.options.exactly_once, marker_topic=COMMITS, commit_topic=COMMITS)
     options = replace(query.options, exactly_once=once)
     commit_batch(options, query.tasks(0), 0)
-    exactly_once._kept.clear()
+    this_process().query_producers.kept.clear()
     commit_batch(options, query.tasks(0), 0)
     query.check_reader(0)

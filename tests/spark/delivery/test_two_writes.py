@@ -17,7 +17,6 @@ from peers.headrace import HeadracePeer
 from peers.kafka import KafkaPeer
 from peers.settling import client_of
 from peers.transactions import SMALL, settled_ends, visible
-from pyspark import TaskContext
 
 from headrace.arrow.encode import hash_rows
 from headrace.client.admin import create_topic
@@ -25,21 +24,20 @@ from headrace.client.cluster import Client
 from headrace.client.groups import commit_offsets, fetch_offsets
 from headrace.client.reading import latest_offsets
 from headrace.client.transactions import TransactionalProducer
-from headrace.spark import exactly_once, parts
-from headrace.spark.delivery import OfBatch
-from headrace.spark.exactly_once import commit_batch
-from headrace.spark.group_commit import WrittenTask, write_task
-from headrace.spark.markers import HistoryError, Mark
+from headrace.spark.delivery.exactly_once import commit_batch
+from headrace.spark.delivery.group_commit import WrittenTask, write_task
+from headrace.spark.delivery.markers import HistoryError, Mark
+from headrace.spark.delivery.messages import EncodedTask
+from headrace.spark.delivery.per_task import PerTask, TaskWrite
+from headrace.spark.delivery.registry import delivery_mode
+from headrace.spark.delivery.spark_task import QueryBatch, SparkTask
+from headrace.spark.delivery.turns import last_mark, turn_of
+from headrace.spark.delivery_options import OfBatch
 from headrace.spark.options import SinkOptions, sink_options
-from headrace.spark.parts import EncodedTask
-from headrace.spark.per_task import PerTask, TaskWrite
-from headrace.spark.sink import way_of
-from headrace.spark.turns import last_mark
+from headrace.spark.process_state import this_process
 from headrace.wire.apis import ApiKey as A
 from headrace.wire.records import Record, build_batch
-
-from .dying import DEAD, DONE, Death, commit_and_die
-from .test_group_commit import Context
+from spark.dying import DEAD, DONE, Death, commit_and_die
 
 _numbers = iter(range(1_000_000))
 
@@ -75,9 +73,7 @@ class Query:
         self.forget()
 
     def forget(self) -> None:
-        for kept in exactly_once._kept.values():
-            kept.producer.client.close()
-        exactly_once._kept.clear()
+        this_process().query_producers.close()
 
     def options(
         self, topic: str, batch_id: int, number: int, before: tuple[int, int] | None = None, **more: str
@@ -277,11 +273,11 @@ def test_other_processes_beside_the_driver(query: Query) -> None:
     kept: list[dict[Any, Any]] = [{}, {}]
     for batch_id in range(3):
         for number, topic in enumerate(query.topics):
-            exactly_once._kept.update(kept[number])
+            this_process().query_producers.kept.update(kept[number])
             before = (batch_id - 1, 2) if batch_id else None
             query.write(topic, batch_id, number, numbered(batch_id, number), before=before)
-            kept[number] = dict(exactly_once._kept)
-            exactly_once._kept.clear()
+            kept[number] = dict(this_process().query_producers.kept)
+            this_process().query_producers.kept.clear()
     query.check(*(numbered(batch_id, number) for batch_id in range(3) for number in range(2)))
 
 
@@ -306,8 +302,8 @@ def test_task_by_task(query: Query) -> None:
     def write(number: int, value: bytes, topic: str, batch_id: int = 0) -> None:
         options = query.options(topic, batch_id, number, delivery="exactly-once-per-task")
         with options.cluster.client(known=True) as client:
-            names = (query.id, f"run {query.run}", batch_id)
-            done = TaskWrite(options, client, names, 0, "").run(rows_of(value))
+            task = SparkTask(QueryBatch(query.id, f"run {query.run}", batch_id), partition=0)
+            done = TaskWrite(options, client, task).run(rows_of(value))
         PerTask().commit_batch(options, [done], batch_id)
 
     good, bad = query.topics
@@ -325,14 +321,11 @@ def test_task_by_task(query: Query) -> None:
 
 
 @pytest.mark.parametrize("client", ["headrace"], indirect=True)
-def test_group_commit(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_group_commit(query: Query) -> None:
     def write(number: int, value: bytes, topic: str) -> None:
-        told = {
-            "sql.streaming.queryId": query.id, "spark.jobGroup.id": f"run {query.run}", "streaming.sql.batchId": "0",
-        }  # fmt: skip
-        monkeypatch.setattr(TaskContext, "get", lambda: Context(told, 0, 0))
         options = query.options(topic, 0, number)
-        task = write_task(rows_of(value), options)
+        given = SparkTask(QueryBatch(query.id, f"run {query.run}", 0), partition=0)
+        task = write_task(rows_of(value), options, given)
         assert isinstance(task, WrittenTask)
         commit_batch(options, [task], 0)
 
@@ -350,12 +343,10 @@ def test_group_commit(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_digest_of_a_write_is_of_what_is_written_where() -> None:
     """Not of the brokers' addresses, passwords and patience, which may change between a crash and the next run."""
-    from headrace.spark.turns import turn_of
-
     given = {"kafka.bootstrap.servers": "h:1", "topic": "t", "delivery": "exactly-once"}
 
     def digest(**more: str) -> str:
-        return turn_of(sink_options(given | more), ("q", "r", 0)).write.digest
+        return turn_of(sink_options(given | more), QueryBatch("q", "r", 0)).write.digest
 
     same = {digest(), digest(**{"kafka.bootstrap.servers": "h:2"}), digest(**{"kafka.request.timeout.ms": "9000"})}
     assert same == {digest(markerMissing="trust", exactlyOnceMaxBytes="7")}
@@ -376,8 +367,7 @@ def test_tasks_hash_their_rows_where_nobody_can_read_offsets(query: Query, mode:
         assert options.exactly_once is not None
         of = OfBatch(0, 0, None, offsets)
         options = replace(options, exactly_once=replace(options.exactly_once, checkpoint=checkpoint, of_batch=of))
-        with parts.told((query.id, "run", 0)):
-            return way_of(options).write(iter([rows]), options, "")
+        return delivery_mode(options).write(iter([rows]), options, SparkTask(QueryBatch(query.id, "run", 0)))
 
     assert made("s3a://bucket/query").row_hash == hash_rows(rows, query.topics[0])
     if mode == "exactly-once":

@@ -1,0 +1,1 @@
+"""Tests of the delivery modes of the sink."""
