@@ -15,7 +15,8 @@ from peers.kafka import KafkaPeer, java, kafka_tool
 
 from headrace.broker.coordinators.loading import read_piece
 from headrace.broker.requests.pieces import at_once
-from headrace.groups.consumer.records import ConsumerRecord, Current, GroupEpoch, Kind
+from headrace.groups.consumer.records import ConsumerRecord, CurrentAssignment, Kind
+from headrace.groups.modern.epochs import GroupEpoch
 from headrace.groups.modern.topics import TopicInfo, Topics
 from headrace.groups.records import OffsetRecord, decode, encode
 from headrace.groups.settings import GroupSettings
@@ -201,7 +202,7 @@ def test_every_record_is_written_as_kafka_writes_it(data: Path) -> None:
 
 def of_several_topics(record: ConsumerRecord) -> bool:
     value = record.value
-    if isinstance(value, Current):
+    if isinstance(value, CurrentAssignment):
         return len(value.assigned) > 1 or len(value.revoking) > 1
     return isinstance(value, Mapping) and len(value) > 1
 

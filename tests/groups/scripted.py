@@ -15,18 +15,10 @@ from typing import Any, TypeVar
 from scripts.transcript import Scripted, Words
 
 from headrace.broker.requests.pieces import at_once
-from headrace.groups.consumer.records import (
-    ConsumerRecord,
-    Current,
-    GroupEpoch,
-    Held,
-    Member,
-    Partitions,
-    Resolved,
-    TargetEpoch,
-)
+from headrace.groups.consumer.records import ConsumerRecord, CurrentAssignment, Held, Member, Partitions, Resolved
 from headrace.groups.consumer.settings import ConsumerSettings
 from headrace.groups.group_client import GroupClient
+from headrace.groups.modern.epochs import AssignmentEpoch, GroupEpoch
 from headrace.groups.records import GroupRecord, OffsetRecord, Record, decode
 from headrace.groups.settings import GroupSettings
 from headrace.groups.shard import GroupShard
@@ -465,7 +457,7 @@ def said_consumer_record(record: ConsumerRecord) -> str:
         return f"{who} {record.kind.name.lower()} removed"
     if isinstance(value, GroupEpoch):
         return f"{who} epoch={value.epoch}"
-    if isinstance(value, TargetEpoch):
+    if isinstance(value, AssignmentEpoch):
         return f"{who} targets are of epoch {value.epoch}"
     if isinstance(value, Member):
         said = [f"instance={value.instance_id}"] if value.instance_id is not None else []
@@ -476,7 +468,7 @@ def said_consumer_record(record: ConsumerRecord) -> str:
         if value.classic is not None:
             said += [f"classic={','.join(each.name for each in value.classic.supported_protocols)}"]
         return f"{who} says {' '.join(said)}"
-    if isinstance(value, Current):
+    if isinstance(value, CurrentAssignment):
         revoking = f" revokes [{said_partitions(value.revoking)}]" if value.revoking else ""
         where = f"epoch={value.epoch} was={value.previous_epoch} {value.state.name}"
         return f"{who} {where} has [{said_partitions(value.assigned, tells_epochs=True)}]{revoking}"

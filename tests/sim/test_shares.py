@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from headrace.groups.consumer.records import ConsumerRecord, Current, GroupEpoch, Held, Kind, Member, TargetEpoch
+from headrace.groups.consumer.records import ConsumerRecord, CurrentAssignment, Held, Kind, Member
+from headrace.groups.modern.epochs import AssignmentEpoch, GroupEpoch
 from headrace.groups.records import GroupRecord, Offset, OffsetRecord, Record
 from headrace.groups.subscription import write_assignment
 from headrace.sim.checkers.shares import Shares, tag_of
@@ -51,16 +52,20 @@ class Fixture:
 
     def joins(self, member: str, epoch: int, assigned: Held | None = None) -> None:
         """The member is in the group, whose epoch is the member's."""
-        group = [self.of(Kind.EPOCH, "", GroupEpoch(epoch)), self.of(Kind.TARGET_EPOCH, "", TargetEpoch(epoch))]
+        group = [self.of(Kind.EPOCH, "", GroupEpoch(epoch)), self.of(Kind.TARGET_EPOCH, "", AssignmentEpoch(epoch))]
         self.log.write(self.of(Kind.MEMBER, member, Member()), *group, self.has(member, epoch, assigned))
 
-    def of(self, kind: Kind, name: str, value: GroupEpoch | TargetEpoch | Member | Current | None) -> ConsumerRecord:
+    def of(
+        self, kind: Kind, name: str, value: GroupEpoch | AssignmentEpoch | Member | CurrentAssignment | None
+    ) -> ConsumerRecord:
         return ConsumerRecord(GROUP, kind, name, value)
 
     def has(
         self, member: str, epoch: int, assigned: Held | None = None, revoking: Held | None = None
     ) -> ConsumerRecord:
-        return self.of(Kind.CURRENT, member, Current(epoch, epoch, assigned=assigned or {}, revoking=revoking or {}))
+        return self.of(
+            Kind.CURRENT, member, CurrentAssignment(epoch, epoch, assigned=assigned or {}, revoking=revoking or {})
+        )
 
     def goes(self, member: str) -> list[Record]:
         return [self.of(kind, member, None) for kind in (Kind.CURRENT, Kind.MEMBER)]

@@ -10,9 +10,9 @@ from headrace.groups.consumer import classic_members, conversion, fencing, membe
 from headrace.groups.consumer.group import ConsumerGroup
 from headrace.groups.consumer.kind import ConsumerKind
 from headrace.groups.consumer.member_timers import AWAY
+from headrace.groups.consumer.member_update import MemberUpdate
 from headrace.groups.consumer.reconcile import Owned
-from headrace.groups.consumer.records import ConsumerRecord, Current, Held
-from headrace.groups.consumer.step import Step
+from headrace.groups.consumer.records import ConsumerRecord, CurrentAssignment, Held
 from headrace.groups.records import Record, decode
 from headrace.groups.shard import GroupShard
 from headrace.groups.subscription import write_assignment
@@ -31,7 +31,7 @@ def _owns_what_it_says(owned: Owned | None, held: Held) -> bool:
 def _hold_what_is_assigned(real: Real) -> Real:
     """What a member has yet to give up is free."""
 
-    def hold(self: ConsumerGroup, member_id: str, new: Current | None) -> None:
+    def hold(self: ConsumerGroup, member_id: str, new: CurrentAssignment | None) -> None:
         real(self, member_id, new and replace(new, revoking={}))
 
     return hold
@@ -40,7 +40,7 @@ def _hold_what_is_assigned(real: Real) -> Real:
 def _forget_what_is_given_up(key: bytes, value: bytes | None) -> Record | None:
     """A coordinator that loads does not know what members have yet to give up."""
     record = decode(key, value)
-    if isinstance(record, ConsumerRecord) and isinstance(record.value, Current):
+    if isinstance(record, ConsumerRecord) and isinstance(record.value, CurrentAssignment):
         return replace(record, value=replace(record.value, revoking={}))
     return record
 
@@ -83,11 +83,11 @@ def _nobody_away(real: Real) -> Real:
 def _write_no_tombstones(real: Real) -> Real:
     """A static member that is replaced stays in the group."""
 
-    def take_the_place_of(self: Step, holder: str) -> None:
+    def replace_static(self: MemberUpdate, holder: str) -> None:
         real(self, holder)
         self.out.records = [each for each in self.out.records if getattr(each, "value", each) is not None]
 
-    return take_the_place_of
+    return replace_static
 
 
 def _always(*_: object) -> bool:
@@ -119,7 +119,7 @@ def consumer_plants() -> dict[str, list[tuple[Any, str, Any]]]:
     """By name: whose attributes, which, and what takes their place."""
     check = vars(offsets)["check_commit"]
     return {
-        "takes-silence-for-a-revocation": [(reconcile, "_owns_some", _owns_what_it_says)],
+        "takes-silence-for-a-revocation": [(reconcile, "owns_any", _owns_what_it_says)],
         "gives-on-what-is-not-given-up": [
             (ConsumerGroup, "_hold", _hold_what_is_assigned(vars(ConsumerGroup)["_hold"]))
         ],
@@ -129,7 +129,7 @@ def consumer_plants() -> dict[str, list[tuple[Any, str, Any]]]:
         "loads-without-sessions": [(member_timers, "restart", _nothing)],
         "never-expires-who-is-away": [(fencing, "expired", _nobody_away(fencing.expired))],
         "lets-a-replaced-member-stay": [
-            (Step, "take_the_place_of", _write_no_tombstones(vars(Step)["take_the_place_of"]))
+            (MemberUpdate, "replace_static", _write_no_tombstones(vars(MemberUpdate)["replace_static"]))
         ],
         "loses-shares-at-an-upgrade": [(conversion, "_share", _nothing_at_all)],
         "starts-no-sessions-at-an-upgrade": [(conversion, "touch", _nothing)],

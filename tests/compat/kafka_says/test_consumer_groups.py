@@ -20,7 +20,8 @@ from peers.kafka import KafkaPeer
 from peers.link import Link
 
 from headrace.groups.consumer.heartbeat import WAITING_SHARE
-from headrace.groups.consumer.records import ConsumerRecord, GroupEpoch, Member, TargetEpoch
+from headrace.groups.consumer.records import ConsumerRecord, Member
+from headrace.groups.modern.epochs import AssignmentEpoch, GroupEpoch
 from headrace.groups.modern.topics import TopicInfo
 from headrace.groups.records import Record, decode
 from headrace.wire.batch import iter_headers
@@ -171,8 +172,8 @@ def comparable(record: Record) -> Record:
     """Without what differs between any two coordinators: when, and by whom."""
     assert isinstance(record, ConsumerRecord)
     value = record.value
-    if isinstance(value, TargetEpoch):
-        value = TargetEpoch(value.epoch)
+    if isinstance(value, AssignmentEpoch):
+        value = AssignmentEpoch(value.epoch)
     elif isinstance(value, Member):
         value = dataclasses.replace(value, client_id="", client_host="")
     return dataclasses.replace(record, value=value)

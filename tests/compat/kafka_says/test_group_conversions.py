@@ -26,7 +26,8 @@ from peers.link import Link
 from scripts.test_transcripts import FOLDER
 from scripts.transcript import Words, commands_of
 
-from headrace.groups.consumer.records import ConsumerRecord, Member, TargetEpoch
+from headrace.groups.consumer.records import ConsumerRecord, Member
+from headrace.groups.modern.epochs import AssignmentEpoch
 from headrace.groups.modern.topics import TopicInfo
 from headrace.groups.records import GroupRecord, Record, decode
 from headrace.wire.apis import ApiKey
@@ -218,8 +219,8 @@ def comparable(records: list[Record], ours: Callable[[str], str]) -> list[str]:
         else:
             assert isinstance(record, ConsumerRecord)
             value = record.value
-            if isinstance(value, TargetEpoch):
-                value = TargetEpoch(value.epoch)
+            if isinstance(value, AssignmentEpoch):
+                value = AssignmentEpoch(value.epoch)
             elif isinstance(value, Member):
                 value = dataclasses.replace(value, client_id="", client_host="")
             key = (record.kind, value is None)

@@ -12,8 +12,9 @@ from groups.scripted import Client, Coordinator, Waiter, said_partitions, topic_
 from scripts.transcript import Words
 
 from headrace.broker.requests.pieces import at_once
-from headrace.groups.consumer.heartbeat import JOINS, LEAVES, LEAVES_FOR_A_WHILE, Sender
+from headrace.groups.consumer.heartbeat import LEAVES_FOR_A_WHILE, Sender
 from headrace.groups.consumer.regexes import LookUp
+from headrace.groups.modern.epochs import JOINS, LEAVES
 from headrace.groups.modern.topics import TopicInfo, Topics
 from headrace.machine.patterns import matching, what_is_wrong
 from headrace.wire.errors import ErrorCode

@@ -12,7 +12,8 @@ from peers.tried import tried
 
 from headrace.broker.requests.pieces import at_once
 from headrace.groups.consumer.group import ConsumerGroup, PartitionId
-from headrace.groups.consumer.records import ConsumerRecord, GroupEpoch, Kind, MemberState
+from headrace.groups.consumer.records import ConsumerRecord, Kind, MemberState
+from headrace.groups.modern.epochs import GroupEpoch
 from headrace.groups.records import decode
 from headrace.groups.settings import GroupSettings
 from headrace.groups.shard import GroupShard

@@ -8,15 +8,14 @@ from hypothesis import strategies as st
 
 from headrace.groups.consumer.records import (
     ConsumerRecord,
-    Current,
-    GroupEpoch,
+    CurrentAssignment,
     Kind,
     Member,
     MemberState,
     Resolved,
-    TargetEpoch,
     Value,
 )
+from headrace.groups.modern.epochs import AssignmentEpoch, GroupEpoch
 from headrace.groups.records import decode, encode
 from headrace.wire.messages.newer_group_records import (
     ClassicMemberMetadata,
@@ -42,9 +41,9 @@ VALUES: dict[Kind, st.SearchStrategy[Value]] = {
     Kind.MEMBER: st.builds(
         Member, MAYBE, MAYBE, TEXT, TEXT, st.frozensets(TEXT, max_size=3), TEXT, INT32, MAYBE, st.none() | CLASSIC
     ),
-    Kind.TARGET_EPOCH: st.builds(TargetEpoch, INT32, INT64),
+    Kind.TARGET_EPOCH: st.builds(AssignmentEpoch, INT32, INT64),
     Kind.TARGET: PARTITIONS,
-    Kind.CURRENT: st.builds(Current, INT32, INT32, st.sampled_from(list(MemberState)), HELD, HELD),
+    Kind.CURRENT: st.builds(CurrentAssignment, INT32, INT32, st.sampled_from(list(MemberState)), HELD, HELD),
     Kind.REGEX: st.builds(Resolved, st.frozensets(TEXT, max_size=3), INT64, INT64),
 }
 OF_THE_GROUP = (Kind.EPOCH, Kind.PARTITION_METADATA, Kind.TARGET_EPOCH)
@@ -63,10 +62,10 @@ def test_what_is_written_is_read(record: ConsumerRecord) -> None:
 
 
 def test_a_state_of_a_newer_release_is_unknown() -> None:
-    key, value = encode(ConsumerRecord("g", Kind.CURRENT, "m", Current()))
+    key, value = encode(ConsumerRecord("g", Kind.CURRENT, "m", CurrentAssignment()))
     assert value is not None
     record = decode(key, value[:10] + b"\x07" + value[11:])
-    assert isinstance(record, ConsumerRecord) and record.value == Current(state=MemberState.UNKNOWN)
+    assert isinstance(record, ConsumerRecord) and record.value == CurrentAssignment(state=MemberState.UNKNOWN)
 
 
 def test_without_assignment_epochs_the_members_own_stands_in() -> None:
@@ -76,7 +75,7 @@ def test_without_assignment_epochs_the_members_own_stands_in() -> None:
     said = ConsumerGroupCurrentMemberAssignmentValue(5, 4, 0, [has], [])
     record = decode(key, b"\x00\x00" + said.encode(0))
     assert isinstance(record, ConsumerRecord)
-    assert record.value == Current(5, 4, MemberState.STABLE, {bytes(16): {0: 5, 4: 5}})
+    assert record.value == CurrentAssignment(5, 4, MemberState.STABLE, {bytes(16): {0: 5, 4: 5}})
 
 
 def test_partitions_and_epochs_that_are_not_as_many_are_refused() -> None:

@@ -1,6 +1,7 @@
-"""Consumer groups of the newer protocol (KIP-848): the coordinator assigns, and a heartbeat is all that members send.
+"""Consumer groups (KIP-848): the coordinator assigns, and a heartbeat is all that members send.
 
-Reading order: `records` (what the log says of a group), `group` (the tables filled from it), `topics` (what is known of
-the cluster), `assignors`, `reconcile` (how one member gets from what it has to what it shall have), `heartbeat` (the
-whole life of a member), `fencing` (members that go), `offsets` (whose commits count), `describe`.
+Reading order: `records` (what the log says of a group), `group` (the tables filled from it), `assignors`, `reconcile`
+(how one member gets from its assignment to its target), `member_update` (what one request changes), `heartbeat` (the
+whole life of a member), `fencing` (members that leave or are fenced), `classic_members` (those of the classic
+protocol), `conversion` (from and to a classic group), `offsets` (whose commits count), `describe`, `kind`.
 """

@@ -1,9 +1,9 @@
 """Members of a consumer group that speak the classic protocol: JoinGroup, SyncGroup, Heartbeat and LeaveGroup as the
 newer protocol has them.
 
-JoinGroup does what a heartbeat of the newer protocol does: it says what the member subscribes to and has, and leads it
-on. Its generation is the member's epoch, and nobody leads. SyncGroup tells the assignment. Heartbeat tells a member to
-join again where there is something new for it (KIP-848, "Supporting Online Consumer Group Upgrade").
+JoinGroup does what a ConsumerGroupHeartbeat does: it says what the member subscribes to and owns, and reconciles it
+with its target. The generation is the member epoch, and no member leads. SyncGroup answers the assignment. Heartbeat
+asks a member to join again if its assignment is to change (KIP-848, "Supporting Online Consumer Group Upgrade").
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Final
 from headrace.groups.classic.group import CONSUMER_PROTOCOL
 from headrace.groups.classic.rebalance import join_error
 from headrace.groups.consumer import conversion, fencing
-from headrace.groups.consumer.group import NOTHING, ConsumerGroup
+from headrace.groups.consumer.group import NO_PARTITIONS, ConsumerGroup
 from headrace.groups.consumer.member_timers import await_join, await_sync, sync_key, touch
-from headrace.groups.consumer.records import Current, Member, MemberState
-from headrace.groups.consumer.step import Step, is_due
+from headrace.groups.consumer.member_update import MemberUpdate
+from headrace.groups.consumer.records import CurrentAssignment, Member, MemberState
+from headrace.groups.modern.epochs import may_compute
 from headrace.groups.modern.topics import NO_TOPICS
 from headrace.groups.subscription import read_subscription, write_assignment
 from headrace.machine.outcome import Outcome
@@ -60,90 +61,93 @@ def join(
         subscription = read_subscription(request.protocols[0].metadata)
     except DecodeError:
         return _refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
-    return _Join(shard, group, request, client, subscription, now_ms).decide()
+    update = MemberUpdate(shard, group, request.member_id or shard.new_id(), now_ms, Outcome())
+    return _Join(update, request, client, subscription).decide()
 
 
 def _refuse(error: ErrorCode) -> Outcome:
     return Outcome(join_error("", error))
 
 
-class _Join(Step):
+class _Join:
     """A JoinGroup of a member that is, or wants to be, in a consumer group."""
 
     def __init__(
         self,
-        shard: GroupShardState,
-        group: ConsumerGroup,
+        update: MemberUpdate,
         request: JoinGroupRequest,
         client: GroupClient,
         subscription: ConsumerProtocolSubscription,
-        now_ms: int,
     ) -> None:
-        super().__init__(shard, group, request.member_id or shard.new_id(), now_ms, Outcome())
+        self.update = update
         self.request = request
         self.client = client
         self.subscription = subscription
         owned: dict[bytes, list[int]] = {}
         for each in subscription.owned_partitions:
-            topic = shard.topics.by_name.get(each.topic)
+            topic = update.shard.topics.by_name.get(each.topic)
             if topic is not None:
                 owned.setdefault(topic.id, []).extend(each.partitions)
-        self.owned = owned
+        update.owned = owned
 
     def decide(self) -> Outcome:
-        """Finds the member, then takes in what it says, then leads it on; or makes the group a classic one again."""
+        """Finds the member, takes in what the JoinGroup updates, and reconciles the member with its target; or makes
+        the group a classic one again."""
+        update = self.update
+        shard, group, out = update.shard, update.group, update.out
         holder, error = self._find()
         if error is not ErrorCode.NONE:
             return _refuse(error)
-        downgrades = holder is not None and conversion.can_downgrade_by_replacing(self.shard, self.group, holder)
-        said = self._as_said()
-        self.take_in(said)
-        changed = said.topics != self.member.topics
-        changed = self.change_regex(said) or changed
-        epoch = self.bump(said, changed, changed)
-        is_stale = self.group.target_epoch.epoch < epoch
-        reached: Current | None = self.current
+        downgrades = holder is not None and conversion.can_downgrade_by_replacing(shard, group, holder)
+        updated = self._updated()
+        update.store(updated)
+        changed = updated.topics != update.member.topics
+        changed = update.change_regex(updated) or changed
+        epoch = update.raise_epoch(updated, changed, changed)
+        is_stale = group.target_epoch.epoch < epoch
+        reached: CurrentAssignment | None = update.current
         if not downgrades:
-            target_epoch, target = self.target(epoch, said)
-            reached = self.advance(said, target_epoch, target, changed)
+            assignment_epoch, target = update.target(epoch, updated)
+            reached = update.reconcile(updated, assignment_epoch, target, changed)
         elif not is_stale:
-            reached = self.advance(said, self.group.target_epoch.epoch, self.target_now, changed)
+            reached = update.reconcile(updated, group.target_epoch.epoch, update.target_before, changed)
         if reached is None:
             return _refuse(ErrorCode.FENCED_MEMBER_EPOCH)
-        self.replaced()
+        update.forget_replaced()
         if downgrades:
             assert holder is not None
-            remains = conversion.Remains([holder], (self.member_id, said, reached), is_stale)
-            conversion.downgrade(self.shard, self.group, remains, self.now_ms, self.out)
+            remains = conversion.Remains([holder], (update.member_id, updated, reached), is_stale)
+            conversion.downgrade(shard, group, remains, update.now_ms, out)
         else:
-            touch(self.shard, self.group.id, self.member_id, said, self.now_ms)
-            await_sync(self.shard, self.group.id, self.member_id, said, self.now_ms)
-        self.out.reply = JoinGroupResponse(
+            touch(shard, group.id, update.member_id, updated, update.now_ms)
+            await_sync(shard, group.id, update.member_id, updated, update.now_ms)
+        out.reply = JoinGroupResponse(
             generation_id=reached.epoch,
             protocol_type=CONSUMER_PROTOCOL,
             protocol_name=self.request.protocols[0].name,
-            member_id=self.member_id,
+            member_id=update.member_id,
         )
-        return self.out
+        return out
 
     def _find(self) -> tuple[str | None, ErrorCode]:
-        """Whoever goes by its instance id, if it has one and somebody does; and why it may not join."""
-        group, instance_id = self.group, self.request.group_instance_id
+        """Finds the member; returns the id of the member that has its instance id, and why it may not join."""
+        update, instance_id = self.update, self.request.group_instance_id
+        group = update.group
         if instance_id is None:
-            self.member = group.members.latest.get(self.member_id, self.member)
+            update.member = group.members.latest.get(update.member_id, update.member)
             return None, ErrorCode.NONE
         holder = group.instances.latest.get(instance_id)
         if self.request.member_id:
-            if holder != self.member_id:
+            if holder != update.member_id:
                 return None, ErrorCode.UNKNOWN_MEMBER_ID if holder is None else ErrorCode.FENCED_INSTANCE_ID
-            self.member = group.members.latest[holder]
+            update.member = group.members.latest[holder]
         elif holder is not None:
-            self.take_the_place_of(holder)
+            update.replace_static(holder)
         return holder, ErrorCode.NONE
 
-    def _as_said(self) -> Member:
-        """The member, with what this JoinGroup changes."""
-        request, before = self.request, self.member
+    def _updated(self) -> Member:
+        """Returns the member with what this JoinGroup changes."""
+        request, before = self.request, self.update.member
         return Member(
             instance_id=before.instance_id if request.group_instance_id is None else request.group_instance_id,
             rack_id=self.subscription.rack_id or before.rack_id,
@@ -225,11 +229,11 @@ def _check(group: ConsumerGroup, member_id: str, instance_id: str | None, genera
     return ErrorCode.NONE if generation == group.current(member_id).epoch else ErrorCode.ILLEGAL_GENERATION
 
 
-def _is_all_free(group: ConsumerGroup, member_id: str, current: Current) -> bool:
+def _is_all_free(group: ConsumerGroup, member_id: str, current: CurrentAssignment) -> bool:
     """Whether nobody has any of what a member waits for."""
     return not any(
         partition not in current.assigned.get(topic_id, ()) and (topic_id, partition) in group.holders.latest
-        for topic_id, partitions in group.targets.latest.get(member_id, NOTHING).items()
+        for topic_id, partitions in group.targets.latest.get(member_id, NO_PARTITIONS).items()
         for partition in partitions
     )
 
@@ -241,7 +245,7 @@ def _targets_wait_for_a_join(shard: GroupShardState, group: ConsumerGroup, now_m
         return False
     last = group.target_epoch
     if last.epoch < group.epoch.epoch:
-        return is_due(last, shard.settings_of(group.id).assignment_interval_ms, now_ms)
+        return may_compute(last, shard.settings_of(group.id).assignment_interval_ms, now_ms)
     if group.checked_topics is shard.topics or shard.topics is NO_TOPICS:
         return False
     if shard.topics.hash(group.topics()) != group.epoch.metadata_hash:

@@ -16,9 +16,10 @@ from headrace.groups.classic.group import Member as ClassicMember
 from headrace.groups.classic.rebalance import answer_join, answer_sync, join_error, prepare, snapshot
 from headrace.groups.classic.rebalance import touch as touch_classic
 from headrace.groups.classic.states import GroupState
-from headrace.groups.consumer.group import NOTHING, ConsumerGroup
+from headrace.groups.consumer.group import NO_PARTITIONS, ConsumerGroup
 from headrace.groups.consumer.member_timers import forget, touch
-from headrace.groups.consumer.records import ConsumerRecord, Current, GroupEpoch, Kind, Member, MemberState, TargetEpoch
+from headrace.groups.consumer.records import ConsumerRecord, CurrentAssignment, Kind, Member, MemberState
+from headrace.groups.modern.epochs import AssignmentEpoch, GroupEpoch
 from headrace.groups.records import GroupRecord
 from headrace.groups.subscription import read_assignment, read_subscription, write_assignment
 from headrace.machine.outcome import Outcome
@@ -85,10 +86,10 @@ def _upgraded(shard: GroupShardState, classic: Group, out: Outcome) -> ConsumerG
     records = [ConsumerRecord(classic.id, Kind.MEMBER, member_id, member) for member_id, member in members.items()]
     records.append(ConsumerRecord(classic.id, Kind.EPOCH, "", GroupEpoch(epoch, known)))
     records += [ConsumerRecord(classic.id, Kind.TARGET, member_id, share) for member_id, share in shares.items()]
-    records.append(ConsumerRecord(classic.id, Kind.TARGET_EPOCH, "", TargetEpoch(epoch)))
+    records.append(ConsumerRecord(classic.id, Kind.TARGET_EPOCH, "", AssignmentEpoch(epoch)))
     for member_id, share in shares.items():
         held = {topic_id: dict.fromkeys(sorted(partitions), epoch) for topic_id, partitions in share.items()}
-        current = Current(epoch, epoch, MemberState.STABLE, held)
+        current = CurrentAssignment(epoch, epoch, MemberState.STABLE, held)
         records.append(ConsumerRecord(classic.id, Kind.CURRENT, member_id, current))
     # What the log will say: the group that whoever joins is decided upon, before the records are in the log.
     group = ConsumerGroup(classic.id, Timeline())
@@ -144,7 +145,7 @@ class Remains:
 
     leaving: Collection[str]
     """Members that are not in it: those that are out, or whose place `joining` takes."""
-    joining: tuple[str, Member, Current] | None = None
+    joining: tuple[str, Member, CurrentAssignment] | None = None
     """The id of a static member that takes the place of the only one in `leaving`, its subscription, and what it has;
     its records, and the tombstones of the one that it replaces, are decided already."""
     is_stale: bool = True
@@ -230,17 +231,17 @@ def _downgraded(group: ConsumerGroup, remains: Remains, now_ms: int) -> tuple[Gr
     if remains.joining is not None:
         member_id, members[member_id], currents[member_id] = remains.joining
         (replaced,) = remains.leaving
-        targets[member_id] = targets.get(replaced, NOTHING)
+        targets[member_id] = targets.get(replaced, NO_PARTITIONS)
     classic = Group(group.id, state=GroupState.STABLE, state_since_ms=now_ms, generation=group.epoch.epoch)
     for member_id, member in sorted(members.items()):
         assert member.classic is not None
         classic.add(_classic_member(group.id, member_id, member, member.classic), CONSUMER_PROTOCOL, None)
     classic.protocol = classic.elect_protocol()
     has = {member_id: _held(current) for member_id, current in currents.items()}
-    return classic, has, all(has[each] == targets.get(each, NOTHING) for each in members)
+    return classic, has, all(has[each] == targets.get(each, NO_PARTITIONS) for each in members)
 
 
-def _held(current: Current) -> Partitions:
+def _held(current: CurrentAssignment) -> Partitions:
     """Returns what a member may be reading, and has not given up yet."""
     return {
         topic_id: frozenset((*current.assigned.get(topic_id, ()), *current.revoking.get(topic_id, ())))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from headrace.groups.consumer.group import NEW_EPOCH, NEW_TARGET, NOTHING, NOWHERE, ConsumerGroup
+from headrace.groups.consumer.group import NO_ASSIGNMENT, NO_PARTITIONS, ConsumerGroup
+from headrace.groups.modern.epochs import NEW_ASSIGNMENT_EPOCH, NEW_GROUP_EPOCH
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k69_consumer_group_describe import Assignment, DescribedGroup, Member, TopicPartitions
 
@@ -33,7 +34,10 @@ def describing(shard: GroupShardState, group_id: str) -> Generator[int, None, De
 
 def _describing(group: ConsumerGroup, topics: Topics, assignors: Sequence[str]) -> Generator[int, None, DescribedGroup]:
     """Describes the group with its members in order of their ids; deleted topics are left out."""
-    epoch, target_epoch = group.epochs.committed(None) or NEW_EPOCH, group.target_epochs.committed(None) or NEW_TARGET
+    epoch, target_epoch = (
+        group.epochs.committed(None) or NEW_GROUP_EPOCH,
+        group.target_epochs.committed(None) or NEW_ASSIGNMENT_EPOCH,
+    )
     described = DescribedGroup(
         group_id=group.id,
         group_state=group.committed_state,
@@ -45,7 +49,7 @@ def _describing(group: ConsumerGroup, topics: Topics, assignors: Sequence[str]) 
         yield 1
         if member.assignor in votes:
             votes[member.assignor] += 1
-        current = group.currents.committed(member_id) or NOWHERE
+        current = group.currents.committed(member_id) or NO_ASSIGNMENT
         has: dict[bytes, set[int]] = {topic_id: set(epochs) for topic_id, epochs in current.assigned.items()}
         for topic_id, epochs in current.revoking.items():
             has.setdefault(topic_id, set()).update(epochs)
@@ -60,7 +64,7 @@ def _describing(group: ConsumerGroup, topics: Topics, assignors: Sequence[str]) 
                 subscribed_topic_names=sorted(member.topics),
                 subscribed_topic_regex=member.regex or None,
                 assignment=_named(has, topics),
-                target_assignment=_named(group.targets.committed(member_id) or NOTHING, topics),
+                target_assignment=_named(group.targets.committed(member_id) or NO_PARTITIONS, topics),
                 member_type=CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
             )
         )

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from headrace.groups.consumer import conversion
 from headrace.groups.consumer.member_timers import AWAY, forget, rebalance_key
-from headrace.groups.consumer.records import ConsumerRecord, Current, GroupEpoch, Kind, MemberState
+from headrace.groups.consumer.records import ConsumerRecord, CurrentAssignment, Kind, MemberState
+from headrace.groups.modern.epochs import GroupEpoch
 from headrace.groups.modern.topics import NO_TOPICS
 from headrace.machine.outcome import Outcome
 from headrace.wire.errors import ErrorCode
@@ -37,7 +38,7 @@ def leave(shard: GroupShardState, group: ConsumerGroup, request: ConsumerGroupHe
     out = Outcome(ConsumerGroupHeartbeatResponse(member_id=member_id, member_epoch=request.member_epoch))
     if request.member_epoch == AWAY:
         had = group.current(member_id)
-        away = Current(AWAY, had.previous_epoch, had.state, _of_no_epoch(had.assigned))
+        away = CurrentAssignment(AWAY, had.previous_epoch, had.state, _of_no_epoch(had.assigned))
         out.records.append(ConsumerRecord(group.id, Kind.CURRENT, member_id, away))
         shard.timers.cancel(rebalance_key(group.id, member_id))
         out.note("static member leaves for a while", group=group.id, instance=request.instance_id)

@@ -13,27 +13,21 @@ from typing import Any, Final, TypeAlias
 
 from headrace.groups.consumer.records import (
     ConsumerRecord,
-    Current,
-    GroupEpoch,
+    CurrentAssignment,
     Held,
     Kind,
     Member,
     MemberState,
     Partitions,
     Resolved,
-    TargetEpoch,
     target_size,
 )
+from headrace.groups.modern.epochs import NEW_ASSIGNMENT_EPOCH, NEW_GROUP_EPOCH, AssignmentEpoch, GroupEpoch
 from headrace.machine.timeline import Timeline, TimelineTable, add_to
 
-NOWHERE: Final = Current()
+NO_ASSIGNMENT: Final = CurrentAssignment()
 """What a member has that has only joined."""
-NOTHING: Final[Partitions] = {}
-NEW_EPOCH: Final = GroupEpoch(1)
-"""The epoch of a group of which the log says none: its first subscription makes it 2, as in Kafka."""
-NEW_TARGET: Final = TargetEpoch(1)
-"""The epoch of targets that were never computed: those of a group that never had a subscription."""
-
+NO_PARTITIONS: Final[Partitions] = {}
 PartitionId: TypeAlias = tuple[bytes, int]
 """(topic id, partition)"""
 
@@ -66,9 +60,9 @@ class ConsumerGroup:
         self.known_topics: TimelineTable[None, bytes] = TimelineTable(timeline)
         """What an older release wrote of the group's topics: to be removed."""
         self.members: TimelineTable[str, Member] = TimelineTable(timeline)
-        self.target_epochs: TimelineTable[None, TargetEpoch] = TimelineTable(timeline)
+        self.target_epochs: TimelineTable[None, AssignmentEpoch] = TimelineTable(timeline)
         self.targets: TimelineTable[str, Partitions] = TimelineTable(timeline)
-        self.currents: TimelineTable[str, Current] = TimelineTable(timeline)
+        self.currents: TimelineTable[str, CurrentAssignment] = TimelineTable(timeline)
         self.regexes: TimelineTable[str, Resolved] = TimelineTable(timeline)
         # What follows from them:
         self.holders: TimelineTable[PartitionId, str] = TimelineTable(timeline)
@@ -97,12 +91,12 @@ class ConsumerGroup:
     @property
     def epoch(self) -> GroupEpoch:
         """The group's epoch, as decisions see it."""
-        return self.epochs.latest.get(None, NEW_EPOCH)
+        return self.epochs.latest.get(None, NEW_GROUP_EPOCH)
 
     @property
-    def target_epoch(self) -> TargetEpoch:
+    def target_epoch(self) -> AssignmentEpoch:
         """The epoch of the targets, as decisions see it."""
-        return self.target_epochs.latest.get(None, NEW_TARGET)
+        return self.target_epochs.latest.get(None, NEW_ASSIGNMENT_EPOCH)
 
     @property
     def target_bytes(self) -> int:
@@ -138,11 +132,11 @@ class ConsumerGroup:
         members = self.members.committed_items()
         if not members:
             return ConsumerState.EMPTY.value
-        target_epoch = (self.target_epochs.committed(None) or NEW_TARGET).epoch
-        if (self.epochs.committed(None) or NEW_EPOCH).epoch > target_epoch:
+        target_epoch = (self.target_epochs.committed(None) or NEW_ASSIGNMENT_EPOCH).epoch
+        if (self.epochs.committed(None) or NEW_GROUP_EPOCH).epoch > target_epoch:
             return ConsumerState.ASSIGNING.value
         for member_id, _ in members:
-            current = self.currents.committed(member_id) or NOWHERE
+            current = self.currents.committed(member_id) or NO_ASSIGNMENT
             if current.state is not MemberState.STABLE or current.epoch != target_epoch:
                 return ConsumerState.RECONCILING.value
         return ConsumerState.STABLE.value
@@ -157,9 +151,9 @@ class ConsumerGroup:
         supported, everyone = self.classic_protocols.latest, self.classic_count
         return any(supported.get(name, 0) == everyone for name in protocols)
 
-    def current(self, member_id: str) -> Current:
+    def current(self, member_id: str) -> CurrentAssignment:
         """What a member has, as decisions see it."""
-        return self.currents.latest.get(member_id, NOWHERE)
+        return self.currents.latest.get(member_id, NO_ASSIGNMENT)
 
     def is_subscribed(self, topic: str) -> bool:
         """Whether a member reads the topic, as decisions see it."""
@@ -221,7 +215,7 @@ class ConsumerGroup:
         """Takes in one record of the group. A tombstone of what is not there is none: compaction leaves such."""
         value = record.value
         if record.kind is Kind.CURRENT:
-            assert value is None or isinstance(value, Current)
+            assert value is None or isinstance(value, CurrentAssignment)
             self._hold(record.name, value)
             _set(self.currents, record.name, value)
         elif record.kind is Kind.MEMBER:
@@ -229,7 +223,7 @@ class ConsumerGroup:
             self._count(record.name, value)
             _set(self.members, record.name, value)
         elif record.kind is Kind.TARGET:
-            had, has = self.targets.latest.get(record.name, NOTHING), NOTHING if value is None else value
+            had, has = self.targets.latest.get(record.name, NO_PARTITIONS), NO_PARTITIONS if value is None else value
             assert isinstance(has, Mapping)
             add_to(self.made, Kind.TARGET, target_size(has) - target_size(had))
             _set(self.targets, record.name, value)
@@ -245,7 +239,7 @@ class ConsumerGroup:
         else:
             _set(self.known_topics, None, value)
 
-    def _hold(self, member_id: str, new: Current | None) -> None:
+    def _hold(self, member_id: str, new: CurrentAssignment | None) -> None:
         old = self.currents.latest.get(member_id)
         before = set() if old is None else _partitions(old.assigned) | _partitions(old.revoking)
         after = set() if new is None else _partitions(new.assigned) | _partitions(new.revoking)

@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat: a member joins, stays, and is led to what it shall have, all by the one request (KIP-848).
+"""ConsumerGroupHeartbeat: a member joins, stays, and is reconciled with its target, all by one request (KIP-848).
 
 A heartbeat that changes something is one atomic batch: the member, the group's epoch, the targets, what the member has.
 """
@@ -13,9 +13,10 @@ from headrace.groups.consumer import fencing, regexes
 from headrace.groups.consumer.conversion import CannotUpgrade, upgrade
 from headrace.groups.consumer.group import ConsumerGroup
 from headrace.groups.consumer.member_timers import AWAY, await_neither, touch
-from headrace.groups.consumer.reconcile import Owned
-from headrace.groups.consumer.records import Current, Held, Member, MemberState
-from headrace.groups.consumer.step import Step
+from headrace.groups.consumer.member_update import MemberUpdate
+from headrace.groups.consumer.records import CurrentAssignment, Held, Member, MemberState
+from headrace.groups.modern.epochs import JOINS, SentEpoch, compare
+from headrace.groups.modern.reconciliation import owns_only
 from headrace.groups.records import GroupRecord
 from headrace.groups.subscription import MEMBER_NAMES_MAX
 from headrace.machine.outcome import Outcome
@@ -30,14 +31,12 @@ from headrace.wire.messages.k68_consumer_group_heartbeat import (
 if TYPE_CHECKING:
     from headrace.groups.shard_state import GroupShardState
 
-JOINS: Final = 0
-LEAVES: Final = -1
 LEAVES_FOR_A_WHILE: Final = AWAY
-"""Member epochs that say what a member wants."""
+"""The member epoch of a static member that leaves for a while."""
 
 WAITING_SHARE: Final = 5
-"""A member for whom there is more to come is told to ask again after this part of the interval. Kafka tells it the
-whole: a partition that was given up lies idle for up to 5 s there."""
+"""A member that is to get more partitions is asked to send its next heartbeat after this part of the interval. Kafka
+answers the whole interval: a revoked partition may be idle for 5 s there."""
 
 _CLIENTS_NAME_THEMSELVES_FROM: Final = 1
 """The version from which members bring their ids."""
@@ -93,7 +92,8 @@ def heartbeat(shard: GroupShardState, request: ConsumerGroupHeartbeatRequest, se
     is_known = request.member_id in group.members.latest
     if not is_known and len(group.members.latest) >= shard.settings_of(group.id).max_size:
         return refuse(ErrorCode.GROUP_MAX_SIZE_REACHED, f"Group {group.id} is full.")
-    return _Heartbeat(shard, group, request, sender, now_ms, out).decide()
+    update = MemberUpdate(shard, group, request.member_id or shard.new_id(), now_ms, out)
+    return _Heartbeat(update, request, sender).decide()
 
 
 def refuse(error: ErrorCode, why: str) -> Outcome:
@@ -131,120 +131,127 @@ def what_is_wrong(request: ConsumerGroupHeartbeatRequest, api_version: int) -> s
     return ""
 
 
-class _Heartbeat(Step):
+class _Heartbeat:
     """A heartbeat of a member that is, or wants to be, in a group."""
 
-    def __init__(
-        self,
-        shard: GroupShardState,
-        group: ConsumerGroup,
-        request: ConsumerGroupHeartbeatRequest,
-        sender: Sender,
-        now_ms: int,
-        out: Outcome,
-    ) -> None:
-        super().__init__(shard, group, request.member_id or shard.new_id(), now_ms, out)
+    def __init__(self, update: MemberUpdate, request: ConsumerGroupHeartbeatRequest, sender: Sender) -> None:
+        self.update = update
         self.request = request
         self.sender = sender
         if request.topic_partitions is not None:
-            self.owned = {each.topic_id: each.partitions for each in request.topic_partitions}
+            update.owned = {each.topic_id: each.partitions for each in request.topic_partitions}
 
     def decide(self) -> Outcome:
-        """Finds the member, then takes in what it says, then leads it on."""
+        """Finds the member, takes in what the heartbeat updates, and reconciles the member with its target."""
+        update = self.update
+        shard, group, out = update.shard, update.group, update.out
         refused = self._find_static() if self.request.instance_id is not None else self._find_dynamic()
         if refused is not None:
             return refused
-        said = self._as_said()
-        if said.regex and said.regex not in self.group.regex_readers.latest:
-            refused = self._take_in_regex(said.regex)
-            if refused is not None:
-                return refused
-        size = said.size
-        if size > self.member.size and not self.shard.has_room_for(self.sender.principal, size, self.now_ms):
-            return refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE, "There is no room for what the member says of itself.")
-        if size != self.member.size:
-            self.shard.member_owners[self.group.id, self.member_id] = self.sender.principal
-            self.shard.member_bytes.add(self.sender.principal, max(0, size - self.member.size))
-        self.take_in(said)
-        names_changed = said.topics != self.member.topics
-        regex_changed = self.change_regex(said)
-        bumps = names_changed or (regex_changed and said.regex in self.group.regexes.latest)
-        changed = names_changed or regex_changed
-        epoch = self.bump(said, bumps, changed)
-        target_epoch, target = self.target(epoch, said)
-        reached = self.advance(said, target_epoch, target, changed)
+        before, updated = update.member, self._updated()
+        refused = self._charge(updated)
+        if refused is not None:
+            return refused
+        update.store(updated)
+        names_changed = updated.topics != before.topics
+        regex_changed = update.change_regex(updated)
+        is_bumped = names_changed or (regex_changed and updated.regex in group.regexes.latest)
+        subscription_changed = names_changed or regex_changed
+        epoch = update.raise_epoch(updated, is_bumped, subscription_changed)
+        assignment_epoch, target = update.target(epoch, updated)
+        reached = update.reconcile(updated, assignment_epoch, target, subscription_changed)
         if reached is None:
             return refuse(ErrorCode.FENCED_MEMBER_EPOCH, "The member must give everything up and rejoin.")
-        self.replaced()
-        if self.member.classic is not None:
-            await_neither(self.shard, self.group.id, self.member_id)
-        touch(self.shard, self.group.id, self.member_id, said, self.now_ms)
-        waits = reached.state is MemberState.UNRELEASED or target_epoch < epoch
-        self.out.reply = self._answer(reached, waits)
-        has_new_regex = said.regex != "" and said.regex not in self.group.regexes.latest
-        if has_new_regex or regexes.is_due(self.group, self.shard.topics, self.settings, self.now_ms):
-            regexes.look_after(self.shard, self.group.id, self.sender.principal, self.sender.may_describe, self.out)
-        return self.out
+        update.forget_replaced()
+        if before.classic is not None:
+            await_neither(shard, group.id, update.member_id)
+        touch(shard, group.id, update.member_id, updated, update.now_ms)
+        is_short = reached.state is MemberState.UNRELEASED or assignment_epoch < epoch
+        out.reply = self._answer(reached, is_short)
+        has_new_regex = updated.regex != "" and updated.regex not in group.regexes.latest
+        if has_new_regex or regexes.is_due(group, shard.topics, update.settings, update.now_ms):
+            regexes.look_after(shard, group.id, self.sender.principal, self.sender.may_describe, out)
+        return out
+
+    def _charge(self, updated: Member) -> Outcome | None:
+        """Charges the principal for a new regular expression and for what the member keeps more than before; returns
+        the answer if there is no room."""
+        shard, group, principal = self.update.shard, self.update.group, self.sender.principal
+        if updated.regex and updated.regex not in group.regex_readers.latest:
+            refused = self._take_in_regex(updated.regex)
+            if refused is not None:
+                return refused
+        size, size_before = updated.size, self.update.member.size
+        if size == size_before:
+            return None
+        if size > size_before and not shard.has_room_for(principal, size, self.update.now_ms):
+            return refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE, "There is no room for what the member says of itself.")
+        shard.member_owners[group.id, self.update.member_id] = principal
+        shard.member_bytes.add(principal, max(0, size - size_before))
+        return None
 
     def _take_in_regex(self, regex: str) -> Outcome | None:
-        """A regular expression that nobody of the group has: unless it is refused, the principal is charged for it."""
-        shard, sender = self.shard, self.sender
+        """Charges the principal for a regular expression that no member of the group has; returns the answer if it is
+        refused."""
+        shard, sender, update = self.update.shard, self.sender, self.update
         if sender.regex_fault:
             return refuse(
                 ErrorCode.INVALID_REGULAR_EXPRESSION, f"SubscribedTopicRegex `{regex}`: {sender.regex_fault}."
             )
-        why = regexes.is_one_too_many(shard, self.group, self.member.regex, sender.principal, self.now_ms)
+        why = regexes.is_one_too_many(shard, update.group, update.member.regex, sender.principal, update.now_ms)
         if why:
             return refuse(ErrorCode.GROUP_MAX_SIZE_REACHED, why)
         shard.regexes_held.add(sender.principal)
-        shard.regex_owners[self.group.id, regex] = sender.principal
+        shard.regex_owners[update.group.id, regex] = sender.principal
         return None
 
-    # --- who it is ---------------------------------------------------------------------------------------------------
+    # --- the member --------------------------------------------------------------------------------------------------
 
     def _find_dynamic(self) -> Outcome | None:
-        member = self.group.members.latest.get(self.member_id)
+        update = self.update
+        member = update.group.members.latest.get(update.member_id)
         if member is None:
-            return None if self.request.member_epoch == JOINS else unknown_member(self.group.id, self.member_id)
-        self.member = member
+            return None if self.request.member_epoch == JOINS else unknown_member(update.group.id, update.member_id)
+        update.member = member
         return self._check_epoch()
 
     def _find_static(self) -> Outcome | None:
         assert self.request.instance_id is not None
-        group, instance_id = self.group, self.request.instance_id
+        update, instance_id = self.update, self.request.instance_id
+        group = update.group
         holder = group.instances.latest.get(instance_id)
         if self.request.member_epoch != JOINS:
-            refused = fencing.check_instance(group, instance_id, self.member_id)
+            refused = fencing.check_instance(group, instance_id, update.member_id)
             if refused is not None:
                 return refused
-            self.member = group.members.latest[self.member_id]
+            update.member = group.members.latest[update.member_id]
             return self._check_epoch()
         if holder is None:
-            self.member = group.members.latest.get(self.member_id, self.member)
+            update.member = group.members.latest.get(update.member_id, update.member)
             return None
-        # A classic member does not say that it leaves for a while: whoever comes with its instance id takes its place.
+        # A classic member does not say that it leaves for a while: a member with its instance id replaces it.
         is_classic = group.members.latest[holder].classic is not None
         if not is_classic and group.current(holder).epoch != LEAVES_FOR_A_WHILE:
             return refuse(
                 ErrorCode.UNRELEASED_INSTANCE_ID,
-                f"Static member {self.member_id} with instance id {instance_id} cannot join: "
+                f"Static member {update.member_id} with instance id {instance_id} cannot join: "
                 f"the instance id is in use by member {holder}.",
             )
-        self.take_the_place_of(holder)
+        update.replace_static(holder)
         return None
 
     def _check_epoch(self) -> Outcome | None:
-        """FENCED_MEMBER_EPOCH unless the member is where we believe it, or one answer behind."""
-        said, known = self.request.member_epoch, self.current.epoch
-        if said in (JOINS, known):
+        """Returns FENCED_MEMBER_EPOCH unless the heartbeat says the member's epoch, or the one before it and no
+        partition beyond its assignment: the last answer was lost then."""
+        sent, current = self.request.member_epoch, self.update.current
+        how = compare(sent, current.epoch, current.previous_epoch)
+        if how is SentEpoch.CURRENT or (how is SentEpoch.PREVIOUS and owns_only(self.update.owned, current.assigned)):
             return None
-        if said < known and said == self.current.previous_epoch and _is_within(self.owned, self.current.assigned):
-            return None
-        return refuse(ErrorCode.FENCED_MEMBER_EPOCH, f"The member's epoch is {known}, it says {said}.")
+        return refuse(ErrorCode.FENCED_MEMBER_EPOCH, f"The member's epoch is {current.epoch}, it says {sent}.")
 
-    def _as_said(self) -> Member:
-        """The member, with what this heartbeat changes."""
-        request, before = self.request, self.member
+    def _updated(self) -> Member:
+        """Returns the member with what this heartbeat changes."""
+        request, before = self.request, self.update.member
         return Member(
             instance_id=before.instance_id if request.instance_id is None else request.instance_id,
             rack_id=before.rack_id if request.rack_id is None else request.rack_id,
@@ -262,33 +269,28 @@ class _Heartbeat(Step):
 
     # --- the answer --------------------------------------------------------------------------------------------------
 
-    def _answer(self, reached: Current, waits: bool) -> ConsumerGroupHeartbeatResponse:
-        """`waits`: there is more to come for the member, of what others still hold or of a target not computed yet."""
+    def _answer(self, reached: CurrentAssignment, is_short: bool) -> ConsumerGroupHeartbeatResponse:
+        """Returns the answer. `is_short`: the member is to get more, which others still hold or which waits for a new
+        target."""
         request = self.request
         is_full = (
             request.rebalance_timeout_ms != -1
             and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
             and request.topic_partitions is not None
         )
-        tells = request.member_epoch == JOINS or is_full or reached.assigned != self.current.assigned
-        interval_ms = self.settings.heartbeat_interval_ms
+        has_assignment = request.member_epoch == JOINS or is_full or reached.assigned != self.update.current.assigned
+        interval_ms = self.update.settings.heartbeat_interval_ms
         return ConsumerGroupHeartbeatResponse(
-            member_id=self.member_id,
+            member_id=self.update.member_id,
             member_epoch=reached.epoch,
-            heartbeat_interval_ms=max(1, interval_ms // WAITING_SHARE) if waits else interval_ms,
-            assignment=_assignment(reached.assigned) if tells else None,
+            heartbeat_interval_ms=max(1, interval_ms // WAITING_SHARE) if is_short else interval_ms,
+            assignment=_assignment(reached.assigned) if has_assignment else None,
         )
 
 
 def unknown_member(group_id: str, member_id: str) -> Outcome:
     """UNKNOWN_MEMBER_ID."""
     return refuse(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group_id}.")
-
-
-def _is_within(owned: Owned | None, assigned: Held) -> bool:
-    if owned is None:
-        return False
-    return all(partition in assigned.get(topic_id, ()) for topic_id, all_ in owned.items() for partition in all_)
 
 
 def _assignment(assigned: Held) -> Assignment:

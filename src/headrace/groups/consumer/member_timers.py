@@ -8,37 +8,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headrace.groups.consumer.records import Current, Member, MemberState
-from headrace.machine.timers import TimerKey
+from headrace.groups.consumer.records import CurrentAssignment, Member, MemberState
+from headrace.groups.modern.member_timers import MemberTimers
 
 if TYPE_CHECKING:
     from headrace.groups.consumer.group import ConsumerGroup
     from headrace.groups.shard_state import GroupShardState
+    from headrace.machine.timers import TimerKey
 
 AWAY: Final = -2
 """The epoch of a static member that left for a while."""
-KEYS: Final = ("consumer-session", "consumer-rebalance", "consumer-join", "consumer-sync")
+_TIMERS: Final = MemberTimers("consumer")
+session_key: Final = _TIMERS.session_key
+rebalance_key: Final = _TIMERS.rebalance_key
+_JOIN: Final = "consumer-join"
+_SYNC: Final = "consumer-sync"
+KEYS: Final = (_TIMERS.session, _TIMERS.rebalance, _JOIN, _SYNC)
 """The first words of the keys of timers here."""
-
-
-def session_key(group_id: str, member_id: str) -> TimerKey:
-    """The timer that fences a silent member."""
-    return ("consumer-session", group_id, member_id)
-
-
-def rebalance_key(group_id: str, member_id: str) -> TimerKey:
-    """The timer that fences a member which gives up too slowly what it has to."""
-    return ("consumer-rebalance", group_id, member_id)
 
 
 def join_key(group_id: str, member_id: str) -> TimerKey:
     """The timer that fences a classic member which was told to join again and does not."""
-    return ("consumer-join", group_id, member_id)
+    return (_JOIN, group_id, member_id)
 
 
 def sync_key(group_id: str, member_id: str) -> TimerKey:
     """The timer that fences a classic member which joined and does not sync."""
-    return ("consumer-sync", group_id, member_id)
+    return (_SYNC, group_id, member_id)
 
 
 def touch(shard: GroupShardState, group_id: str, member_id: str, member: Member, now_ms: int) -> None:
@@ -51,7 +47,7 @@ def touch(shard: GroupShardState, group_id: str, member_id: str, member: Member,
 
 
 def await_revocation(
-    shard: GroupShardState, group_id: str, member_id: str, member: Member, reached: Current, now_ms: int
+    shard: GroupShardState, group_id: str, member_id: str, member: Member, reached: CurrentAssignment, now_ms: int
 ) -> None:
     """A member that has to give something up gets its rebalance timeout for it; a classic one learns of it only when it
     is told to join again, and gets it then."""

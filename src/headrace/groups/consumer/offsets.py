@@ -11,7 +11,7 @@ from headrace.wire.uuids import ZERO
 
 if TYPE_CHECKING:
     from headrace.groups.consumer.group import ConsumerGroup
-    from headrace.groups.consumer.records import Current
+    from headrace.groups.consumer.records import CurrentAssignment
     from headrace.groups.modern.topics import Topics
     from headrace.groups.shard_state import GroupShardState
     from headrace.machine.outcome import Outcome
@@ -58,7 +58,7 @@ def check_commit(
     return ErrorCode.NONE
 
 
-def _assigned_since(current: Current, topic_id: bytes, partition: int) -> int | None:
+def _assigned_since(current: CurrentAssignment, topic_id: bytes, partition: int) -> int | None:
     """The epoch in which the member was assigned a partition that it has, or has to give up."""
     since = current.assigned.get(topic_id, {}).get(partition)
     return current.revoking.get(topic_id, {}).get(partition) if since is None else since

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import ClassVar, Final, TypeAlias
 
+from headrace.groups.modern.epochs import AssignmentEpoch, GroupEpoch
 from headrace.wire.messages.newer_group_records import (
     ClassicMemberMetadata,
     ConsumerGroupCurrentMemberAssignmentTopicPartitions,
@@ -81,14 +82,6 @@ class MemberState(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupEpoch:
-    """The epoch of a group, and the hash of what it knew of its topics (KIP-1101) when it got there."""
-
-    epoch: int
-    metadata_hash: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Member:
     """What a member said of itself: what its heartbeats leave out stays as it was."""
 
@@ -116,15 +109,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class TargetEpoch:
-    """The group epoch that the targets belong to, and when they were computed; 0 where nobody noted it."""
-
-    epoch: int
-    computed_ms: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Current:
+class CurrentAssignment:
     """What a member has. A member that has only joined has nothing at epoch 0."""
 
     epoch: int = 0
@@ -155,7 +140,7 @@ def target_size(target: Partitions) -> int:
     return PARTITION_BYTES * sum(map(len, target.values()))
 
 
-Value: TypeAlias = GroupEpoch | Member | TargetEpoch | Partitions | Current | Resolved | bytes
+Value: TypeAlias = GroupEpoch | Member | AssignmentEpoch | Partitions | CurrentAssignment | Resolved | bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +176,7 @@ def _encode_value(value: Value | None) -> bytes | None:
 
 
 def _said(
-    value: GroupEpoch | Member | TargetEpoch | Partitions | Current | Resolved,
+    value: GroupEpoch | Member | AssignmentEpoch | Partitions | CurrentAssignment | Resolved,
 ) -> (
     ConsumerGroupMetadataValue
     | ConsumerGroupMemberMetadataValue
@@ -200,13 +185,13 @@ def _said(
     | ConsumerGroupCurrentMemberAssignmentValue
     | ConsumerGroupRegularExpressionValue
 ):
-    if isinstance(value, Current):
+    if isinstance(value, CurrentAssignment):
         return ConsumerGroupCurrentMemberAssignmentValue(
             value.epoch, value.previous_epoch, value.state, _told(value.assigned), _told(value.revoking)
         )
     if isinstance(value, GroupEpoch):
         return ConsumerGroupMetadataValue(value.epoch, value.metadata_hash)
-    if isinstance(value, TargetEpoch):
+    if isinstance(value, AssignmentEpoch):
         return ConsumerGroupTargetAssignmentMetadataValue(value.epoch, value.computed_ms)
     if isinstance(value, Member):
         return ConsumerGroupMemberMetadataValue(
@@ -263,7 +248,7 @@ def _decode_value(kind: Kind, value: bytes) -> Value:
         return GroupEpoch(epoch.epoch, epoch.metadata_hash)
     if kind is Kind.TARGET_EPOCH:
         target = ConsumerGroupTargetAssignmentMetadataValue.decode(value, version, 2)
-        return TargetEpoch(target.assignment_epoch, target.assignment_timestamp)
+        return AssignmentEpoch(target.assignment_epoch, target.assignment_timestamp)
     if kind is Kind.MEMBER:
         return _decode_member(ConsumerGroupMemberMetadataValue.decode(value, version, 2))
     if kind is Kind.TARGET:
@@ -289,9 +274,9 @@ def _decode_member(said: ConsumerGroupMemberMetadataValue) -> Member:
     )
 
 
-def _decode_current(said: ConsumerGroupCurrentMemberAssignmentValue) -> Current:
+def _decode_current(said: ConsumerGroupCurrentMemberAssignmentValue) -> CurrentAssignment:
     known = said.state in (MemberState.STABLE, MemberState.UNREVOKED, MemberState.UNRELEASED)
-    return Current(
+    return CurrentAssignment(
         epoch=said.member_epoch,
         previous_epoch=said.previous_member_epoch,
         state=MemberState(said.state) if known else MemberState.UNKNOWN,

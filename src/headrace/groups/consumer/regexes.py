@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from headrace.groups.consumer.group import ConsumerGroup
-from headrace.groups.consumer.records import ConsumerRecord, GroupEpoch, Kind, Resolved
+from headrace.groups.consumer.records import ConsumerRecord, Kind, Resolved
+from headrace.groups.modern.epochs import GroupEpoch
 from headrace.machine.outcome import Outcome
 from headrace.wire.errors import ErrorCode
 

@@ -6,14 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from headrace.groups.consumer.records import (
-    ConsumerRecord,
-    Current,
-    GroupEpoch,
-    Kind,
-    MemberState,
-    TargetEpoch,
-)
+from headrace.groups.consumer.records import ConsumerRecord, CurrentAssignment, Kind, MemberState
+from headrace.groups.modern.epochs import AssignmentEpoch, GroupEpoch
 from headrace.groups.records import GroupRecord, StoredGroup
 from headrace.groups.subscription import read_assignment
 
@@ -49,7 +43,7 @@ class GroupState:
     epoch: int = FIRST_EPOCH
     target_epoch: int = FIRST_EPOCH
     members: set[str] = field(default_factory=set)
-    currents: dict[str, Current] = field(default_factory=dict)
+    currents: dict[str, CurrentAssignment] = field(default_factory=dict)
     classic: StoredGroup | None = None
     is_modern: bool = False
 
@@ -63,12 +57,12 @@ class GroupState:
             self.is_modern = value is not None
             self.epoch = value.epoch if isinstance(value, GroupEpoch) else FIRST_EPOCH
         elif record.kind is Kind.TARGET_EPOCH:
-            self.target_epoch = value.epoch if isinstance(value, TargetEpoch) else FIRST_EPOCH
+            self.target_epoch = value.epoch if isinstance(value, AssignmentEpoch) else FIRST_EPOCH
         elif record.kind is Kind.MEMBER:
             (self.members.discard if value is None else self.members.add)(record.name)
         elif record.kind is Kind.CURRENT:
             self.currents.pop(record.name, None)
-            if isinstance(value, Current):
+            if isinstance(value, CurrentAssignment):
                 self.currents[record.name] = value
 
     def shares(self) -> dict[str, Share]:
@@ -79,7 +73,7 @@ class GroupState:
                 each.member_id: Share(generation, self._assigned(bytes(each.assignment)))
                 for each in self.classic.members
             }
-        return {each: self._share(self.currents.get(each, Current())) for each in self.members}
+        return {each: self._share(self.currents.get(each, CurrentAssignment())) for each in self.members}
 
     def group_epoch(self) -> int:
         """The epoch of the group, or its generation."""
@@ -93,7 +87,7 @@ class GroupState:
         given = read_assignment(assignment).assigned_partitions
         return frozenset((each.topic, index) for each in given for index in each.partitions)
 
-    def _share(self, current: Current) -> Share:
+    def _share(self, current: CurrentAssignment) -> Share:
         is_stable = current.state is MemberState.STABLE and current.epoch == self.target_epoch == self.epoch
         return Share(current.epoch, self._places(current.assigned), self._places(current.revoking), is_stable)
 
