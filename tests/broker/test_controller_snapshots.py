@@ -152,7 +152,7 @@ async def test_the_leader_serves_whoever_may_ask(tmp_path: Path) -> None:
         leader = await quorum.active()
         await fill(quorum, leader)
         driver = quorum.nodes[leader].quorum
-        await driver._syncs.all()  # nothing is written from here on, so no snapshot takes the place of this one
+        await driver._all_synced()  # nothing is written from here on, so no snapshot takes the place of this one
         await driver._snapshots.ended()
         epoch, end = driver.epoch, driver.raft.log.snapshot
         whole = (directory(quorum, leader) / Path(driver.log.files.path(end)).name).read_bytes()

@@ -110,10 +110,10 @@ def test_a_node_that_hears_of_no_election_finds_the_controller(three: TestCluste
     )
     room.none_under = f"{three.nodes[full].data}/__cluster_metadata"
     with Link(three.nodes[full].port) as link:
-        until(lambda: three.nodes[full].call(lambda inside: inside.quorum.outputs.waits_for_room))
+        until(lambda: three.nodes[full].call(lambda inside: inside.quorum.waits_for_room))
         began = time.monotonic()
         said = link.ask(asked, 2).topics[0].partitions[0]
         assert time.monotonic() - began < 15, "it is found long before anybody gives up looking for it"
     assert said.error_code == ErrorCode.NONE and said.leader_id not in (-1, full)
     room.none_under = ""
-    until(lambda: not three.nodes[full].call(lambda inside: inside.quorum.outputs.waits_for_room))
+    until(lambda: not three.nodes[full].call(lambda inside: inside.quorum.waits_for_room))

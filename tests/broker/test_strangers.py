@@ -17,6 +17,7 @@ from peers.waiting import until
 
 import headrace.testing
 from headrace.broker.quorum.codec import Codec
+from headrace.broker.quorum.voter_addresses import VoterAddresses
 from headrace.raft.messages import (
     BeginQuorumEpochRequest,
     EndQuorumEpochRequest,
@@ -27,6 +28,7 @@ from headrace.raft.messages import (
     Request,
     VoteRequest,
 )
+from headrace.raft.voter_set import VoterHistory, VoterSet
 from headrace.testing import TestCluster
 from headrace.wire.errors import ErrorCode
 from headrace.wire.frame import RequestHeader, encode_request
@@ -114,12 +116,17 @@ def messages(epoch: int, sender: int, addressed: int, offset: int, last_epoch: i
     ]
 
 
+def codec_of_another_cluster(node: int) -> Codec:
+    sets = VoterHistory(VoterSet((), kraft_version=0))
+    return Codec("YW5vdGhlci1jbHVzdGVyLg", ReplicaKey(node), VoterAddresses(ReplicaKey(node), sets, ()), sets)
+
+
 def test_nodes_of_another_cluster_have_no_say(three: TestCluster) -> None:
     leader = three.controller()
     epoch = three.nodes[leader].call(lambda inside: inside.quorum.epoch)
     for node in three.nodes:
         other = next(id_ for id_ in three.nodes if id_ != node)
-        codec = Codec("YW5vdGhlci1jbHVzdGVyLg", ReplicaKey(other), lambda _: None, dynamic=lambda: False)
+        codec = codec_of_another_cluster(other)
         with Link(controller_port(three, node)) as link:
             for message in messages(epoch + 5, other, node, 1_000_000, epoch + 4):
                 request, _ = codec.request(message)
@@ -167,7 +174,7 @@ def test_an_epoch_has_one_leader_whoever_else_claims_it(three: TestCluster) -> N
 def test_mutated_requests_of_nodes_end_in_answers_or_closed_connections(three: TestCluster) -> None:
     rng = random.Random(2)
     leader = three.controller()
-    codec = Codec("YW5vdGhlci1jbHVzdGVyLg", ReplicaKey(9), lambda _: None, dynamic=lambda: False)
+    codec = codec_of_another_cluster(9)
     for _ in range(FRAMES):
         request, _ = codec.request(rng.choice(messages(1, 9, leader, 5, 1)))
         frame = bytearray(encode_request(RequestHeader(request.API_KEY, VERSIONS[request.API_KEY], 1, "x"), request))

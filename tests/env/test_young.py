@@ -82,8 +82,6 @@ def test_pieces_of_a_decision_leave_few_young_objects(most: Least) -> None:
     old: list[Any] = [[] for _ in range(MANY)]
     let_grow_old()
     made: list[Any] = []
-    turns: list[Any] = []
-
     def piece(image: ClusterImage) -> Decision[None]:
         for _ in range(500):
             old.pop()
@@ -93,17 +91,16 @@ def test_pieces_of_a_decision_leave_few_young_objects(most: Least) -> None:
 
     async def decided() -> None:
         asked: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        waiting = uncommitted.Uncommitted(
-            ClusterImage(),
-            soon=turns.append,
-            decide=lambda decide, future: waiting.push(0, None, decide(ClusterImage()), future),
-            publish=lambda _: None,
-        )
+        waiting = uncommitted.Uncommitted(ClusterImage())
         waiting.push(0, None, piece(ClusterImage()), asked)
-        while turns:
-            turns.pop()()
+        while waiting.has_next_piece:
             waiting.commit(0)
-        assert asked.done()
+            waiting.settle()
+            following = waiting.next_piece()
+            assert following is not None
+            decide, future = following
+            waiting.push(0, None, decide(ClusterImage()), future)
+        assert all(isinstance(effect, uncommitted.Answer) for effect in waiting.settle())
 
     asyncio.run(decided())
     assert len(made) == MANY

@@ -322,7 +322,7 @@ class Broker:
         from headrace.broker.quorum.seat import QuorumSeat
 
         self._seat = QuorumSeat(
-            self.node, quorum, lambda: self.config, lambda: self.authorizer, self.ways.to_controllers
+            self.node, quorum, lambda: self.config, lambda: self.authorizer, self.ways
         )
         self.controller_link, self.duties = self._seat.forwarding, self._seat.duties
         self.controller, self.local_controller = self._seat.controller, self._seat.local

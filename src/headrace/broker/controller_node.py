@@ -196,7 +196,7 @@ class ControllerNode:
                 acls.is_current()
             self.cluster_id = self.layout.cluster_id
             self._seat = QuorumSeat(
-                self.node, quorum, lambda: self.config, lambda: self.authorizer, self.ways.to_controllers
+                self.node, quorum, lambda: self.config, lambda: self.authorizer, self.ways
             )
             self.controller, self.local_controller = self._seat.controller, self._seat.local
             self.duties = self._seat.duties

@@ -15,7 +15,7 @@ from headrace.broker.partitions.fetch_loop import FetchLoop
 from headrace.broker.partitions.opening import Opener
 from headrace.broker.partitions.replica import Replica
 from headrace.broker.quorum.deaths import DeathWatch
-from headrace.broker.quorum.driver import QuorumDriver
+from headrace.broker.quorum.images import Images
 from headrace.controller import in_sync, partition_changes
 from headrace.controller.sessions import BrokerSessions
 from headrace.log.epochs import LeaderEpochs
@@ -127,11 +127,12 @@ def _acknowledge_the_rest(real: Real) -> Real:
 def _apply_all(real: Real) -> Real:
     """What the log has is as good as committed."""
 
-    def apply(self: QuorumDriver) -> None:
-        self._committed = self.log.end_offset
-        real(self)
+    def more(self: Images) -> Any:
+        if self.deciding_epoch is None:
+            self.committed = self._log.end_offset
+        return real(self)
 
-    return apply
+    return more
 
 
 def _any_life(real: Real) -> Real:
@@ -146,7 +147,6 @@ def _any_life(real: Real) -> Real:
 
 def cluster_plants() -> dict[str, list[tuple[Any, str, Any]]]:
     """By name: whose attributes, which, and what takes their place."""
-    apply = vars(QuorumDriver)["_apply"]
     return {
         "acknowledges-before-others-have-it": [(Replica, "wait", _acknowledge_at_once)],
         "counts-the-leader-alone": [(PartitionState, "_move", _move_alone)],
@@ -174,7 +174,7 @@ def cluster_plants() -> dict[str, list[tuple[Any, str, Any]]]:
             (Replica, "_enough", lambda _: ErrorCode.NONE),
         ],
         "ignores-leader-epochs": [(PartitionState, "check_epoch", lambda *_: ErrorCode.NONE)],
-        "applies-what-is-not-committed": [(QuorumDriver, "_apply", _apply_all(apply))],
+        "applies-what-is-not-committed": [(Images, "more", _apply_all(Images.more))],
         "takes-a-reborn-topic-for-the-old": [
             (LogManager, "get_or_create", _any_life(LogManager.get_or_create)),
             (Opener, "delete", _nothing),

@@ -9,6 +9,7 @@ from typing import Any
 from headrace.broker.quorum.driver import QuorumDriver
 from headrace.broker.quorum.metadata_log import LoadedMetadata, MetadataLog
 from headrace.broker.quorum.snapshot_files import SnapshotFiles
+from headrace.broker.quorum.voters import Member
 from headrace.controller.context import ApiError
 from headrace.metadata.image import ClusterImage
 from headrace.raft.voter_set import VoterHistory, VoterSet
@@ -32,9 +33,9 @@ def _confirm_at_once(real: Real) -> Real:
 def _forget_the_level(real: Real) -> Real:
     """A start believes the settings, as if the log said nothing of voters."""
 
-    def load(self: MetadataLog, cluster_id: str, voters: Any, committed_only: Any) -> LoadedMetadata:
-        loaded: LoadedMetadata = real(self, cluster_id, voters, committed_only)
-        loaded.sets = VoterHistory(VoterSet(tuple(voters), 0))
+    def load(self: MetadataLog, cluster_id: str, member: Member) -> LoadedMetadata:
+        loaded: LoadedMetadata = real(self, cluster_id, member)
+        loaded.sets = VoterHistory(VoterSet(member.voters, 0))
         return loaded
 
     return load

@@ -9,6 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from headrace.broker.quorum.codec import Codec
+from headrace.broker.quorum.voter_addresses import VoterAddresses
 from headrace.metadata.batches import data_batches
 from headrace.raft.control import VoterEndpoint
 from headrace.raft.messages import (
@@ -25,6 +26,7 @@ from headrace.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
+from headrace.raft.voter_set import VoterHistory, VoterSet
 from headrace.wire.apis import APIS
 from headrace.wire.errors import ErrorCode
 from headrace.wire.records import CorruptBatch
@@ -39,12 +41,17 @@ LEADERS = st.one_of(st.none(), NUMBERS)
 ERRORS = st.sampled_from([ErrorCode.NONE, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.INVALID_VOTER_KEY])
 
 
-def endpoint(node_id: int) -> VoterEndpoint | None:
-    return VoterEndpoint("CONTROLLER", f"node{node_id}", 9093) if node_id % 2 else None
+class OddAddresses(VoterAddresses):
+    """The address of every node with an odd id is known."""
+
+    def endpoint(self, node_id: int) -> VoterEndpoint | None:
+        return VoterEndpoint("CONTROLLER", f"node{node_id}", 9093) if node_id % 2 else None
 
 
 def codec(*, dynamic: bool = True, cluster: str = CLUSTER) -> Codec:
-    return Codec(cluster, ReplicaKey(1, DIRECTORY if dynamic else bytes(16)), endpoint, dynamic=lambda: dynamic)
+    sets = VoterHistory(VoterSet((), kraft_version=int(dynamic)))
+    key = ReplicaKey(1, DIRECTORY if dynamic else bytes(16))
+    return Codec(cluster, key, OddAddresses(key, sets, ()), sets)
 
 
 def over_the_wire(message: Any, version: int) -> Any:

@@ -10,17 +10,19 @@ What lives here
 - `duties`: what the active controller does of its own accord. `deaths`: which signs of death it believes.
 - `membership`: this broker in its cluster: registration, heartbeats, controlled shutdown. `controller_registration`:
   this controller in it.
-- `driver`: the shell around the pure `headrace.raft.machine.Raft`. It stores elections, appends what was decided or
-  fetched, syncs it on workers, tells the machine, and publishes what the machine says is committed.
-- `outputs`: what the machine wants done, in order; a full disk holds it up. `syncs`: syncs of the log, one at a time.
-- `codec`, `links`: what voters say to each other as Kafka's requests, and the connections that it goes over.
-  `voter_codec`: changes of the voters in the same way. `whereabouts`: where they are.
+- `driver`: the shell around the pure `headrace.raft.machine.Raft`, one loop over data. It takes events, has the machine
+  step, and carries out effects in order. `effects`: both as values. No part of it calls back: what takes a worker or
+  the network is awaited, and its result is the next event.
+- `machine_loading`: from a metadata directory to the machine, with all checks. `log_sync`: syncs, one at a time.
+- `images`: the committed image, and how it moves on. `uncommitted`: the queue of images that are decided and not
+  committed, each with the future that waits for it.
+- `codec`, `voter_links`: the messages of voters as Kafka's requests, and the connections that carry them.
+  `voter_codec`: changes of the voters in the same way. `voter_addresses`: the addresses of controller listeners.
 - `answers`: what voters are told, with what is read of the log and of snapshots for it.
 - `proposals`: decided records as batches. `progress`: how far voters and observers are. `voters`: whether the voters
   are the disk's.
 - `snapshots`: when one is due, and how much log is kept. `snapshot_files`: the files, whole and in pieces.
   `snapshot_loading`: one of the leader's, as it comes.
-- `uncommitted`: the queue of images that are decided and not committed, each with whoever waits for it.
 - `recovery_point`: how far the metadata log was synced. `completeness`: whether it has all of that, or must not vote.
 - `metadata_log`: `__cluster_metadata-0` with its snapshots and quorum-state, as bytes on a disk.
 - `metadata_start`: from formatted directories to a quorum that leads; registering this broker, and fencing it.

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from headrace.broker.quorum.voter_addresses import VoterAddresses
 from headrace.broker.quorum.voter_codec import read_voter_response, voter_request
 from headrace.controller.names import METADATA_TOPIC, METADATA_TOPIC_ID
-from headrace.raft.control import ControlRecord, VoterEndpoint, decode_controls
+from headrace.raft.control import ControlRecord, decode_controls
 from headrace.raft.messages import (
     BeginQuorumEpochRequest,
     EndQuorumEpochRequest,
@@ -31,6 +32,7 @@ from headrace.raft.messages import (
     VoteResponse,
 )
 from headrace.raft.quorum_state import NO_NODE
+from headrace.raft.voter_set import VoterHistory
 from headrace.wire.batch import BATCH_OVERHEAD, MAGIC, check_crc, read_header
 from headrace.wire.errors import ErrorCode
 from headrace.wire.file_slice import FileSlice
@@ -57,10 +59,6 @@ PRE_VOTE_VERSION: Final = 2
 FETCH_VERSION: Final = 17
 """The first version of Fetch that is answered here: replicas of releases from 3.9 on ask in it."""
 
-Endpoint = Callable[[int], VoterEndpoint | None]
-"""Where a voter is reached, None where that is not known."""
-
-
 Told = VoteResponse | EpochResponse | FetchResponse | FetchSnapshotResponse
 """The answers that say who leads, to replicas."""
 
@@ -68,18 +66,18 @@ Told = VoteResponse | EpochResponse | FetchResponse | FetchSnapshotResponse
 class Codec:
     """The messages of one node of one cluster.
 
-    `key` is the node's own, with the id of its metadata directory; `dynamic` whether directories count (kraft.version
-    1).
+    `key` is the node's own, with the id of its metadata directory. `addresses` finds the voters of `sets`, whose
+    kraft.version says whether directories count.
     """
 
-    def __init__(self, cluster_id: str, key: ReplicaKey, endpoint: Endpoint, *, dynamic: Callable[[], bool]) -> None:
+    def __init__(self, cluster_id: str, key: ReplicaKey, addresses: VoterAddresses, sets: VoterHistory) -> None:
         self._cluster_id = cluster_id
         self._me = key
-        self._endpoint = endpoint
-        self._dynamic = dynamic
+        self._addresses = addresses
+        self._sets = sets
 
     def _key(self, node_id: int, directory_id: bytes) -> ReplicaKey:
-        return ReplicaKey(node_id, directory_id if self._dynamic() else ZERO)
+        return ReplicaKey(node_id, directory_id if self._sets.newest.kraft_version > 0 else ZERO)
 
     def _addressed(self, node_id: int, directory_id: bytes) -> ReplicaKey:
         """Whom a request means: an old one does not say it, or not which directory."""
@@ -161,7 +159,7 @@ class Codec:
         )
 
     def _endpoints(self, leader_id: int, make: Callable[..., Any]) -> list[Any]:
-        own = self._endpoint(leader_id)
+        own = self._addresses.endpoint(leader_id)
         return [] if own is None else [make(name=own.name, host=own.host, port=own.port)]
 
     def _fetch(self, message: FetchRequest) -> k01_fetch.FetchRequest:
@@ -279,7 +277,7 @@ class Codec:
 
     def _nodes(self, message: Told, make: Callable[..., Any], knows: bool) -> list[Any]:
         """Where the leader is, for those who do not know; `knows`: whether that version can say it."""
-        endpoint = None if message.leader_id is None or not knows else self._endpoint(message.leader_id)
+        endpoint = None if message.leader_id is None or not knows else self._addresses.endpoint(message.leader_id)
         return [] if endpoint is None else [make(node_id=message.leader_id, host=endpoint.host, port=endpoint.port)]
 
     def _answer(self, wire: Any, make: Any, message: Any, version: int, **more: Any) -> Any:
@@ -387,8 +385,8 @@ def _only_partition(topics: Sequence[Any]) -> tuple[Any, Any] | None:
     return topics[0], topics[0].partitions[0]
 
 
-def told_leader(response: Any) -> tuple[int, str, int] | None:
-    """(node, host, port) of the leader that an answer names, None where it does not say where that is."""
+def leader_in(response: Any) -> tuple[int, str, int] | None:
+    """Returns (node, host, port) of the leader that an answer names; None if it does not give the address."""
     nodes = getattr(response, "node_endpoints", ())
     return next(((each.node_id, each.host, each.port) for each in nodes if each.node_id >= 0), None)
 

@@ -1,79 +1,67 @@
-"""The shell around the pure quorum: it stores, appends, syncs and says what `Raft` wants, and publishes what is
-committed.
+"""The shell around the pure quorum machine: one loop that takes events and carries out effects.
 
-One path for every change of the cluster's metadata: a pure function decides on the newest image of the leader; its
-records are appended to the metadata log; they are synced, here and on a majority of the voters, and with that
-committed; the new image is published; then the reply leaves. Decisions go on while that is under way: each is made on
-the image that the one before leaves, and nobody is told of any of it before it is committed.
+An event is a message of another node, a timer, a finished sync or a submitted decision. The machine takes it
+(`Raft.step`) and returns what it wants done. That becomes a list of effects in order (`effects`), and the loop carries
+them out: elections are stored, records appended and synced, messages sent, changes committed and published. What takes
+a worker or the network comes back as an event.
 
-What a leader decided comes to its image by the queue of decisions; all else that is committed, a follower's and what
-lay in the log before this node led, by the log itself.
+A change of the metadata is decided by a pure function on the leader's newest image, appended, synced here and on a
+majority of the voters, and with that committed; then the new image is published, and the reply leaves. Decisions go on
+meanwhile, each on the image that the one before leaves; nothing of it is visible before it is committed.
+
+What a leader decided reaches its image by the queue of decisions. Everything else that is committed, a follower's
+changes and what lay in the log before this node led, reaches it by the log itself.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from headrace.broker.quorum import effects
 from headrace.broker.quorum.answers import Answers
 from headrace.broker.quorum.codec import Codec
-from headrace.broker.quorum.completeness import Completeness
 from headrace.broker.quorum.controller import ControllerError
-from headrace.broker.quorum.links import VoterLinks
-from headrace.broker.quorum.metadata_log import LoadedMetadata, MetadataLog
-from headrace.broker.quorum.outputs import Outputs
+from headrace.broker.quorum.images import Images
+from headrace.broker.quorum.log_sync import LogSync
+from headrace.broker.quorum.machine_loading import LoadedMachine
+from headrace.broker.quorum.metadata_log import NoRoomError
 from headrace.broker.quorum.progress import ReplicaProgress, observers_of, progress_of
 from headrace.broker.quorum.proposals import Values, opening_records, prepare
 from headrace.broker.quorum.snapshot_loading import SnapshotLoading
 from headrace.broker.quorum.snapshots import SnapshotPolicy, Snapshots
-from headrace.broker.quorum.syncs import Syncs
-from headrace.broker.quorum.uncommitted import Change, Uncommitted, look_at, refuse
-from headrace.broker.quorum.voters import Member, foreign_voters
-from headrace.broker.quorum.whereabouts import Whereabouts
-from headrace.broker.storage.storage_format import StorageError
-from headrace.client.security import PLAIN_WAY
+from headrace.broker.quorum.uncommitted import Answer, Change, Publish, look_at, refuse, refuse_all
+from headrace.broker.quorum.voter_addresses import VoterAddresses
+from headrace.broker.quorum.voter_links import VoterLinks
 from headrace.env import DiskLock, Node
+from headrace.env.disk import is_passing
+from headrace.env.node import settle
 from headrace.machine import Decision
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import ClusterImage
-from headrace.metadata.replay import Replay
-from headrace.raft.control import Voter, VoterEndpoint
-from headrace.raft.events import (
-    Answered,
-    Event,
-    Output,
-    Propose,
-    RaiseVersion,
-    Refused,
-    Requested,
-    Resign,
-    Snapshotted,
-    Synced,
-    Tick,
-    Unreachable,
-)
-from headrace.raft.machine import Raft
+from headrace.raft import events as ev
+from headrace.raft.control import Voter
 from headrace.raft.messages import Position, Request
 from headrace.raft.peers import RaftSettings
 from headrace.raft.quorum_state import QuorumState
-from headrace.raft.voter_set import VoterHistory, VoterSet
 from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from asyncio import Future
+    from asyncio import Future, Task
 
-    from headrace.client.security import Way
+    from headrace.client.ways import Ways
     from headrace.env import Timer
-
-APPLIED_BYTES: Final = 64 * 1024
-APPLIED_RECORDS: Final = 256
-"""What is taken out of the log into the image in one turn of the loop; a larger batch is read in one turn."""
 
 RESIGN_S: Final = 1.0
 """How long a leader that stops waits until the other voters have heard of it."""
 
 UNCOMMITTED_MAX: Final = 10_000
 """Decisions that wait for their commit at once; one more is refused."""
+
+ROOM_S: Final = 0.5
+"""How long a node whose disk is full waits before it tries to write again."""
 
 R = TypeVar("R")
 ImageListener = Callable[[ClusterImage, ClusterImage, ImageDelta], None]
@@ -82,33 +70,26 @@ ImageListener = Callable[[ClusterImage, ClusterImage, ImageDelta], None]
 class QuorumDriver:
     """One node of the metadata quorum.
 
-    `image` is what is committed. `on_failure` is called when the log cannot be written: the owner should stop. Alone,
-    it leads from its start on; beside other voters it stands for election, and follows whoever was elected; as an
-    observer it follows.
+    `on_failure` is called when the log cannot be written: the owner should stop. Alone, it leads from its start on;
+    beside other voters it stands for election, and follows whoever was elected; as an observer it follows.
     """
-
-    raft: Raft
 
     def __init__(
         self,
         node: Node,
-        log: MetadataLog,
+        loaded: LoadedMachine,
         *,
-        member: Member,
-        cluster_id: str,
-        policy: SnapshotPolicy | None = None,
-        settings: RaftSettings | None = None,
-        min_insync_replicas: int = 1,
+        policy: SnapshotPolicy,
+        settings: RaftSettings,
         has_observers: bool = False,
     ) -> None:
-        """`member` is who this node is by its settings; `min_insync_replicas` is what a fresh cluster begins with.
-        `has_observers`: others than voters read this node's log."""
-        self.log = log
-        self.node_id = member.key.id
-        self.image = ClusterImage(cluster_id=cluster_id)
-        self.member = member
-        self.sets = VoterHistory(VoterSet(member.voters, kraft_version=0))
-        self.whereabouts = Whereabouts(self.node_id, lambda: self.voters, member.bootstrap)
+        """`has_observers`: nodes other than voters read this node's log."""
+        self.log, self.raft, self.member = loaded.log, loaded.raft, loaded.member
+        self.images = Images(self.log, loaded.image, loaded.committed, self.raft.epoch if loaded.leads else None)
+        self.node_id = loaded.member.key.id
+        self.sets = loaded.sets
+        self.addresses = VoterAddresses(self.raft.me, self.sets, self.member.bootstrap)
+        self.codec = Codec(self.image.cluster_id, self.raft.me, self.addresses, self.sets)
         self.failure: Exception | None = None
         self.lock: DiskLock | None = None
         self.on_failure: Callable[[str], None] | None = None
@@ -116,42 +97,41 @@ class QuorumDriver:
         """Called when `decides` changes, and at `start`."""
         self.on_leader: Callable[[], None] = lambda: None
         """Called when this node hears of another leader."""
-        self.way: Callable[[], Way] = lambda: PLAIN_WAY
-        """What connections to other voters are opened with."""
         self._leader: int | None = None
         self._node = node
         self._owner = node.owner("quorum")
         self._log = node.logger("quorum")
-        self._settings = settings or RaftSettings()
-        self._min_insync_replicas = min_insync_replicas
+        self._timeout_s = settings.request_timeout_ms / 1000
+        self._min_insync_replicas = loaded.min_insync_replicas
         self._has_observers = has_observers
         self._listeners: list[ImageListener] = []
-        self._uncommitted = self._nothing_decided()
-        self._deciding_epoch: int | None = None
-        self._committed = 0
-        self._replay = Replay(self.image)
-        self._applying = False
+        self._inbox: deque[effects.DriverEvent] = deque()
+        self._effects: deque[effects.Effect] = deque()
+        self._is_in_loop = False
+        self._is_held = False
+        """Whether the first effect waits: for a worker, or for room on the disk."""
+        self.waits_for_room = False
+        """Whether the metadata log cannot be written: then this node takes no part in the quorum."""
+        self._is_turn_due = False
         self._stopping = self._closed = False
         self._timer: Timer | None = None
+        self._due_ms: int | None = None
+        """When the timer is due."""
+        self._log_sync = LogSync(node, self.log, self._log)
+        self._syncing: Task[None] | None = None
+        """The task that syncs the log; None if everything is synced."""
         self.links: VoterLinks | None = None
-        self.outputs = Outputs(
-            node, self._owner, log, self._log, carry_out=self._carry_out, went_on=self._wind, failed=self._fail
-        )
-        self._syncs = Syncs(
-            node,
-            self._owner,
-            log,
-            self._log,
-            end=lambda: None if self.outputs else self.raft.log.last,
-            synced=self._synced,
-            failed=self._fail,
-        )
-        self._completeness = Completeness(node, log, member, self._log)
-        self._answers = Answers(node, log)
-        self._snapshots = Snapshots(node, log, policy or SnapshotPolicy(), self._log)
-        self._loading = SnapshotLoading(
-            node, self._owner, log.files, self._step, lambda: self.image, cluster_id, self._log
-        )
+        self._exchanges: set[Task[None]] = set()
+        self._completeness = loaded.completeness
+        self._answers = Answers(node, self.log)
+        self._snapshots = Snapshots(node, self.log, policy, self._log)
+        self._snapshots.loaded(loaded.timestamp_ms, loaded.log_bytes)
+        self._loading = SnapshotLoading(node, self.log.files, self.image.cluster_id, self._log)
+
+    @property
+    def image(self) -> ClusterImage:
+        """The committed metadata."""
+        return self.images.image
 
     @property
     def voters(self) -> tuple[Voter, ...]:
@@ -171,7 +151,7 @@ class QuorumDriver:
     @property
     def decides(self) -> bool:
         """Whether this node is the active controller: it leads, and its image has all that was committed before."""
-        return self.raft.leads and self._deciding_epoch == self.raft.epoch
+        return self.raft.leads and self.images.deciding_epoch == self.raft.epoch
 
     @property
     def is_current(self) -> bool:
@@ -193,100 +173,15 @@ class QuorumDriver:
 
     # --- start
 
-    def load(self, obstacles: Callable[[ClusterImage], list[str]] = lambda _: []) -> None:
-        """Replays what is on disk, and takes the lead where no other node votes; all of it synchronously: at start
-        there is nothing to wait for.
-
-        Raises StorageError where this node must not start on the directory, naming every reason; `obstacles` has those
-        that do not lie in the metadata. No record has been written then.
-        """
-        loaded = self.log.load(self.image.cluster_id, self.voters, lambda newest: not self.member.is_alone_in(newest))
-        saved = self.log.read_quorum_state()
-        newest = loaded.sets.newest
-        counts = self.member.is_static or newest.kraft_version == 0  # what the settings say of voters
-        others = foreign_voters(self.voters, newest.voters, saved) if counts else []
-        reasons = [f"the metadata quorum has other voters: {others}"] if others else []
-        if self.member.is_lost_in(newest):
-            reasons.append("this node is no voter and knows no other: set controller.quorum.bootstrap.servers")
-        self.sets = loaded.sets
-        if self.is_alone and not loaded.image.is_empty:
-            reasons += obstacles(loaded.image)
-        reasons += self._completeness.look(newest, saved, is_alone=self.is_alone)
-        if reasons:
-            raise StorageError(f"{self.log.directory} cannot be served: " + "; ".join(reasons))
-        self.image = loaded.image
-        self._committed = loaded.image.offset + 1
-        self._snapshots.loaded(loaded.image, loaded.log_bytes)
-        self._completeness.note()
-        # What a crash left in memory is on the disk before anybody hears how far this log goes.
-        self.log.sync_all()
-        self.raft = self._machine(loaded, saved)
-        if self.is_alone:
-            self._take_the_lead(loaded)
-        else:
-            self._replay = Replay(self.image)
-
-    def _machine(self, loaded: LoadedMetadata, saved: QuorumState | None) -> Raft:
-        view, member = loaded.view(self.log.end_offset), self.member
-        assert view.last.epoch == loaded.last_epoch
-        key, place = member.key_in(self.sets.newest), self.whereabouts.endpoint
-        self.codec = Codec(self.image.cluster_id, key, place, dynamic=lambda: self.kraft_version > 0)
-        return Raft(
-            key,
-            self.sets,
-            view,
-            saved,
-            jitter=self._node.entropy.random().randrange,
-            settings=self._settings,
-            bootstrap=len(member.bootstrap),
-            own=member.own,
-            is_incomplete=self._completeness.lacks is not None,
-        )
-
-    def _take_the_lead(self, loaded: LoadedMetadata) -> None:
-        """Without other voters: nothing is waited for."""
-        self._carry_out(self.raft.start(self._steady_ms()))
-        assert self.raft.leads, "a lone voter leads at once"
-        now_ms = self._node.clock.now_ms()
-        first = ImageDelta(self.image)
-        self.image = first.image(offset=self.log.end_offset - 1, epoch=self.epoch, timestamp_ms=now_ms)
-        change, values = self._prepare(self.image, self._opening(loaded.in_transaction))
-        if change is not None and values is not None:
-            self._propose(values)
-            self.image = change.after
-        end = self.raft.log.last
-        self.log.sync()
-        out = self.raft.step(Synced(end), self._steady_ms())
-        assert out.committed == end.offset and self.raft.is_active
-        self._uncommitted = self._nothing_decided()
-        self._deciding_epoch = self.epoch
-
-    def _opening(self, in_transaction: bool) -> Sequence[Any]:
-        """See `opening_records`. Raises StorageError."""
-        stored = self.log.read_bootstrap() if self.image.is_empty else None
-        return opening_records(self.image, stored, in_transaction, self._min_insync_replicas)
-
-    def start(self) -> None:
-        """Begins to speak with the other voters, as soon as there are any."""
-        self.links = VoterLinks(
-            self._node,
-            self.codec,
-            self.whereabouts.endpoint,
-            self._step,
-            self._learn,
-            timeout_s=self._settings.request_timeout_ms / 1000,
-            way=self.way,
-            log=self._log,
-        )
+    def start(self, ways: Ways | None = None) -> None:
+        """Begins to exchange messages with the other voters, as soon as there are any. `ways` says how connections to
+        them are protected; by default they are not."""
+        self.links = VoterLinks(self._node, self.codec, self.addresses, ways, timeout_s=self._timeout_s, log=self._log)
         if self.decides:  # it votes alone, and leads since it was loaded
             self.on_decides()
         else:
-            self._take(self.raft.start(self._steady_ms()))
-
-    def _learn(self, leader_id: int, endpoint: VoterEndpoint) -> None:
-        """Another node says who leads, and where. A voter of the settings knows that by them."""
-        if self.kraft_version > 0 or not self.raft.is_voter:
-            self.whereabouts.learn(leader_id, endpoint)
+            self._effects += effects.effects_of(self.raft.start(self._steady_ms()), self.raft.log.last)
+            self._loop()
 
     # --- what the broker asks
 
@@ -301,7 +196,7 @@ class QuorumDriver:
         the pieces of one. The future raises ControllerError, or what `decide` raises.
         """
         asked: Future[R] = self._node.future()
-        self._decide(decide, asked)
+        self._take(effects.Submitted(decide, asked))
         return asked
 
     def _decide(self, decide: Callable[[ClusterImage], Decision[R]], asked: Future[R]) -> None:
@@ -309,11 +204,15 @@ class QuorumDriver:
         if refusal is not None:
             refuse(asked, refusal)
             return
-        image = self._uncommitted.newest
+        image = self.images.uncommitted.newest
         try:
             decision = decide(image)
-            change, values = self._prepare(image, decision.records)
-        except Exception as error:  # nothing was touched: it is the business of whoever asked
+            change: Change | None = None
+            values: Values | None = None
+            if decision.records:
+                end, now_ms = self.raft.log.end_offset, self._node.clock.now_ms()
+                change, values = prepare(image, decision.records, end, self.epoch, now_ms)
+        except Exception as error:  # nothing was touched: whoever asked handles it
             refuse(asked, error)
             return
         try:
@@ -333,22 +232,19 @@ class QuorumDriver:
             self._fail(error)
             refuse(asked, ControllerError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
             return
-        self._uncommitted.push(self.raft.log.end_offset, change, decision, asked)
+        self.images.uncommitted.push(self.raft.log.end_offset, change, decision, asked)
+        self._turn_if_due()
         if change is None and self.raft.high_watermark >= self.raft.log.end_offset:
-            self._commit(self.raft.log.end_offset)
-        else:
-            self._syncs.soon()
-
-    def _nothing_decided(self) -> Uncommitted:
-        return Uncommitted(self.image, soon=self._owner.soon, decide=self._decide, publish=self._publish_decided)
+            self._effects.append(effects.Commit(self.raft.log.end_offset))
 
     def _raise_version(self, change: Change | None, level: int) -> Change | None:
-        """Appends what raises kraft.version behind the records of the same decision. A full disk is waited out."""
+        """Appends what raises kraft.version behind the records of the same decision. If the disk is full, that waits
+        for room."""
         if change is not None:
             first: Future[None] = self._node.future()  # whoever asked hears of both
             first.add_done_callback(look_at)
-            self._uncommitted.push(self.raft.log.end_offset, change, Decision(None), first)
-        self._take(self.raft.step(RaiseVersion(level), self.raft.now))
+            self.images.uncommitted.push(self.raft.log.end_offset, change, Decision(None), first)
+        self._step(ev.RaiseVersion(level), self.raft.now)
         return None
 
     def _refusal(self) -> ControllerError | None:
@@ -356,33 +252,27 @@ class QuorumDriver:
             return ControllerError(ErrorCode.KAFKA_STORAGE_ERROR, str(self.failure))
         if not self.decides:
             return ControllerError(ErrorCode.NOT_CONTROLLER)
-        if self.outputs:  # a change of the voters waits for room
+        if self._effects:  # a change of the voters waits for room
             return ControllerError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is full")
-        if len(self._uncommitted) >= UNCOMMITTED_MAX:
+        if len(self.images.uncommitted) >= UNCOMMITTED_MAX:
             return ControllerError(ErrorCode.REQUEST_TIMED_OUT, "Too many changes of the metadata wait for the disk.")
         return None
 
     def requested(self, message: Request) -> Future[tuple[Any, bytes]]:
-        """What another node says to this one. The future has the answer, and the batches that a fetch gets."""
+        """Takes a request of another node. The future has the answer, and the batches that a fetch gets."""
         answer: Future[tuple[Any, bytes]] = self._node.future()
-        if self.failure is not None or self.outputs.waits_for_room:
+        if self.failure is not None or self.waits_for_room:
             why = str(self.failure or "the disk is full")
             answer.set_exception(ControllerError(ErrorCode.KAFKA_STORAGE_ERROR, why))
         else:
-            self._step(Requested(answer, message))
+            self._take(ev.Requested(answer, message))
         return answer
 
     def resign(self) -> None:
-        """Gives up the lead, if this node has it. What is not committed is nobody's business here any more."""
-        self._step(Resign())
+        """Gives up the lead, if this node has it. What is not committed is left to the next leader."""
+        self._take(ev.Resign())
 
     # --- records into the log
-
-    def _prepare(self, image: ClusterImage, records: Sequence[Any]) -> tuple[Change | None, Values | None]:
-        """None without records. See `proposals.prepare`."""
-        if not records:
-            return None, None
-        return prepare(image, records, self.raft.log.end_offset, self.epoch, self._node.clock.now_ms())
 
     def _propose(self, values: Values) -> None:
         """Appends records. Raises OSError, and then nothing of them is there.
@@ -390,83 +280,177 @@ class QuorumDriver:
         For the machine no time passes meanwhile: the lead that the decision was made under is not lost before it is
         noted down. A leader that was too long without its followers hears of that next, from its timer.
         """
-        assert not self.outputs, "an active leader has stored what it is"
+        assert not self._effects, "an active leader has stored what it is"
         base_offset, now_ms = self.raft.log.end_offset, self.raft.now
-        out = self.raft.step(Propose(len(values.values), values), now_ms)
+        out = self.raft.step(ev.Propose(len(values.values), values), now_ms)
         try:
-            self._carry_out(out)
+            for effect in effects.effects_of(out, self.raft.log.last):
+                self._carry_out(effect)
         except OSError:
-            self.raft.step(Refused(base_offset), now_ms)
+            self.raft.step(ev.Refused(base_offset), now_ms)
             if self.log.end_offset > base_offset:
                 self.log.truncate_to(base_offset)
             raise
-        self._wind()
 
-    # --- steps of the machine
+    # --- the loop
 
-    def _step(self, event: Event) -> None:
-        """Something happened. To a node that waits for room nothing does but what is its own: it takes part again when
-        it has done what it was about to do."""
-        is_heard = not (self.outputs.waits_for_room and isinstance(event, Tick | Requested | Answered | Unreachable))
-        if self.failure is None and not self._closed and is_heard:
-            self._take(self.raft.step(event, self._steady_ms()))
+    def _take(self, event: effects.DriverEvent) -> None:
+        """Takes an event, after those that came before it."""
+        self._inbox.append(event)
+        if not self._is_in_loop:
+            self._loop()
 
-    def _take(self, out: Output) -> None:
-        """Carries out what the machine wants; see `outputs`."""
-        self.outputs.take(out)
-        self._wind()
+    def _loop(self) -> None:
+        """Carries out effects in order, and takes the next event once there is none that can be carried out now.
+
+        What an effect leads to (a listener that submits a decision, for one) is taken in its turn, never inside it.
+        """
+        self._is_in_loop = True
+        try:
+            while True:
+                if self._effects and not self._is_held and self.failure is None:
+                    self._carry_out_next()
+                elif self._inbox:
+                    self._handle(self._inbox.popleft())
+                else:
+                    break
+        except BaseException:
+            self._owner.soon(self._loop)  # what comes after a defect is taken all the same
+            raise
+        finally:
+            self._is_in_loop = False
+        self._set_timer()
         leader = self.raft.known_leader
         if leader is not None and leader != self._leader:
             self._leader = leader
             self.on_leader()
 
-    def _carry_out(self, out: Output) -> None:
-        """Does what one step wants done, in its order. Raises OSError; after a NoRoomError it goes on where it was."""
-        if self._deciding_epoch is not None and not self.decides:
-            self._revert()
-        if out.store is not None:
-            self.log.write_quorum_state(out.store, out.store.data_version)
-        if out.install is not None:
-            self._install(out.install)
-        if out.truncate_to is not None:
-            self._log.info("metadata log truncated", to=out.truncate_to, epoch=self.epoch)
-            self.log.truncate_to(out.truncate_to)
-        out.store = out.install = out.truncate_to = None
-        while out.append:
-            self._snapshots.new_bytes += self.log.append(out.append[0], self._node.clock.now_ms())
-            del out.append[0]
-        if self.links is not None:
-            for send in out.send:
-                self.links.send(send)
-        for reply in out.reply:
-            self._answers.give(reply)
-        if out.piece is not None:
-            self._loading.take(out.piece)
-        if out.committed is not None:
-            self._commit(out.committed)
-        if out.is_complete:
-            self._completeness.restored()
+    def _handle(self, event: effects.DriverEvent) -> None:
+        """Has the machine take an event, or does what an event of the driver's own asks for."""
+        if isinstance(event, effects.Submitted):
+            self._decide(event.decide, event.asked)
+        elif isinstance(event, effects.Turn):
+            self._turn()
+        elif self.failure is None and not self._closed:
+            # A node that waits for room does only its own work: it takes part again once that is done.
+            if not (self.waits_for_room and isinstance(event, ev.Tick | ev.Requested | ev.Answered | ev.Unreachable)):
+                self._step(event, self._steady_ms())
 
-    def _wind(self) -> None:
-        """Sets the timer of the machine, and syncs what was appended."""
-        if self._timer is not None:
-            self._timer.cancel()
-        due_ms = self.raft.deadline_ms()
-        if due_ms is not None and self.failure is None:
-            self._timer = self._owner.later(max(0, due_ms - self._steady_ms()) / 1000, self._step, Tick())
-        if self.raft.log.synced_offset < self.log.end_offset and not self.outputs:
-            self._syncs.soon()
+    def _step(self, event: ev.Event, now_ms: int) -> None:
+        out = self.raft.step(event, now_ms)
+        steps_down = self.images.deciding_epoch is not None and not self.decides
+        self._effects += effects.effects_of(out, self.raft.log.last, steps_down=steps_down)
 
-    # --- syncs and commits
-
-    def _synced(self, end: Position) -> None:
-        try:
-            self._step(Synced(end))
-        except Exception as defect:  # nobody may wait for ever
-            self._fail(defect)
+    def _carry_out_next(self) -> None:
+        effect = self._effects[0]
+        if isinstance(effect, effects.Store):
+            self._store(effect.state)
             return
-        if self._snapshots.is_due and not self._replay.in_transaction:
-            self._snapshots.attempt(self._owner, self.snapshot)
+        self._effects.popleft()
+        try:
+            self._carry_out(effect)
+        except NoRoomError as error:
+            self._effects.appendleft(effect)
+            self._wait_for_room(error)
+        except Exception as error:  # a log that cannot be written, or a driver that contradicts itself
+            self._fail(error)
+
+    def _carry_out(self, effect: effects.Effect) -> None:
+        """Carries out one effect. Raises OSError; after a NoRoomError it can be carried out again."""
+        match effect:
+            case effects.Append():
+                self._snapshots.new_bytes += self.log.append(effect.entries, self._node.clock.now_ms())
+            case effects.Sync():
+                self._log_sync.want(effect.end)
+                if self._syncing is None:
+                    self._syncing = self._owner.spawn(self._sync_log())
+            case ev.Send():
+                self._send(effect)
+            case ev.Reply():
+                self._answers.give(effect)
+            case effects.Commit():
+                self._publish_all(self.images.commit(effect.end_offset))
+            case effects.StepDown():
+                self._step_down()
+            case effects.Truncate():
+                self._log.info("metadata log truncated", to=effect.offset, epoch=self.epoch)
+                self.log.truncate_to(effect.offset)
+            case effects.Install():
+                self._install(effect.end)
+            case ev.Piece():
+                if self._loading.add(effect):
+                    self._owner.spawn(self._load())
+            case effects.Complete():
+                self._completeness.restored()
+
+    def _set_timer(self) -> None:
+        """Sets the timer of the machine, unless it is set to that moment already."""
+        is_deaf = self.waits_for_room or self._closed or self.failure is not None
+        due_ms = None if is_deaf else self.raft.deadline_ms()
+        if due_ms != self._due_ms:
+            self._due_ms = due_ms
+            if self._timer is not None:
+                self._timer.cancel()
+            if due_ms is not None:
+                self._timer = self._owner.later(max(0, due_ms - self._steady_ms()) / 1000, self._tick)
+
+    def _tick(self) -> None:
+        self._due_ms = None
+        self._take(ev.Tick())
+
+    # --- effects that wait for the disk
+
+    def _store(self, state: QuorumState) -> None:
+        self._is_held = True
+        self._node.syncs.submit(
+            lambda: self.log.write_quorum_state(state, state.data_version), lambda _, error: self._stored(error)
+        )
+
+    def _stored(self, error: BaseException | None) -> None:
+        if isinstance(error, OSError) and is_passing(error):
+            self._wait_for_room(error)
+        elif error is not None:
+            self._fail(error)
+        else:
+            self._effects.popleft()
+            self._resume()
+
+    def _wait_for_room(self, error: OSError) -> None:
+        self._is_held = True
+        if not self.waits_for_room:
+            self.waits_for_room = True
+            event = "metadata log cannot be written: this node takes no part in the quorum until there is room"
+            self._log.error(event, why=error)
+        self._owner.later(ROOM_S, self._resume)
+
+    def _resume(self) -> None:
+        """The first effect can be tried, or was carried out."""
+        self._is_held = False
+        self._loop()
+        if self.waits_for_room and not self._effects and self.failure is None:
+            self.waits_for_room = False
+            self._log.info("metadata log can be written again", end_offset=self.log.end_offset)
+            self._set_timer()
+
+    # --- syncs, commits and images
+
+    async def _sync_log(self) -> None:
+        """Syncs what was appended by the end of a turn of the event loop, as often as there is more."""
+        while self._log_sync.is_wanted and self.failure is None:
+            try:
+                self._take(ev.Synced(await self._log_sync.run()))
+            except Exception as error:  # nothing may wait for ever
+                self._fail(error)
+            else:
+                if self._snapshots.is_due and not self.images.in_transaction:
+                    self._owner.spawn(self._snapshots.attempt(self.snapshot()))
+            await asyncio.sleep(0)
+        self._syncing = None
+
+    async def _all_synced(self) -> None:
+        """Returns when no sync is to come or under way."""
+        while self._syncing is not None:
+            await asyncio.wait([self._syncing])
 
     def _fail(self, error: BaseException) -> None:
         """A sync failed: nobody knows what the disk holds, so nothing more may be built on it (fsyncgate).
@@ -476,73 +460,66 @@ class QuorumDriver:
         if not isinstance(error, OSError):
             self._node.defects.report(error, "the metadata quorum")
         self.failure = OSError(str(error))
-        self.outputs.end()
         self._log.error("metadata log cannot be written", why=error)
-        self._uncommitted.revert(self.image, ControllerError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+        lost = self.images.uncommitted.revert(self.image)
+        refuse_all(lost, ControllerError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
         if self.on_failure is not None:
             self.on_failure(f"the metadata log cannot be written: {error}")
 
-    def _commit(self, end_offset: int) -> None:
-        """All below is committed, and in the log: the machine may know of more that is not written yet."""
-        self._committed = end_offset
-        if self._deciding_epoch is None:
-            self._apply_soon()
-            return
-        self._uncommitted.commit(end_offset)
+    def _publish_all(self, settled: Sequence[Publish | Answer]) -> None:
+        for effect in settled:
+            if isinstance(effect, Publish):
+                self.images.image = effect.change.after
+                self._publish(effect.change)
+            else:
+                settle(effect.asked, effect.reply)
+        self._turn_if_due()
 
-    def _publish_decided(self, change: Change) -> None:
-        self.image = change.after
-        self._publish(change)
-
-    def _revert(self) -> None:
-        """The lead is lost. What was decided here may still be committed: the log will tell."""
-        self._deciding_epoch = None
-        self._replay = Replay(self.image)
-        if not self._stopping:
-            self._log.info("this node is no longer the active controller", epoch=self.epoch)
-        self._uncommitted.revert(self.image, ControllerError(ErrorCode.NOT_CONTROLLER))
-        self.on_decides()
-        if self.image.offset + 1 < self._committed:  # committed, and not published yet
-            self._apply_soon()
-
-    # --- what others decided, out of the log
-
-    def _apply_soon(self) -> None:
-        if not self._applying:
-            self._applying = True
-            self._owner.soon(self._apply)
-
-    def _apply(self) -> None:
-        """Takes some of what is committed into the image. A leader that has taken in all of it decides from then on."""
-        self._applying = False
-        if self._deciding_epoch is not None or self.failure is not None:
-            return
-        before, end = self.image, self._committed
+    def _turn(self) -> None:
+        """Does a part of what is done in parts; of decisions of many pieces one piece, however many there are."""
+        self._is_turn_due = False
         try:
-            if before.offset + 1 < end:
-                self.log.apply(self._replay, before.offset + 1, end, APPLIED_BYTES, APPLIED_RECORDS)
-                if not self._replay.is_amid_batch:
-                    delta = self._replay.delta
-                    self.image = self._replay.finish()
-                    self._replay = self._replay.next(self.image)
-                    self._publish(Change(before, self.image, delta))
-            if self.image.offset + 1 < end:
-                self._apply_soon()
-            elif self.raft.is_active and not self.outputs and end == self.raft.log.end_offset:
-                # What was appended meanwhile is a change of the voters: its commit comes here again.
-                self._begin_to_decide()
+            settled = self.images.more() if self.failure is None else []
         except Exception as error:  # metadata are never guessed
             self._fail(error)
+            return
+        self._publish_all(settled)
+        if self.images.uncommitted.has_next_piece:
+            self._decide(*self.images.uncommitted.next_piece())
+        elif self._may_decide():
+            self._begin_to_decide()
+        self._turn_if_due()
+
+    def _turn_if_due(self) -> None:
+        if not self._is_turn_due and (self.images.has_more or self.images.uncommitted.has_next_piece):
+            self._is_turn_due = True
+            self._owner.soon(self._take, effects.Turn())
+
+    def _step_down(self) -> None:
+        if not self._stopping:
+            self._log.info("this node is no longer the active controller", epoch=self.epoch)
+        refuse_all(self.images.step_down(), ControllerError(ErrorCode.NOT_CONTROLLER))
+        self.on_decides()
+        self._turn_if_due()
+
+    def _may_decide(self) -> bool:
+        """Whether this node leads and has applied everything: what is appended now is a change of the voters, and its
+        commit leads here again."""
+        end = self.raft.log.end_offset
+        is_applied = self.image.offset + 1 == self.images.committed == end
+        return is_applied and self.raft.is_active and not self.decides and not self._effects and self.failure is None
 
     def _begin_to_decide(self) -> None:
         """This node is the active controller."""
-        records = self._opening(self._replay.in_transaction)
+        stored = self.log.read_bootstrap() if self.image.is_empty else None
+        records = opening_records(self.image, stored, self.images.in_transaction, self._min_insync_replicas)
         assert self.image.offset + 1 == self.raft.log.end_offset, "nothing was proposed in this epoch"
-        self._uncommitted = self._nothing_decided()
-        self._deciding_epoch = self.epoch
+        self.images.begin_to_decide(self.epoch)
         self._log.info("this node is the active controller", epoch=self.epoch, offset=self.image.offset)
         if records:
-            self.submit(lambda _: Decision(None, records)).add_done_callback(look_at)
+            opened: Future[None] = self._node.future()
+            opened.add_done_callback(look_at)
+            self._decide(lambda _: Decision(None, records), opened)  # before anything that was submitted meanwhile
         self.on_decides()
 
     def _publish(self, change: Change) -> None:
@@ -553,7 +530,20 @@ class QuorumDriver:
                 # The change is committed: one listener's mistake must not keep it from the others, or the reply back.
                 self._node.defects.report(error, "a change of the metadata", offset=change.after.offset)
 
-    # --- the end
+    # --- the other voters
+
+    def _send(self, send: ev.Send) -> None:
+        if self.links is not None:
+            task = self._owner.spawn(self._exchange(self.links, send))
+            self._exchanges.add(task)
+            task.add_done_callback(self._exchanges.discard)
+
+    async def _exchange(self, links: VoterLinks, send: ev.Send) -> None:
+        event = await links.exchange(send)
+        if event is not None:
+            self._take(event)
+
+    # --- snapshots
 
     async def snapshot(self) -> None:
         """Writes a snapshot of the committed image, then deletes what is old, on workers. Raises OSError."""
@@ -563,33 +553,43 @@ class QuorumDriver:
         start = await self._snapshots.write(image, voters, log, keeps_old=keeps_old)
         if start is not None:
             replaced = self.log.take_out_before(start.offset, self._node.clock.now_ms())
-            self._step(Snapshotted(Position(image.epoch, image.offset + 1), start))
+            self._take(ev.Snapshotted(Position(image.epoch, image.offset + 1), start))
             await self._node.workers.run(lambda: self.log.remove(replaced, start.offset))
 
     def _install(self, end: Position) -> None:
-        """The leader's snapshot, which is on the disk, takes the place of the image and of the log. Raises OSError."""
+        """Replaces the image and the log by the leader's snapshot, which is on the disk. Raises OSError."""
         before = self.image
-        content, delta = self._loading.loaded(end)
+        content, delta = self._loading.take(end, self.image)
         self._log.info("metadata snapshot loaded", end_offset=end.offset, epoch=end.epoch)
         self.log.start_at(end.offset, self._node.clock.now_ms())
-        self.image, self._committed = content.image, end.offset
-        self._replay = Replay(self.image)
-        self._snapshots.loaded(self.image, 0)
+        self.images.install(content.image, end.offset)
+        self._snapshots.loaded(self.image.timestamp_ms, 0)
         self._publish(Change(before, self.image, delta))
+
+    async def _load(self) -> None:
+        while self._loading.continues():
+            event = await self._loading.store()
+            if isinstance(event, ev.SnapshotLoaded):
+                while await self._loading.compare(self.image):
+                    pass  # the rest of the log may have been applied meanwhile
+            if not self._loading.has_pieces:  # else it began again meanwhile
+                self._take(event)
+
+    # --- the end
 
     async def close(self) -> None:
         """Waits for what is under way; takes nothing more."""
         self._stopping = True
-        await self._syncs.all()
+        await self._all_synced()
         await self._snapshots.ended()
         led = self.raft.leads
         self.resign()
         if self.links is not None:
-            if led:
-                await self.links.finish(RESIGN_S)
+            if led and self._exchanges:
+                await asyncio.wait(self._exchanges, timeout=RESIGN_S)
             self.links.close()
         self._closed = True
-        await self._syncs.all()
+        await self._all_synced()
         self._owner.close()
         self.log.close(self._log)
         if self.lock is not None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from headrace.broker.quorum.controller import Controller, ControllerError
-from headrace.broker.quorum.links import DENIED_REMEDY
+from headrace.broker.quorum.voter_links import DENIED_REMEDY
 from headrace.broker.storage.storage_format import StorageError
 from headrace.controller.heartbeats import HeartbeatReply
 from headrace.controller.requests import Heartbeat, RegisterBroker

@@ -5,14 +5,14 @@ Reading gives the image; appending stamps offsets and the leader's epoch; nothin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.broker.quorum.outputs import NoRoomError
 from headrace.broker.quorum.proposals import batches_of
 from headrace.broker.quorum.recovery_point import RecoveryPoint
 from headrace.broker.quorum.snapshot_files import CANNOT_READ, SnapshotContent, SnapshotFiles
+from headrace.broker.quorum.voters import Member
 from headrace.broker.storage.storage_format import StorageError
 from headrace.env import Disk, Lock, LogSink
 from headrace.log.log import Log
@@ -23,7 +23,7 @@ from headrace.metadata.framing import decode_record
 from headrace.metadata.image import ClusterImage
 from headrace.metadata.replay import Replay
 from headrace.raft import control
-from headrace.raft.control import ControlRecord, Voter
+from headrace.raft.control import ControlRecord
 from headrace.raft.log_view import LogView
 from headrace.raft.messages import Entries, Position
 from headrace.raft.quorum_state import QuorumState, QuorumStateError, decode_quorum_state, encode_quorum_state
@@ -38,6 +38,10 @@ if TYPE_CHECKING:
 QUORUM_STATE_FILE = "quorum-state"
 EMPTY: Final = Position(0, 0)
 _READ_BYTES = 4 * 1024 * 1024
+
+
+class NoRoomError(OSError):
+    """A disk without room, or a process without descriptors or memory: nothing was written of a batch."""
 
 
 @dataclass(slots=True)
@@ -87,17 +91,15 @@ class MetadataLog:
         """The offset that the next record gets."""
         return self.log.end_offset
 
-    def load(
-        self, cluster_id: str, voters: Sequence[Voter], committed_only: Callable[[VoterSet], bool]
-    ) -> LoadedMetadata:
-        """Reads the newest snapshot and the log behind it. `voters` are those of the settings. If `committed_only` says
-        so of who votes, the image is the snapshot's: how far the log is committed, its leader says.
+    def load(self, cluster_id: str, member: Member) -> LoadedMetadata:
+        """Reads the newest snapshot and the log behind it. `member` names the voters of the settings. Unless it votes
+        alone, the image is the snapshot's: how far the log is committed, its leader says.
 
         Raises StorageError where they do not join, or hold what cannot be read: metadata is never guessed.
         """
         self.files.remove_parts()
         snapshots = self.files.ends()
-        loaded = LoadedMetadata(ClusterImage(cluster_id=cluster_id), VoterHistory(VoterSet(tuple(voters), 0)))
+        loaded = LoadedMetadata(ClusterImage(cluster_id=cluster_id), VoterHistory(VoterSet(member.voters, 0)))
         if snapshots:
             loaded.take(self.files.read(snapshots[-1], cluster_id))
         end = loaded.snapshot
@@ -119,7 +121,7 @@ class MetadataLog:
         loaded.last_epoch = loaded.epochs[-1].epoch if loaded.epochs else loaded.start.epoch
         for base_offset, records in controls:
             loaded.sets.note_all(base_offset, records)
-        if not committed_only(loaded.sets.newest):
+        if member.is_alone_in(loaded.sets.newest):
             self._replay_log(loaded)
         return loaded
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from headrace.broker.quorum.controller import Controller, ControllerError
 from headrace.broker.quorum.driver import QuorumDriver
+from headrace.broker.quorum.machine_loading import load_machine
 from headrace.broker.quorum.metadata_log import MetadataLog
 from headrace.broker.quorum.recovery_point import RecoveryPoint
 from headrace.broker.quorum.snapshots import SnapshotPolicy
@@ -171,24 +172,15 @@ def _open(node: Node, config: BrokerConfig, cluster_id: str) -> tuple[QuorumDriv
         config.metadata_max_retention_bytes,
         config.metadata_max_retention_ms,
     )
-    quorum = QuorumDriver(
-        node,
-        log,
-        member=_member(config, layout),
-        cluster_id=layout.cluster_id,
-        policy=policy,
-        min_insync_replicas=int(config.shown("min.insync.replicas")),
-        has_observers=not config.is_by_itself,
-        settings=RaftSettings(
-            election_timeout_ms=config.controller_quorum_election_timeout_ms,
-            election_backoff_max_ms=config.controller_quorum_election_backoff_max_ms,
-            fetch_timeout_ms=config.controller_quorum_fetch_timeout_ms,
-            request_timeout_ms=config.controller_quorum_request_timeout_ms,
-            retry_backoff_ms=config.controller_quorum_retry_backoff_ms,
-            early_election_ms=EARLY_ELECTION_MS if config.early_fencing_enable else 0,
-            fetch_snapshot_bytes=config.controller_quorum_fetch_snapshot_max_bytes,
-            auto_join=config.controller_quorum_auto_join_enable,
-        ),
+    settings = RaftSettings(
+        election_timeout_ms=config.controller_quorum_election_timeout_ms,
+        election_backoff_max_ms=config.controller_quorum_election_backoff_max_ms,
+        fetch_timeout_ms=config.controller_quorum_fetch_timeout_ms,
+        request_timeout_ms=config.controller_quorum_request_timeout_ms,
+        retry_backoff_ms=config.controller_quorum_retry_backoff_ms,
+        early_election_ms=EARLY_ELECTION_MS if config.early_fencing_enable else 0,
+        fetch_snapshot_bytes=config.controller_quorum_fetch_snapshot_max_bytes,
+        auto_join=config.controller_quorum_auto_join_enable,
     )
 
     def obstacles(image: ClusterImage) -> list[str]:
@@ -198,7 +190,16 @@ def _open(node: Node, config: BrokerConfig, cluster_id: str) -> tuple[QuorumDriv
         others = adoption.foreign_replicas(image, layout.node_id) if config.is_by_itself else []
         return unserved + others
 
-    quorum.load(obstacles)
+    loaded = load_machine(
+        node,
+        log,
+        _member(config, layout),
+        layout.cluster_id,
+        settings,
+        int(config.shown("min.insync.replicas")),
+        obstacles,
+    )
+    quorum = QuorumDriver(node, loaded, policy=policy, settings=settings, has_observers=not config.is_by_itself)
     return quorum, layout
 
 

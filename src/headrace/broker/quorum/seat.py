@@ -12,12 +12,12 @@ from headrace.broker.quorum.controller_registration import ControllerRegistratio
 from headrace.broker.quorum.duties import Duties
 from headrace.broker.quorum.local_controller import LocalController
 from headrace.broker.quorum.metadata_start import controller_endpoints
-from headrace.client.security import Way
 from headrace.controller.brokers import supported_features
 from headrace.metadata import image as im
 
 if TYPE_CHECKING:
     from headrace.broker.quorum.driver import QuorumDriver
+    from headrace.client.ways import Ways
     from headrace.config import BrokerConfig
     from headrace.env import Node
     from headrace.raft.control import VoterEndpoint
@@ -35,14 +35,14 @@ class QuorumSeat:
         driver: QuorumDriver,
         config: Callable[[], BrokerConfig],
         authorizer: Callable[[], Authorizer],
-        way: Callable[[], Way],
+        ways: Ways,
     ) -> None:
         self._driver = driver
         self.duties = Duties(node, driver, config)
         self.local = LocalController(driver, config, authorizer, node.entropy, self.duties)
         self.duties.controller = self.local
         settings = config()
-        driver.way = way
+        self._ways = ways
         link = partial(
             ControllerLink,
             node,
@@ -50,7 +50,7 @@ class QuorumSeat:
             self._other_voters,
             name=f"broker-{settings.node_id}",
             timeout_s=settings.controller_quorum_request_timeout_ms / 1000,
-            way=way,
+            way=ways.to_controllers,
             why_unknown=lambda: "" if driver.links is None else driver.links.denial,
         )
         self._link, self.forwarding = link(), link()
@@ -65,20 +65,20 @@ class QuorumSeat:
     def _leader_endpoint(self) -> VoterEndpoint | None:
         """Where the active controller is, as far as this node knows."""
         leader = self._driver.raft.known_leader
-        return None if leader is None else self._driver.whereabouts.endpoint(leader)
+        return None if leader is None else self._driver.addresses.endpoint(leader)
 
     def _other_voters(self) -> list[VoterEndpoint]:
         """Where the active controller may be: all others that vote, while this node is deaf to what they say; else
         nobody, as this node knows who leads as soon as they do."""
         driver = self._driver
-        if not driver.outputs.waits_for_room:
+        if not driver.waits_for_room:
             return []
-        others = [driver.whereabouts.endpoint(voter.id) for voter in driver.voters if voter.id != driver.node_id]
+        others = [driver.addresses.endpoint(voter.id) for voter in driver.voters if voter.id != driver.node_id]
         return [endpoint for endpoint in others if endpoint is not None]
 
     def start(self) -> None:
         """Begins to speak with the voters, and with whoever leads them."""
-        self._driver.start()
+        self._driver.start(self._ways)
         if self._registration is not None:
             self._registration.start()
 

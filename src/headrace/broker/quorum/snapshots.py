@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.quorum.metadata_log import MetadataLog
 from headrace.broker.quorum.snapshot_files import SnapshotFiles
+from headrace.env.node import settle
 from headrace.raft.messages import Position
 
 if TYPE_CHECKING:
     from asyncio import Future
 
-    from headrace.env import LogSink, Node, Owner
+    from headrace.env import LogSink, Node
     from headrace.metadata.image import ClusterImage
     from headrace.raft.log_view import LogView
     from headrace.raft.voter_set import VoterSet
@@ -36,7 +37,7 @@ class SnapshotPolicy:
 
 
 class Snapshots:
-    """See the module. `new_bytes` is what the log has got since the last one."""
+    """When snapshots are due, and what is kept. `new_bytes` are the bytes of the log since the last one."""
 
     def __init__(self, node: Node, log: MetadataLog, policy: SnapshotPolicy, sink: LogSink) -> None:
         self.new_bytes = 0
@@ -48,11 +49,11 @@ class Snapshots:
         self._next_attempt_s = 0.0
         self._under_way: Future[None] | None = None
 
-    def loaded(self, image: ClusterImage, log_bytes: int) -> None:
-        """There is a snapshot, and so much log behind it: the age of what is there counts."""
+    def loaded(self, timestamp_ms: int, log_bytes: int) -> None:
+        """There is a snapshot, and so much log behind it; the age of the last record that was read counts."""
         self.new_bytes = log_bytes
         now_ms = self._node.clock.now_ms()
-        age_ms = max(0, now_ms - (image.timestamp_ms or now_ms))
+        age_ms = max(0, now_ms - (timestamp_ms or now_ms))
         self._last_s = self._node.clock.monotonic() - age_ms / 1000
 
     @property
@@ -64,21 +65,22 @@ class Snapshots:
         due = due or (interval_ms > 0 and self.new_bytes > 0 and now_s - self._last_s >= interval_ms / 1000)
         return due and now_s >= self._next_attempt_s and self._under_way is None
 
-    def attempt(self, owner: Owner, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Does it, and comes again later where the disk does not allow it."""
-        ended = self._under_way = self._node.future()
+    def attempt(self, writing: Coroutine[Any, Any, None]) -> Coroutine[Any, Any, None]:
+        """Returns what is to be awaited for a snapshot to be written; none is due meanwhile. If the disk does not allow
+        it, the next attempt waits for BACKOFF_S."""
+        self._under_way = self._node.future()
         self._next_attempt_s = self._node.clock.monotonic() + BACKOFF_S
-        owner.spawn(self._attempt(work, ended))
+        return self._attempt(writing, self._under_way)
 
-    async def _attempt(self, work: Callable[[], Coroutine[Any, Any, None]], ended: Future[None]) -> None:
+    async def _attempt(self, writing: Coroutine[Any, Any, None], ended: Future[None]) -> None:
         try:
-            await work()
+            await writing
             self._next_attempt_s = 0.0
         except OSError as error:
             self._log.error("metadata snapshot failed; the broker tries again later", why=error)
         finally:
             self._under_way = None
-            ended.set_result(None)
+            settle(ended)
 
     async def write(self, image: ClusterImage, voters: VoterSet, log: LogView, *, keeps_old: bool) -> Position | None:
         """Writes a snapshot of an image, on a worker: where the log begins with it. `keeps_old`: others may still fetch

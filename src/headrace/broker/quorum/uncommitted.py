@@ -1,17 +1,17 @@
-"""What is decided and not committed yet: a queue of images, each with whoever waits for it.
+"""What is decided and not committed yet: a queue of images, each with the future that waits for it.
 
-The newest image is what the next decision is made on; the oldest changes become everybody's as the quorum commits them;
-all of them are reverted together when the lead is lost. A decision of many pieces goes on in later turns of the loop.
+The next decision is made on the newest image. The oldest changes are published as the quorum commits them; all of them
+are reverted together when the lead is lost. A decision of many pieces continues in later turns of the event loop. This
+is data: the driver adds decisions, and takes out what it has to publish, to answer and to decide next.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.env.node import settle
 from headrace.env.young import let_grow_old
 from headrace.machine import Decision
 from headrace.metadata.delta import ImageDelta
@@ -25,7 +25,7 @@ PIECES_AHEAD_MAX: Final = 8
 """Pieces that are decided before they are committed, of all decisions together: the next one waits for room."""
 
 SETTLED_RECORDS: Final = 256
-"""What is published in one turn of the loop; a larger decision is published in one."""
+"""Records that are published in one turn of the event loop; a larger decision is published in one."""
 
 Decide = Callable[[ClusterImage], Decision[Any]]
 
@@ -40,9 +40,25 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class Publish:
+    """Publish the image that a committed decision leaves."""
+
+    change: Change
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Give a reply to whoever asked for a decision."""
+
+    asked: Future[Any]
+    reply: Any
+
+
+@dataclass(frozen=True, slots=True)
 class Decided:
-    """A decision on its way. Its reply may leave once everything below `end_offset` is committed: what it was made on,
-    and what it changes, if anything (`change`). A piece (`is_piece`) has no reply: the decision goes on."""
+    """A decision that waits for its commit. Its reply may leave once everything below `end_offset` is committed: what
+    it was made on, and what it changes, if anything (`change`). A piece (`is_piece`) has no reply: the decision
+    continues."""
 
     end_offset: int
     change: Change | None
@@ -52,32 +68,16 @@ class Decided:
 
 
 class Uncommitted:
-    """Decisions in the order in which they were made, over the committed image.
+    """Decisions in the order in which they were made, over the committed image."""
 
-    `soon` calls something in a later turn of the loop; `decide` makes the next piece of a decision for whoever asked;
-    `publish` makes a committed change everybody's.
-    """
-
-    def __init__(
-        self,
-        committed: ClusterImage,
-        *,
-        soon: Callable[[Callable[[], None]], object],
-        decide: Callable[[Decide, Future[Any]], None],
-        publish: Callable[[Change], None],
-    ) -> None:
+    def __init__(self, committed: ClusterImage) -> None:
         self._newest = committed
-        self._soon = soon
-        self._decide = decide
-        self._publish = publish
         self._queue: deque[Decided] = deque()
         self._pieces = 0
-        """Those in the queue."""
+        """Pieces in the queue."""
         self._unfinished: deque[tuple[Decide, Future[Any]]] = deque()
         self._end_offset = 0
-        """All below is committed."""
-        self._goes_on = self._settles = False
-        """Whether a turn of the loop is to come."""
+        """Everything below is committed."""
 
     @property
     def newest(self) -> ClusterImage:
@@ -88,7 +88,7 @@ class Uncommitted:
         return len(self._queue)
 
     def push(self, end_offset: int, change: Change | None, decision: Decision[Any], asked: Future[Any]) -> None:
-        """Takes a decision that was made on the newest image, and the next piece of it if there is one."""
+        """Adds a decision that was made on the newest image, and its next piece if there is one."""
         assert not self._queue or end_offset >= self._queue[-1].end_offset, "decisions commit in their order"
         if change is not None:
             assert change.before is self._newest, "a decision is made on the newest image"
@@ -100,63 +100,65 @@ class Uncommitted:
         if decision.then is not None:
             let_grow_old()
             self._unfinished.append((decision.then, asked))
-            self._go_on_soon()
 
     def commit(self, end_offset: int) -> None:
-        """Everything below an offset is committed: publishes that, some in this turn of the loop, and answers."""
+        """Everything below an offset is committed."""
         self._end_offset = end_offset
-        if not self._settles:
-            self._settle()
 
-    def _settle(self) -> None:
-        self._settles = False
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing that is committed is left to publish or to answer."""
+        return not self._queue or self._queue[0].end_offset > self._end_offset
+
+    def settle(self) -> list[Publish | Answer]:
+        """Takes out committed decisions, as many as one turn of the event loop may publish, and returns what is to be
+        done about them in order."""
+        effects: list[Publish | Answer] = []
         records = 0
-        while self._queue and self._queue[0].end_offset <= self._end_offset:
-            if records >= SETTLED_RECORDS:
-                self._settles = True
-                self._soon(self._settle)
-                break
+        while not self.is_settled and records < SETTLED_RECORDS:
             decided = self._queue.popleft()
             self._pieces -= decided.is_piece
             if decided.change is not None:
                 records += decided.change.after.offset - decided.change.before.offset
-                self._publish(decided.change)
+                effects.append(Publish(decided.change))
             if not decided.is_piece:
-                settle(decided.asked, decided.reply)
-        self._go_on_soon()
+                effects.append(Answer(decided.asked, decided.reply))
+        return effects
 
-    def _go_on_soon(self) -> None:
-        if not self._goes_on and self._unfinished and self._pieces < PIECES_AHEAD_MAX:
-            self._goes_on = True
-            self._soon(self._go_on)
+    @property
+    def has_next_piece(self) -> bool:
+        """Whether a decision can continue now: it does not wait until its last piece is committed, but only a few
+        pieces may be ahead of their commit."""
+        return bool(self._unfinished) and self._pieces < PIECES_AHEAD_MAX
 
-    def _go_on(self) -> None:
-        """One piece in one turn of the loop, as many may wait as there are requests: that of the decision that has
-        waited longest. It is made on what the one before leaves, and does not wait until that is committed."""
-        self._goes_on = False
-        if self._unfinished:
-            self._decide(*self._unfinished.popleft())
-            self._go_on_soon()
+    def next_piece(self) -> tuple[Decide, Future[Any]]:
+        """Takes out the next piece of the decision that has waited longest."""
+        return self._unfinished.popleft()
 
-    def revert(self, committed: ClusterImage, why: Exception) -> None:
-        """Refuses everything: it will not be committed by this node, nor go on here. The newest image is the committed
-        one again."""
+    def revert(self, committed: ClusterImage) -> list[Future[Any]]:
+        """Drops everything, since this node will not commit it. Returns the futures that are to be refused. The newest
+        image is the committed one again."""
         lost = [*(decided.asked for decided in self._queue), *(asked for _, asked in self._unfinished)]
         self._queue.clear()
         self._unfinished.clear()
         self._pieces = 0
         self._newest = committed
-        for asked in lost:
-            refuse(asked, why)
+        return lost
 
 
 def refuse(asked: Future[Any], why: Exception) -> None:
-    """Tells whoever asked, unless they have gone."""
+    """Fails a future, unless whoever waited for it has gone."""
     if not asked.done():
         asked.set_exception(why)
 
 
+def refuse_all(lost: Sequence[Future[Any]], why: Exception) -> None:
+    """Fails futures, but for those whose owner has gone."""
+    for asked in lost:
+        refuse(asked, why)
+
+
 def look_at(asked: Future[Any]) -> None:
-    """Nobody waits for it: another leader may have to do it again."""
+    """Retrieves the exception of a future that nobody waits for: another leader may have to do it again."""
     if not asked.cancelled():
         asked.exception()

@@ -32,6 +32,6 @@ def handle(broker: NodeServices, request: UpdateRaftVoterRequest, context: Reque
 
     def respond(message: Any, _: bytes) -> Any:
         leader = broker.quorum.raft.known_leader
-        return updated_response(message, None if leader is None else broker.quorum.whereabouts.endpoint(leader))
+        return updated_response(message, None if leader is None else broker.quorum.addresses.endpoint(leader))
 
     return ask_quorum(broker, said, respond)
