@@ -21,10 +21,9 @@ from headrace.groups.modern.topics import TopicInfo, Topics
 from headrace.groups.records import OffsetRecord, decode, encode
 from headrace.groups.settings import GroupSettings
 from headrace.groups.shard import GroupShard
-from headrace.log.results import ReadResult
+from headrace.log.read_results import Local
 from headrace.machine.runtime import Marker
 from headrace.wire.batch import iter_headers, read_header
-from headrace.wire.errors import ErrorCode
 from headrace.wire.file_slice import FileSlice
 from headrace.wire.messages.k09_offset_fetch import OffsetFetchRequestGroup
 from headrace.wire.records import decode_batch
@@ -172,16 +171,17 @@ class Segment:
 
     def __init__(self, path: Path) -> None:
         self.data = path.read_bytes()
+        self.reader = self
         self.log_start_offset = 0
         self.end_offset = max((header.next_offset for _, header in iter_headers(self.data)), default=0)
 
-    def read(self, offset: int, *, max_bytes: int, max_offset: int, min_one: bool) -> ReadResult:
+    def read(self, offset: int, *, max_bytes: int, max_offset: int, min_one: bool) -> Local:
         assert min_one and max_offset == self.end_offset
         at = next(at for at, header in iter_headers(self.data) if header.next_offset > offset)
         size = max(max_bytes, read_header(self.data, at).size)
         part = self.data[at : at + size]
         file = SimpleNamespace(read=lambda position, count: part[position : position + count])
-        return ReadResult(ErrorCode.NONE, FileSlice(file, 0, len(part)), len(part))
+        return Local(FileSlice(file, 0, len(part)), len(part))
 
 
 def test_every_record_is_written_as_kafka_writes_it(data: Path) -> None:

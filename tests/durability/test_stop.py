@@ -13,7 +13,7 @@ from durability.promises import DELIVERY_PATIENCE_S, PARTITIONS, TOPIC, Load, re
 from peers.headrace import HeadracePeer
 
 from headrace.broker.broker import Broker
-from headrace.log.results import RecoveryReport
+from headrace.log.recovery_report import RecoveryReport
 from headrace.testing.running import TestBroker
 from headrace.testing.running import broker as running_broker
 

@@ -14,6 +14,7 @@ from headrace.config import BrokerConfig, topic_config
 from headrace.config.topic import TopicConfig
 from headrace.env.posix import PosixDisk
 from headrace.log.log import Log
+from headrace.log.read_results import Local
 from headrace.log.recovery import open_log
 from headrace.log.resources import Resources
 from headrace.wire.records import Record, build_batch
@@ -45,6 +46,15 @@ def batch(*values: bytes | None, key: bytes | None = b"k", timestamp: int = NOW_
     return build_batch([Record(0, timestamp, key, value, []) for value in values], **keywords)
 
 
+def read_at(log: Log, offset: int, *, max_bytes: int, max_offset: int | None = None, **keywords: Any) -> Local:
+    """Reads from an offset that lies in the log, up to its end unless `max_offset` is given."""
+    found = log.reader.read(
+        offset, max_bytes=max_bytes, max_offset=log.end_offset if max_offset is None else max_offset, **keywords
+    )
+    assert isinstance(found, Local), found
+    return found
+
+
 @pytest.fixture
 def make_batch() -> Callable[..., bytes]:
     return batch
@@ -55,7 +65,7 @@ def append(make_batch: Callable[..., bytes]) -> Callable[..., Any]:
     """Appends a batch made of the given values as a client would."""
 
     def append_it(log: Log, *values: bytes | None, epoch: int = 0, now_ms: int = NOW_MS, **keywords: Any) -> Any:
-        return log.append(make_batch(*values, **keywords), leader_epoch=epoch, now_ms=now_ms)
+        return log.writer.append(make_batch(*values, **keywords), leader_epoch=epoch, now_ms=now_ms)
 
     return append_it
 
@@ -70,7 +80,7 @@ def read_values() -> Callable[[Log], list[tuple[int, bytes | None]]]:
         found = []
         offset = log.log_start_offset
         while offset < log.end_offset:
-            result = log.read(offset, max_bytes=1, max_offset=log.end_offset, min_one=True)
+            result = read_at(log, offset, max_bytes=1, min_one=True)
             if result.slice is None:
                 break
             data = result.slice.read()

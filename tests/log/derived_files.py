@@ -8,6 +8,8 @@ from contextlib import suppress
 from threading import RLock
 from typing import Any, NamedTuple
 
+from log.conftest import read_at
+
 from headrace.config.topic import TopicConfig
 from headrace.env import Disk
 from headrace.log import seal
@@ -65,7 +67,7 @@ class Writer:
         elif kind == "elected":
             self.epoch += rng.randint(1, 3)
         elif kind == "rolled":
-            log.roll(now_ms=self.now_ms)
+            log.writer.roll(now_ms=self.now_ms)
         elif kind == "safe":
             log.flush()
             if rng.random() < 0.5:
@@ -83,16 +85,16 @@ class Writer:
         if transactional:
             self.opened.add(producer)
         batch = build_batch(records * count, transactional=transactional, **fields)
-        assert not self.log.append(batch, leader_epoch=self.epoch, now_ms=self.now_ms).error
+        assert not self.log.writer.append(batch, leader_epoch=self.epoch, now_ms=self.now_ms).error
 
     def end(self, producer: int, *, committed: bool) -> None:
         self.opened.discard(producer)
         marker = build_marker(EndMarker(producer, 0, 3, committed), self.now_ms)
-        assert not self.log.append(marker, leader_epoch=self.epoch, now_ms=self.now_ms, origin="marker").error
+        assert not self.log.writer.append(marker, leader_epoch=self.epoch, now_ms=self.now_ms, origin="marker").error
 
     def checkpoint(self) -> None:
         point = self.log.recovery_point
-        self.log.sync_indexes()
+        self.log.flushing.sync_indexes()
         self.recovery_point = point
 
     def stop(self, how: str) -> Stopped:
@@ -129,10 +131,10 @@ def committed(log: Log) -> list[tuple[int, bytes | None]]:
     found: list[tuple[int, bytes | None]] = []
     offset, end = log.log_start_offset, log.last_stable_offset(log.end_offset)
     while offset < end:
-        read = log.read(offset, max_bytes=READ_BYTES, max_offset=end)
+        read = read_at(log, offset, max_bytes=READ_BYTES, max_offset=end)
         if read.slice is None:
             break
-        listed = sorted((each.first_offset, each.producer_id) for each in log.aborted_transactions(offset, read))
+        listed = sorted((each.first_offset, each.producer_id) for each in log.reader.aborted_transactions(offset, read))
         aborted: set[int] = set()
         data, next_offset = read.slice.read(), offset
         for at, header in whole(data):
@@ -157,10 +159,10 @@ def described(log: Log) -> dict[str, Any]:
         producer: (each[0], [batch[:4] for batch in each.batches[-1:]], each.coordinator_epoch, each[-1])
         for producer, each in log.producers.items()
     }
-    times = [log.offset_for_timestamp(NOW_MS + late) for late in range(-20, 30_000, 397)]
+    times = [log.reader.offset_for_timestamp(NOW_MS + late) for late in range(-20, 30_000, 397)]
     places = []
     for offset in range(log.log_start_offset, end, 3):
-        read = log.read(offset, max_bytes=1, max_offset=end)
+        read = read_at(log, offset, max_bytes=1, max_offset=end)
         assert read.slice is not None
         assert read.segment is not None
         places.append((read.segment.path, read.slice.position))
@@ -171,7 +173,7 @@ def described(log: Log) -> dict[str, Any]:
         "producers": producers,
         "epochs": log.epochs.entries(),
         "times": times,
-        "newest": log.max_timestamp_offset(),
+        "newest": log.reader.max_timestamp_offset(),
         "places": places,
     }
 

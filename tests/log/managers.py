@@ -45,7 +45,7 @@ def settings_of(manager: LogManager, **overrides: str) -> TopicConfig:
 def fill(manager: LogManager, log: Any, count: int = 10) -> None:
     batch = build_batch([Record(0, NOW_MS, b"k", b"v" * 100, [])])
     for _ in range(count):
-        assert log.append(batch, leader_epoch=0, now_ms=NOW_MS).error is ErrorCode.NONE
+        assert log.writer.append(batch, leader_epoch=0, now_ms=NOW_MS).error is ErrorCode.NONE
 
 
 def clock_of(manager: LogManager) -> HandClock:

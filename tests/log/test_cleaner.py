@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from log.cleaning import clean
+from log.conftest import read_at
 
 from headrace.env.posix import PosixClock, PosixDisk
 from headrace.log import cleaner
@@ -53,7 +54,7 @@ def records(log: Log) -> list[tuple[int, bytes | None, bytes | None]]:
 
 
 def seal(log: Log) -> None:
-    log.roll(now_ms=NOW_MS)
+    log.writer.roll(now_ms=NOW_MS)
     log.flush()
 
 
@@ -71,7 +72,7 @@ def test_the_last_record_of_each_key_stays_at_its_offset(open_at: Open, append: 
     assert append(log, b"more").base_offset == 60
     for again in (open_at(COMPACT), open_at(COMPACT, recovery_point=60)):
         assert records(again)[:-1] == records(log)[:-1] and again.end_offset == 61
-    assert log.read(0, max_bytes=1, max_offset=61).size > 0
+    assert read_at(log, 0, max_bytes=1, max_offset=61).size > 0
 
 
 def test_rounds_build_on_each_other(open_at: Open, append: Append) -> None:
@@ -166,7 +167,7 @@ def test_readers_go_on_over_the_gaps(open_at: Open, append: Append, read_values:
     for index in range(100):
         append(log, b"%d" % index, key=b"k%d" % (index % 3))
     seal(log)
-    held = log.read(0, max_bytes=100, max_offset=100).slice
+    held = read_at(log, 0, max_bytes=100, max_offset=100).slice
     assert held is not None
     before = held.read()
     run(log)
@@ -226,7 +227,7 @@ def test_nobody_who_appends_waits_for_the_sync_of_a_swap(
 
     def roll(log: Log) -> None:
         append(log, b"meanwhile", key=b"m")
-        thread = threading.Thread(target=lambda: log.roll(now_ms=NOW_MS), daemon=True)
+        thread = threading.Thread(target=lambda: log.writer.roll(now_ms=NOW_MS), daemon=True)
         thread.start()
         thread.join(5)
         waited.append(thread.is_alive())
@@ -274,7 +275,7 @@ def test_a_swap_whose_sync_fails_leaves_the_log_as_it_was(
     log = ready_to_swap(open_at, append, monkeypatch, fail)
     with pytest.raises(OSError, match="no space"):
         run(log)
-    assert not leftovers(log) and log.segment_list.swapping is None
+    assert not leftovers(log) and log.state.segment_list.swapping is None
     assert [offset for offset, _, _ in records(log)] == list(range(60))
 
 
@@ -284,7 +285,7 @@ def test_a_reader_that_meets_a_swap_waits_for_the_names(open_at: Open, append: A
         append(log, b"%d" % index, key=b"k%d" % (index % 40))
     seal(log)
     segment = log.segments[1]
-    expected = log.read(segment.base_offset + 3, max_bytes=1, max_offset=60).size
+    expected = read_at(log, segment.base_offset + 3, max_bytes=1, max_offset=60).size
     segment.index.forget()
     segment.release()
     held, renamed = threading.Event(), threading.Event()
@@ -302,7 +303,7 @@ def test_a_reader_that_meets_a_swap_waits_for_the_names(open_at: Open, append: A
     thread.start()
     held.wait()
     threading.Timer(0.05, renamed.set).start()
-    assert log.read(segment.base_offset + 3, max_bytes=1, max_offset=60).size == expected
+    assert read_at(log, segment.base_offset + 3, max_bytes=1, max_offset=60).size == expected
     thread.join()
 
 
@@ -348,7 +349,7 @@ def test_a_timestamp_beyond_64_bits_makes_a_log_uncleanable(
     two = build_batch([Record(0, NOW_MS, b"a", b"1"), Record(1, NOW_MS + step, b"b", None if tombstone else b"2")])
     hostile = rewritten(two, base_timestamp=base_timestamp)
     # A client's is refused; what an earlier release took is there.
-    assert log.append(hostile, leader_epoch=0, now_ms=NOW_MS, origin="controller").error is ErrorCode.NONE
+    assert log.writer.append(hostile, leader_epoch=0, now_ms=NOW_MS, origin="controller").error is ErrorCode.NONE
     append(log, b"newer", key=b"a")
     seal(log)
     with pytest.raises(cleaner.Uncleanable, match="beyond 64 bits"):
@@ -379,7 +380,7 @@ def begin(append: Append, log: Log, producer: int, value: bytes, key: bytes = b"
 
 def end(log: Log, producer: int, *, commit: bool) -> None:
     batch = build_marker(EndMarker(producer, 0, 0, commit), NOW_MS)
-    assert not log.append(batch, leader_epoch=0, now_ms=NOW_MS, origin="marker").error
+    assert not log.writer.append(batch, leader_epoch=0, now_ms=NOW_MS, origin="marker").error
 
 
 def committed(log: Log) -> list[tuple[int, bytes | None]]:
@@ -387,8 +388,8 @@ def committed(log: Log) -> list[tuple[int, bytes | None]]:
     stable = log.last_stable_offset(log.end_offset)
     found = []
     for segment in log.segments:
-        aborted = log.aborted_transactions(
-            segment.base_offset, log.read(segment.base_offset, max_bytes=1 << 20, max_offset=log.end_offset)
+        aborted = log.reader.aborted_transactions(
+            segment.base_offset, read_at(log, segment.base_offset, max_bytes=1 << 20)
         )
         data = segment.file().read(0, segment.size)
         for at, header in iter_headers(data):
@@ -447,12 +448,12 @@ def test_snapshots_of_merged_segments_go(open_at: Open, append: Append) -> None:
             seal(log)
             last = run(log, last)
     assert len(log.segments) < 15
-    assert set(snapshots()) <= {*log.bases, log.snapshot_offset}
+    assert set(snapshots()) <= {*log.bases, log.state.snapshot_offset}
     log.close()
     for stray in (1, 3):
         (Path(log.directory) / f"{stray:020d}.snapshot").write_bytes(b"left by an earlier release")
     again = open_at(COMPACT, clean=True)
-    assert set(snapshots()) <= {*again.bases, again.snapshot_offset}
+    assert set(snapshots()) <= {*again.bases, again.state.snapshot_offset}
 
 
 def test_what_a_compaction_replaced_before_it_stopped_is_handed_over(open_at: Open, append: Append) -> None:

@@ -11,13 +11,14 @@ from threading import RLock
 from typing import Any
 
 import pytest
+from log.conftest import read_at
 from log.managers import HOUR_MS, NOW_MS, TOPIC_ID, fill, make, run, settings_of, simulated
 
 from headrace.config import BrokerConfig, topic_config
 from headrace.log.log import Log
+from headrace.log.read_results import TimestampOffset
 from headrace.log.recovery import open_log
 from headrace.log.resources import Resources
-from headrace.log.results import TimestampOffset
 from headrace.sim.disk import SimDisk
 from headrace.wire.records import Record, build_batch
 
@@ -35,13 +36,13 @@ def filled(open_at: Open, append: Append, settings: dict[str, Any] | None = None
 
 
 def answers(log: Log) -> list[TimestampOffset | None]:
-    return [log.offset_for_timestamp(NOW_MS + late) for late in range(-5, 10 * COUNT + 5, 95)]
+    return [log.reader.offset_for_timestamp(NOW_MS + late) for late in range(-5, 10 * COUNT + 5, 95)]
 
 
 def positions(log: Log) -> list[int]:
     found = []
     for offset in range(0, COUNT, 7):
-        result = log.read(offset, max_bytes=1, max_offset=COUNT)
+        result = read_at(log, offset, max_bytes=1, max_offset=COUNT)
         assert result.slice is not None
         found.append(result.slice.position)
     return found
@@ -125,11 +126,11 @@ def test_lookups_answer_as_before(
     log = filled(open_at, append)
     log.close()
     assert len(log.segments) == 3
-    expected = answers(log), positions(log), log.max_timestamp_offset()
+    expected = answers(log), positions(log), log.reader.max_timestamp_offset()
     assert None not in expected[0][:-1]
     spoil(log, kinds, damage)
     again = open_at(SMALL, clean=clean, recovery_point=COUNT)
-    assert (answers(again), positions(again), again.max_timestamp_offset()) == expected
+    assert (answers(again), positions(again), again.reader.max_timestamp_offset()) == expected
     assert again.end_offset == COUNT
     assert not append(again, b"more", timestamp=NOW_MS + 10 * COUNT, now_ms=NOW_MS + 10 * COUNT).error
     again.close()
@@ -143,9 +144,9 @@ def test_lookups_ask_first_for_the_newest_record(
 ) -> None:
     log = filled(open_at, append)
     log.close()
-    expected = log.max_timestamp_offset()
+    expected = log.reader.max_timestamp_offset()
     spoil(log, (".timeindex",), damage)
-    assert open_at(SMALL, clean=True, recovery_point=COUNT).max_timestamp_offset() == expected
+    assert open_at(SMALL, clean=True, recovery_point=COUNT).reader.max_timestamp_offset() == expected
 
 
 def test_a_log_is_cut_though_its_indexes_are_damaged(open_at: Open, append: Append) -> None:
@@ -178,12 +179,12 @@ def test_what_is_appended_while_an_index_is_rebuilt_is_in_it(
         return built
 
     monkeypatch.setattr(type(segment), "_rebuilt", while_appending)
-    log.forget_recent()
+    log.state.forget_recent()
     assert segment.find(40) is not None
     entries = segment.index.entries().tolist()
     assert entries == sorted(entries) and entries[-1] >> 32 > COUNT + 40
-    assert log.max_timestamp_offset() == TimestampOffset(COUNT + 49, NOW_MS + 10 * (COUNT + 49), 0)
-    assert log.offset_for_timestamp(NOW_MS + 10 * COUNT) == TimestampOffset(COUNT, NOW_MS + 10 * COUNT, 0)
+    assert log.reader.max_timestamp_offset() == TimestampOffset(COUNT + 49, NOW_MS + 10 * (COUNT + 49), 0)
+    assert log.reader.offset_for_timestamp(NOW_MS + 10 * COUNT) == TimestampOffset(COUNT, NOW_MS + 10 * COUNT, 0)
 
 
 def test_a_crash_while_indexes_are_rebuilt_leaves_nothing_half_done() -> None:
@@ -198,7 +199,7 @@ def test_a_crash_while_indexes_are_rebuilt_leaves_nothing_half_done() -> None:
         log = open_log(Resources(disk, RLock), "/t-0", ("t", 0), config, now_ms=NOW_MS)
         for number in range(40):
             one = build_batch([Record(0, NOW_MS + number, b"k", b"v" * 30)])
-            assert not log.append(one, leader_epoch=0, now_ms=NOW_MS).error
+            assert not log.writer.append(one, leader_epoch=0, now_ms=NOW_MS).error
         log.close()
         disk.sync_directory("/t-0")
         disk.remove("/t-0/00000000000000000000.timeindex")
@@ -218,7 +219,7 @@ def test_a_crash_while_indexes_are_rebuilt_leaves_nothing_half_done() -> None:
         disk.crash()
         log = open_log(Resources(disk, RLock), "/t-0", ("t", 0), config, recovery_point=40, now_ms=NOW_MS)
         for number in range(40):
-            found = log.offset_for_timestamp(NOW_MS + number)
+            found = log.reader.offset_for_timestamp(NOW_MS + number)
             assert found == TimestampOffset(number, NOW_MS + number, 0), (seed, number)
         assert not [name for name in disk.list("/t-0") if name.endswith(".rebuilt")]
     assert cut_short > 30
@@ -231,7 +232,7 @@ def test_missing_indexes_are_rebuilt_in_the_background() -> None:
     log = first.get_or_create("t", 0, TOPIC_ID, settings)
     for _ in range(3):
         fill(first, log)
-        log.roll(now_ms=NOW_MS)
+        log.writer.roll(now_ms=NOW_MS)
     fill(first, log)
     first.shutdown()
     names = [name for name in disk.list(log.directory) if name.endswith("index")]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from log.conftest import read_at
 
 from headrace.log.log import Log
 from headrace.log.transaction_index import AbortedTransaction, decode
@@ -27,7 +28,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 
 
 def aborted_in(log: Log, offset: int) -> list[AbortedTransaction]:
-    return log.aborted_transactions(offset, log.read(offset, max_bytes=1 << 20, max_offset=log.end_offset))
+    return log.reader.aborted_transactions(offset, read_at(log, offset, max_bytes=1 << 20))
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ def filled(open_at: Open, append: Append) -> Filled:
 
         def end(producer: int, *, commit: bool = False) -> None:
             batch = build_marker(EndMarker(producer, 0, 0, commit), NOW_MS)
-            assert not log.append(batch, leader_epoch=0, now_ms=NOW_MS, origin="marker").error
+            assert not log.writer.append(batch, leader_epoch=0, now_ms=NOW_MS, origin="marker").error
 
         for number in range(4):
             write(1)
@@ -106,7 +107,7 @@ def test_after_a_crash(open_at: Open, filled: Filled, damage: str, segment_bytes
         for path, data in good.items():
             path.write_bytes(data)
             base_offset = int(path.stem)
-            if log.segment_of(base_offset) < log.segment_of(recovery_point):
+            if log.state.segment_of(base_offset) < log.state.segment_of(recovery_point):
                 continue
             if damage == "gone":
                 path.unlink()
@@ -125,7 +126,7 @@ def test_one_that_is_damaged_can_be_cut_and_added_to(open_at: Open, filled: Fill
         path.write_bytes(b"\0\1" + path.read_bytes()[2:])
     again = open_at(SMALL, clean=True)
     marker = build_marker(EndMarker(3, 0, 0, False), NOW_MS)
-    assert not again.append(marker, leader_epoch=0, now_ms=NOW_MS, origin="marker").error
+    assert not again.writer.append(marker, leader_epoch=0, now_ms=NOW_MS, origin="marker").error
     assert aborted_in(again, 17)[0].producer_id == 3
     path = indexes(again)[0]
     path.write_bytes(b"\0\1" + path.read_bytes()[2:])

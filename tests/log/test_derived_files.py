@@ -97,7 +97,7 @@ def test_after_a_crash_a_sealed_index_is_believed_no_more_than_its_seal(defaults
     for _ in range(3):
         writer.append()
         writer.now_ms -= 10  # so the first batch has the only time entry
-    writer.log.roll(now_ms=writer.now_ms)
+    writer.log.writer.roll(now_ms=writer.now_ms)
     writer.log.flush()
     writer.checkpoint()
     writer.now_ms += 1000

@@ -39,8 +39,8 @@ def test_the_worked_example_is_what_a_log_writes(open_at: Callable[..., Log], tm
     log = open_at({"index_interval_bytes": 64})
     for batch in example_batches():
         as_sent = bytes(8) + batch[8:12] + struct.pack(">i", -1) + batch[16:]  # the broker stamps offset and epoch
-        assert not log.append(as_sent, leader_epoch=3, now_ms=1_700_000_000_000).error
-    log.take_snapshot()
+        assert not log.writer.append(as_sent, leader_epoch=3, now_ms=1_700_000_000_000).error
+    log.state.take_snapshot()
     log.close()
     written = {path.name: path.read_bytes() for path in (tmp_path / "t-0").iterdir()}
     first = "00000000000000000000"

@@ -14,10 +14,10 @@ from peers.tried import tried
 
 from headrace.config.topic import TopicConfig
 from headrace.env.posix import PosixFile
+from headrace.log.append_results import AppendResult
 from headrace.log.guards import Guard, Guards
 from headrace.log.log import Log
-from headrace.log.producers import Producers, Refusal
-from headrace.log.results import AppendResult
+from headrace.log.producers import Origin, Producers, Refusal
 from headrace.log.validate import Accepted, check_client_batch
 from headrace.wire.errors import ErrorCode
 from headrace.wire.markers import EndMarker, build_marker
@@ -48,7 +48,7 @@ def send(make_batch: Callable[..., bytes], defaults: TopicConfig) -> Callable[..
         checked = check_client_batch(make_batch(b"t", transactional=True, **fields), defaults, log.name, NOW_MS)
         assert isinstance(checked, Accepted)
         checked.guard = guard
-        return log.append(checked, leader_epoch=0, now_ms=NOW_MS)
+        return log.writer.append(checked, leader_epoch=0, now_ms=NOW_MS)
 
     return send_it
 
@@ -58,7 +58,8 @@ Send = Callable[..., AppendResult]
 
 def end(log: Log, epoch: int, *, raises: bool = True) -> None:
     batch = build_marker(EndMarker(PRODUCER, epoch, 0, False), NOW_MS)
-    assert not log.append(batch, leader_epoch=0, now_ms=NOW_MS, origin="raising marker" if raises else "marker").error
+    origin: Origin = "raising marker" if raises else "marker"
+    assert not log.writer.append(batch, leader_epoch=0, now_ms=NOW_MS, origin=origin).error
 
 
 def test_the_first_batch_presents_its_guard_and_the_next_ones_the_open_transaction(open_at: Open, send: Send) -> None:

@@ -33,7 +33,7 @@ def cold(settings: TopicConfig, *, partitions: int = 1) -> tuple[LogManager, Sim
         log = first.get_or_create("t", index, TOPIC_ID, settings)
         for _ in range(3):
             fill(first, log)
-            log.roll(now_ms=NOW_MS)
+            log.writer.roll(now_ms=NOW_MS)
         fill(first, log)
     first.shutdown()
     manager = make("/a", env=env)
@@ -50,7 +50,8 @@ def begin_retention(manager: LogManager, now_ms: int) -> Any:
 
 def test_retention_goes_to_the_disk_on_a_worker_alone(defaults: TopicConfig) -> None:
     manager, disk, (log,) = cold(replace(defaults, retention_ms=HOUR_MS, file_delete_delay_ms=0))
-    log.append(build_batch([Record(0, NOW_MS + HOUR_MS, b"k", b"v", [])]), leader_epoch=0, now_ms=NOW_MS + HOUR_MS)
+    batch = build_batch([Record(0, NOW_MS + HOUR_MS, b"k", b"v", [])])
+    log.writer.append(batch, leader_epoch=0, now_ms=NOW_MS + HOUR_MS)
     before = disk.operations
     look = begin_retention(manager, NOW_MS + HOUR_MS + 1)
     assert disk.operations == before, "the event loop went to the disk"
@@ -59,7 +60,7 @@ def test_retention_goes_to_the_disk_on_a_worker_alone(defaults: TopicConfig) -> 
     retire = take_out()
     assert disk.operations == before, "the event loop went to the disk"
     assert (log.bases, log.log_start_offset) == (ends[3:], 30)
-    assert retire() is None and not log.segment_list.retiring
+    assert retire() is None and not log.state.segment_list.retiring
     assert [name for name in disk.list(log.directory) if name.endswith(".log")] == ["00000000000000000030.log"]
     assert "00000000000000000000.log.deleted" in disk.list(log.directory)
     at(manager, NOW_MS + 2 * HOUR_MS).removal.run()
@@ -70,7 +71,7 @@ def test_retention_keeps_what_changed_while_a_worker_looked(defaults: TopicConfi
     manager, _, (log,) = cold(replace(defaults, retention_ms=HOUR_MS))
     late = NOW_MS + 2 * HOUR_MS
     take_out = begin_retention(manager, late)()
-    log.append(build_batch([Record(0, late, b"k", b"v", [])]), leader_epoch=0, now_ms=late)
+    log.writer.append(build_batch([Record(0, late, b"k", b"v", [])]), leader_epoch=0, now_ms=late)
     take_out()()
     assert log.bases == [30], "the segment that was written to is young"
     take_out = begin_retention(manager, late + 2 * HOUR_MS)()
@@ -117,7 +118,7 @@ def test_logs_that_lose_all_roll_a_few_at_a_time(defaults: TopicConfig, monkeypa
 def test_a_topic_deleted_before_its_old_segments_are_renamed(defaults: TopicConfig) -> None:
     manager, disk, (log,) = cold(replace(defaults, retention_ms=HOUR_MS))
     retire = begin_retention(manager, NOW_MS + 2 * HOUR_MS)()()
-    assert len(log.segment_list.retiring) == 4
+    assert len(log.state.segment_list.retiring) == 4
     manager.delete("t", 0)
     new = manager.get_or_create("t", 0, bytes(15) + b"\x08", log.config)
     fill(manager, new)
@@ -132,10 +133,10 @@ def test_a_segment_that_cannot_be_renamed_is_renamed_later(defaults: TopicConfig
     retire = begin_retention(manager, late)()()
     disk.fail = lambda operation, path: OSError(errno.ENOSPC, "full", path) if operation == "rename" else None
     retire()
-    assert len(log.segment_list.retiring) == 4
+    assert len(log.state.segment_list.retiring) == 4
     disk.fail = None
     begin_retention(manager, late)()()()
-    assert not log.segment_list.retiring
+    assert not log.state.segment_list.retiring
     retire = begin_retention(manager, late)()
     assert retire() is None
 
@@ -208,7 +209,7 @@ def test_producers_expire_by_what_is_in_force_now(tmp_path: Path) -> None:
     logs = [manager.get_or_create("t", index, TOPIC_ID, settings_of(manager)) for index in range(2)]
     batch = build_batch([Record(0, NOW_MS, b"k", b"v", [])], producer_id=1, producer_epoch=0, base_sequence=0)
     for log in logs:
-        assert log.append(batch, leader_epoch=0, now_ms=NOW_MS).error is ErrorCode.NONE
+        assert log.writer.append(batch, leader_epoch=0, now_ms=NOW_MS).error is ErrorCode.NONE
     run(manager, NOW_MS)
     run(manager, NOW_MS + 5_000)
     assert [len(log.producers) for log in logs] == [1, 1]
@@ -260,7 +261,7 @@ def test_a_wall_clock_that_is_set_stops_no_background_work(tmp_path: Path, jump_
     def once(later_ms: int) -> None:
         for each in (log, compacted):
             for _ in range(3):
-                assert each.append(batch, leader_epoch=0, now_ms=clock.wall_ms).error is ErrorCode.NONE
+                assert each.writer.append(batch, leader_epoch=0, now_ms=clock.wall_ms).error is ErrorCode.NONE
         clock.steady_s += later_ms / 1000
         clock.wall_ms += later_ms
         for _ in range(2):
@@ -279,14 +280,14 @@ def test_a_wall_clock_that_is_set_stops_no_background_work(tmp_path: Path, jump_
     before = log.log_start_offset, compacted.size_bytes()
     high_watermark = 8
     once(1000)
-    assert log.flushed_offset == log.end_offset, "flush.ms"
+    assert log.flushing.flushed_offset == log.end_offset, "flush.ms"
     assert log.log_start_offset > before[0], "retention"
     assert compacted.size_bytes() <= before[1], "compaction"
 
     def checkpoint(name: str) -> list[str]:
         return (tmp_path / f"{name}-offset-checkpoint").read_text().splitlines()
 
-    assert f"t 0 {log.flushed_offset}" in checkpoint("recovery-point")
+    assert f"t 0 {log.flushing.flushed_offset}" in checkpoint("recovery-point")
     assert "u 0 8" in checkpoint("replication")
     assert not manager.removal.is_due()
     assert not [name for name in os.listdir(log.directory) if name.endswith(".deleted")], "removal"

@@ -64,7 +64,7 @@ def test_aborted_transactions(open_at: Callable[..., Log], append: Any) -> None:
         producer_id=5,
         producer_epoch=0,
     )
-    log.append(marker, leader_epoch=0, now_ms=NOW_MS, origin="coordinator")
+    log.writer.append(marker, leader_epoch=0, now_ms=NOW_MS, origin="coordinator")
     log.close()
     folder = Path(log.directory)
     said = dump("--deep-iteration", files=[folder / f"{0:020d}.txnindex", folder / f"{0:020d}.log"])
@@ -78,7 +78,7 @@ def test_a_compacted_segment(open_at: Callable[..., Log], append: Any) -> None:
         append(log, None if index == 59 else b"%d" % index, key=b"k%d" % (index % 7), compression=index % 5)
     append(log, b"p", key=b"k1", producer_id=9, producer_epoch=0, base_sequence=0)
     append(log, b"q", key=b"k1")
-    log.roll(now_ms=NOW_MS)
+    log.writer.roll(now_ms=NOW_MS)
     log.flush()
     found = cleaner.candidate(log, None, log.end_offset, NOW_MS)
     assert found is not None

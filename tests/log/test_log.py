@@ -13,10 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from log.cleaning import clean
+from log.conftest import read_at
 
 from headrace.env.posix import PosixClock, PosixFile
 from headrace.log import cleaner
 from headrace.log.log import Log
+from headrace.log.read_results import OutOfRange
 from headrace.wire.batch import iter_headers
 from headrace.wire.errors import ErrorCode
 
@@ -31,7 +33,7 @@ def test_offsets_follow_each_other_and_the_epoch_is_stamped(open_at: Open, appen
     assert append(log, b"a", b"b", epoch=3).base_offset == 0
     result = append(log, b"c", epoch=3)
     assert (result.base_offset, result.last_offset, result.log_append_time_ms) == (2, 2, -1)
-    data = log.read(0, max_bytes=10_000, max_offset=3).slice.read()  # type: ignore[union-attr]
+    data = read_at(log, 0, max_bytes=10_000, max_offset=3).slice.read()  # type: ignore[union-attr]
     headers = [header for _, header in iter_headers(data)]
     assert [(h.base_offset, h.last_offset, h.partition_leader_epoch) for h in headers] == [(0, 1, 3), (2, 2, 3)]
     assert log.epochs.epoch_at(1) == 3
@@ -42,15 +44,15 @@ def test_the_request_buffer_is_not_changed(open_at: Open, make_batch: Callable[.
     data = bytearray(make_batch(b"a"))
     before = bytes(data)
     log = open_at()
-    log.append(data, leader_epoch=9, now_ms=NOW_MS)
-    log.append(memoryview(before), leader_epoch=9, now_ms=NOW_MS)
+    log.writer.append(data, leader_epoch=9, now_ms=NOW_MS)
+    log.writer.append(memoryview(before), leader_epoch=9, now_ms=NOW_MS)
     assert bytes(data) == before
     assert log.end_offset == 2
 
 
 def test_many_requests_one_write(open_at: Open, make_batch: Callable[..., bytes], monkeypatch: Any) -> None:
     log = open_at()
-    log.append(make_batch(b"warm"), leader_epoch=0, now_ms=NOW_MS)
+    log.writer.append(make_batch(b"warm"), leader_epoch=0, now_ms=NOW_MS)
     writes: list[int] = []
     real = os.pwritev
 
@@ -61,7 +63,8 @@ def test_many_requests_one_write(open_at: Open, make_batch: Callable[..., bytes]
     monkeypatch.setattr(os, "pwritev", noted)
     bad = bytearray(make_batch(b"x"))
     bad[-1] ^= 1
-    results = log.append_many([make_batch(b"1"), bytes(bad), make_batch(b"2", b"3")], leader_epoch=0, now_ms=NOW_MS)
+    batches = [make_batch(b"1"), bytes(bad), make_batch(b"2", b"3")]
+    results = log.writer.append_many(batches, leader_epoch=0, now_ms=NOW_MS)
     assert [r.error for r in results] == [ErrorCode.NONE, ErrorCode.CORRUPT_MESSAGE, ErrorCode.NONE]
     assert [r.base_offset for r in results] == [1, -1, 2]
     assert len(writes) == 1
@@ -72,15 +75,15 @@ def test_reads_are_bounded_by_bytes_and_offset(open_at: Open, append: Append, ma
     for value in (b"a", b"b", b"c"):
         append(log, value)
     size = len(make_batch(b"a"))
-    assert log.read(0, max_bytes=2 * size, max_offset=3).size == 2 * size
-    assert log.read(0, max_bytes=10_000, max_offset=2).size == 2 * size
-    assert log.read(0, max_bytes=1, max_offset=3, min_one=True).size == size
-    assert log.read(0, max_bytes=1, max_offset=3, min_one=False).size == 0
-    assert log.read(3, max_bytes=1, max_offset=3).size == 0
-    assert log.read(2, max_bytes=1000, max_offset=2).size == 0
-    assert log.read(4, max_bytes=1, max_offset=3).error is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert read_at(log, 0, max_bytes=2 * size, max_offset=3).size == 2 * size
+    assert read_at(log, 0, max_bytes=10_000, max_offset=2).size == 2 * size
+    assert read_at(log, 0, max_bytes=1, max_offset=3, min_one=True).size == size
+    assert read_at(log, 0, max_bytes=1, max_offset=3, min_one=False).size == 0
+    assert read_at(log, 3, max_bytes=1, max_offset=3).size == 0
+    assert read_at(log, 2, max_bytes=1000, max_offset=2).size == 0
+    assert log.reader.read(4, max_bytes=1, max_offset=3) == OutOfRange(0, 3)
     log.delete_records_before(1)
-    assert log.read(0, max_bytes=1, max_offset=3).error is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert log.reader.read(0, max_bytes=1, max_offset=3) == OutOfRange(1, 3)
 
 
 def test_segments_roll_by_size_and_reads_cross_them(open_at: Open, append: Append, read_values: Any) -> None:
@@ -116,7 +119,7 @@ def test_every_offset_is_found_whatever_the_batches(
     starts: list[tuple[int, int]] = []
     for size in sizes:
         records = [Record(0, NOW_MS, None, bytes(size // 3), []) for _ in range(rng.randint(1, 3))]
-        result = log.append(build_batch(records), leader_epoch=0, now_ms=NOW_MS)
+        result = log.writer.append(build_batch(records), leader_epoch=0, now_ms=NOW_MS)
         starts.append((result.base_offset, result.last_offset))
     for reopened in (log, None):
         if reopened is None:
@@ -124,7 +127,7 @@ def test_every_offset_is_found_whatever_the_batches(
             log = open_log(Resources(PosixDisk(), RLock), folder, ("t", 0), config, now_ms=NOW_MS, clean=True)
         for base, last in starts:
             for offset in {base, last}:
-                data = log.read(offset, max_bytes=1, max_offset=log.end_offset).slice.read()  # type: ignore[union-attr]
+                data = read_at(log, offset, max_bytes=1).slice.read()  # type: ignore[union-attr]
                 header = next(iter_headers(data))[1]
                 assert (header.base_offset, header.last_offset) == (base, last)
 
@@ -164,11 +167,11 @@ def test_offsets_are_found_by_time(open_at: Open, append: Append) -> None:
         append(log, b"x", timestamp=NOW_MS + index * 10, now_ms=NOW_MS + 1000, epoch=2)
     for each in (log, open_at({"segment_bytes": 500})):
         for index in range(30):
-            found = each.offset_for_timestamp(NOW_MS + index * 10 - 5)
+            found = each.reader.offset_for_timestamp(NOW_MS + index * 10 - 5)
             assert found == (index, NOW_MS + index * 10, 2)
-        assert each.offset_for_timestamp(NOW_MS + 291) is None
-        assert each.max_timestamp_offset() == (29, NOW_MS + 290, 2)
-        assert each.earliest_timestamp_offset() == (0, -1, 2)
+        assert each.reader.offset_for_timestamp(NOW_MS + 291) is None
+        assert each.reader.max_timestamp_offset() == (29, NOW_MS + 290, 2)
+        assert each.reader.earliest_timestamp_offset() == (0, -1, 2)
 
 
 def test_retention_by_size_time_and_start(open_at: Open, append: Append) -> None:
@@ -223,11 +226,11 @@ def test_a_replica_keeps_offsets_and_epochs(open_at: Open, append: Append, tmp_p
     leader[0:8] = (7).to_bytes(8, "big")
     leader[12:16] = (4).to_bytes(4, "big")
     log.truncate_fully_and_start_at(5)
-    result = log.append(bytes(leader), leader_epoch=0, now_ms=NOW_MS, origin="replica")
+    result = log.writer.append(bytes(leader), leader_epoch=0, now_ms=NOW_MS, origin="replica")
     assert (result.base_offset, result.last_offset, log.end_offset) == (7, 8, 9)
     assert log.epochs.epoch_at(8) == 4
-    assert log.read(5, max_bytes=1000, max_offset=9).slice.read() == bytes(leader)  # type: ignore[union-attr]
-    again = log.append(bytes(leader), leader_epoch=0, now_ms=NOW_MS, origin="replica")
+    assert read_at(log, 5, max_bytes=1000, max_offset=9).slice.read() == bytes(leader)  # type: ignore[union-attr]
+    again = log.writer.append(bytes(leader), leader_epoch=0, now_ms=NOW_MS, origin="replica")
     assert again.error is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
@@ -254,7 +257,7 @@ def test_a_slice_outlives_the_cache_and_the_file(open_at: Open, append: Append) 
     log = open_at({**SMALL, "retention_bytes": 1})
     for index in range(30):
         append(log, b"%03d" % index)
-    held = log.read(0, max_bytes=500, max_offset=30).slice
+    held = read_at(log, 0, max_bytes=500, max_offset=30).slice
     assert held is not None
     before = held.read()
     for segment in log.maybe_delete_old_segments(NOW_MS):
@@ -271,7 +274,7 @@ def test_a_handle_that_was_opened_before_a_write_does_not_write_over_it(
     append(log, b"b")
     log.active.open_file = stale  # what a worker opens while the loop still appends to the handle that was evicted
     assert append(log, b"c").base_offset == 2
-    result = log.read(0, max_bytes=1 << 20, max_offset=3)
+    result = read_at(log, 0, max_bytes=1 << 20, max_offset=3)
     assert result.slice is not None
     data = result.slice.file.read(result.slice.position, result.slice.size)
     assert [header.base_offset for _, header in iter_headers(data)] == [0, 1, 2]
@@ -288,9 +291,9 @@ def test_a_duplicate_of_a_batch_that_a_full_disk_refuses_is_refused_too(
 
     with monkeypatch.context() as patched:
         patched.setattr(PosixFile, "append", full)
-        results = log.append_many((data, data), leader_epoch=0, now_ms=NOW_MS)
+        results = log.writer.append_many((data, data), leader_epoch=0, now_ms=NOW_MS)
     assert [result.error for result in results] == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
-    assert log.append(data, leader_epoch=0, now_ms=NOW_MS).base_offset == 0
+    assert log.writer.append(data, leader_epoch=0, now_ms=NOW_MS).base_offset == 0
 
 
 def test_a_full_disk_does_not_have_the_log_read(
@@ -302,7 +305,7 @@ def test_a_full_disk_does_not_have_the_log_read(
         return make_batch(b"a", producer_id=producer_id, producer_epoch=0, base_sequence=sequence)  # type: ignore[no-any-return]
 
     def send(*chunks: bytes) -> list[tuple[ErrorCode, int, bool]]:
-        results = log.append_many(chunks, leader_epoch=0, now_ms=NOW_MS)
+        results = log.writer.append_many(chunks, leader_epoch=0, now_ms=NOW_MS)
         return [(result.error, result.base_offset, result.duplicate) for result in results]
 
     send(data(7, 0), data(7, 1))
@@ -336,7 +339,7 @@ def test_retention_by_time_goes_over_what_compaction_has_emptied(open_at: Open, 
     log = open_at({"cleanup_policy": frozenset({"compact", "delete"}), "segment_bytes": 1000, "retention_ms": 60_000})
     for _ in range(40):
         append(log, b"x" * 300, key=b"hot")
-    log.roll(now_ms=NOW_MS)
+    log.writer.roll(now_ms=NOW_MS)
     append(log, b"y", key=b"other")
     log.flush()
     found = cleaner.candidate(log, None, log.end_offset, NOW_MS)

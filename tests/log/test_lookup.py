@@ -15,9 +15,9 @@ from peers.tried import tried
 from headrace.config.topic import TopicConfig
 from headrace.log import cleaner
 from headrace.log.log import Log
+from headrace.log.read_results import TimestampOffset
 from headrace.log.recovery import open_log
 from headrace.log.resources import Resources
-from headrace.log.results import TimestampOffset
 from headrace.log.scan import Scan
 from headrace.sim.disk import SimDisk
 from headrace.sim.workloads.log_crash import StillClock
@@ -31,7 +31,7 @@ Open = Callable[..., Log]
 
 def write(log: Log, *timestamps: int, now_ms: int = NOW_MS, compression: int = 0, leader_epoch: int = 0) -> None:
     records = [Record(0, each, b"k", b"v", []) for each in timestamps]
-    result = log.append(build_batch(records, compression=compression), leader_epoch=leader_epoch, now_ms=now_ms)
+    result = log.writer.append(build_batch(records, compression=compression), leader_epoch=leader_epoch, now_ms=now_ms)
     assert not result.error, result
 
 
@@ -49,11 +49,11 @@ def kept(log: Log) -> list[TimestampOffset]:
 def assert_true(log: Log, context: object = "") -> None:
     records = kept(log)
     newest = max(records, key=lambda each: (each.timestamp, -each.offset), default=None)
-    assert log.max_timestamp_offset() == newest, (context, records)
+    assert log.reader.max_timestamp_offset() == newest, (context, records)
     for timestamp in {0, NOW_MS + 1, *(each.timestamp for each in records), *(each.timestamp + 1 for each in records)}:
         if timestamp >= 0:
             first = next((each for each in records if each.timestamp >= timestamp), None)
-            assert log.offset_for_timestamp(timestamp) == first, (context, timestamp, records)
+            assert log.reader.offset_for_timestamp(timestamp) == first, (context, timestamp, records)
 
 
 def test_the_newest_of_records_that_the_broker_stamped_is_the_first_of_its_batch(open_at: Open) -> None:
@@ -61,12 +61,12 @@ def test_the_newest_of_records_that_the_broker_stamped_is_the_first_of_its_batch
     found = []
     for at, count in enumerate((8, 3, 4)):
         write(log, *[NOW_MS] * count, now_ms=NOW_MS + at)
-        newest = log.max_timestamp_offset()
+        newest = log.reader.max_timestamp_offset()
         assert newest is not None
         found.append(newest.offset)
     assert found == [0, 8, 11]
     log.delete_records_before(13)
-    assert log.max_timestamp_offset() == (13, NOW_MS + 2, 0)
+    assert log.reader.max_timestamp_offset() == (13, NOW_MS + 2, 0)
 
 
 @pytest.mark.parametrize("compression", [Compression.NONE, Compression.ZSTD])
@@ -77,19 +77,19 @@ def test_the_newest_record_is_one_that_is_not_deleted(open_at: Open, compression
     expected = [(0, NOW_MS + 100, 0), (1, NOW_MS + 50, 0), (2, NOW_MS + 50, 0), *[(4, NOW_MS + 20, 0)] * 2, None]
     for start, newest in enumerate(expected):
         log.delete_records_before(start)
-        assert log.max_timestamp_offset() == newest
+        assert log.reader.max_timestamp_offset() == newest
 
 
 def test_the_newest_of_records_without_timestamps_is_the_first(open_at: Open) -> None:
     log = open_at()
-    assert log.max_timestamp_offset() is None
+    assert log.reader.max_timestamp_offset() is None
     write(log, -1, -1)
     write(log, -1)
     for start in range(3):
         log.delete_records_before(start)
-        assert log.max_timestamp_offset() == (start, -1, 0)
+        assert log.reader.max_timestamp_offset() == (start, -1, 0)
     log.delete_records_before(3)
-    assert log.max_timestamp_offset() is None
+    assert log.reader.max_timestamp_offset() is None
 
 
 def test_a_header_that_lies_names_no_record(open_at: Open) -> None:
@@ -97,13 +97,13 @@ def test_a_header_that_lies_names_no_record(open_at: Open) -> None:
     log = open_at()
     batch = bytearray(build_batch([Record(0, NOW_MS + 3, b"k", b"v", [])], compression=Compression.GZIP))
     set_max_timestamp(batch, 0, read_header(batch).timestamp_type, NOW_MS + 9)
-    assert not log.append(bytes(batch), leader_epoch=0, now_ms=NOW_MS).error
+    assert not log.writer.append(bytes(batch), leader_epoch=0, now_ms=NOW_MS).error
     write(log, NOW_MS + 5)
-    assert log.max_timestamp_offset() == (1, NOW_MS + 5, 0)
+    assert log.reader.max_timestamp_offset() == (1, NOW_MS + 5, 0)
 
 
 def compact(log: Log) -> None:
-    log.roll(now_ms=NOW_MS)
+    log.writer.roll(now_ms=NOW_MS)
     log.flush()
     found = cleaner.candidate(log, None, log.end_offset, NOW_MS)
     if found is not None:
@@ -119,7 +119,7 @@ def append_any(log: Log, rng: random.Random, epoch: int) -> None:
         for _ in range(rng.randint(1, 6))
     ]
     data = build_batch(records, compression=rng.choice((0, 0, 4)))
-    assert not log.append(data, leader_epoch=epoch, now_ms=NOW_MS + rng.randrange(40)).error
+    assert not log.writer.append(data, leader_epoch=epoch, now_ms=NOW_MS + rng.randrange(40)).error
 
 
 @pytest.mark.parametrize("block", range(4))

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from log.conftest import read_at
 from log.managers import NOW_MS, TOPIC_ID, at, fill, make, run, settings_of, simulated
 
 from headrace.log.log import Log
@@ -126,7 +127,7 @@ def test_deletion_takes_two_steps(tmp_path: Path) -> None:
     manager = make(tmp_path)
     log = manager.get_or_create("t", 0, TOPIC_ID, settings_of(manager, file_delete_delay_ms="1000"))
     fill(manager, log)
-    held = log.read(0, max_bytes=100, max_offset=10).slice
+    held = read_at(log, 0, max_bytes=100, max_offset=10).slice
     before = held.read()  # type: ignore[union-attr]
     manager.delete("t", 0)
     assert manager.get("t", 0) is None
@@ -151,7 +152,7 @@ def test_background_work(tmp_path: Path) -> None:
     )
     batch = build_batch([Record(0, NOW_MS, b"k", bytes(100_000), [])])
     for _ in range(30):
-        log.append(batch, leader_epoch=0, now_ms=NOW_MS)
+        log.writer.append(batch, leader_epoch=0, now_ms=NOW_MS)
     now_ms = manager.env.clock.now_ms()
     at(manager, now_ms).tick()
     for later in (1_000, 300_000, 301_000, 400_000):
@@ -209,7 +210,7 @@ def test_compaction_in_the_background(tmp_path: Path) -> None:
     manager = make(tmp_path)
     log = manager.get_or_create("t", 0, TOPIC_ID, settings_of(manager, cleanup_policy="compact"))
     fill(manager, log, 50)
-    log.roll(now_ms=NOW_MS)
+    log.writer.roll(now_ms=NOW_MS)
     log.flush()
     work = at(manager, NOW_MS).cleaner_work()
     assert work is not None and at(manager, NOW_MS).cleaner_work() is None
@@ -250,13 +251,13 @@ def test_a_full_disk_refuses_writes_and_heals(tmp_path: Path) -> None:
     fill(manager, log, 5)
     batch = build_batch([Record(0, NOW_MS, b"k", b"v", [])], producer_id=1, producer_epoch=0, base_sequence=0)
     disk.room_bytes = 50
-    assert log.append(batch, leader_epoch=0, now_ms=NOW_MS).error is ErrorCode.KAFKA_STORAGE_ERROR
-    assert log.read(0, max_bytes=100, max_offset=5).size > 0
+    assert log.writer.append(batch, leader_epoch=0, now_ms=NOW_MS).error is ErrorCode.KAFKA_STORAGE_ERROR
+    assert read_at(log, 0, max_bytes=100, max_offset=5).size > 0
     assert log.end_offset == 5 and log.producers.get(1) is None
     manager.checkpoint_high_watermarks()
     assert manager.online()
     disk.room_bytes = 1 << 40
-    result = log.append(batch, leader_epoch=0, now_ms=NOW_MS)
+    result = log.writer.append(batch, leader_epoch=0, now_ms=NOW_MS)
     assert (result.error, result.base_offset, result.duplicate) == (ErrorCode.NONE, 5, False)
 
 
@@ -408,7 +409,7 @@ def test_what_says_nothing_about_the_disk_fails_no_directory(number: int) -> Non
         manager.checkpoint_high_watermarks,
     ):
         checkpoint()
-    result = log.append(build_batch([Record(0, NOW_MS, b"k", b"v", [])]), leader_epoch=0, now_ms=NOW_MS)
+    result = log.writer.append(build_batch([Record(0, NOW_MS, b"k", b"v", [])]), leader_epoch=0, now_ms=NOW_MS)
     assert result.error is ErrorCode.KAFKA_STORAGE_ERROR
     manager.delete("t", 0)
     assert len(manager.online()) == 1

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from log.clocks import HandClock
+from log.conftest import read_at
 from log.managers import NOW_MS, TOPIC_ID, fill, make, settings_of
 
 from headrace.env import Lock
@@ -45,12 +46,12 @@ class SteppedDisk(PosixDisk):
 def _read_all(_: LogManager, log: Log) -> None:
     offset = log.log_start_offset
     while offset < log.end_offset:
-        found = log.read(offset, max_bytes=1, max_offset=log.end_offset)
+        found = read_at(log, offset, max_bytes=1)
         assert found.slice is not None
         for _at, header in iter_headers(found.slice.read()):
             offset = header.next_offset
-    log.offset_for_timestamp(NOW_MS)
-    log.max_timestamp_offset()
+    log.reader.offset_for_timestamp(NOW_MS)
+    log.reader.max_timestamp_offset()
 
 
 def _index(_: LogManager, log: Log) -> None:
@@ -60,12 +61,12 @@ def _index(_: LogManager, log: Log) -> None:
 
 
 def _flush(manager: LogManager, log: Log) -> None:
-    log._flushing.cut(0)  # as after an append
-    log._flushing.new_name()
+    log.flushing.cut(0)  # as after an append
+    log.flushing.new_name()
     log.epochs.dirty = True
     manager.guarded([log], Log.flush)
-    manager.guarded([log], Log.sync_names)
-    manager.guarded([log], Log.write_epochs)
+    manager.guarded([log], lambda log: log.flushing.sync_names())
+    manager.guarded([log], lambda log: log.flushing.write_epochs())
 
 
 def _checkpoint(manager: LogManager, log: Log) -> None:
@@ -80,7 +81,7 @@ def _checkpoint(manager: LogManager, log: Log) -> None:
 def _look_for_old(manager: LogManager, log: Log) -> None:
     for segment in log.segments:
         segment.newest_timestamp = -1  # of a log whose records have no times: the file's counts
-    manager.guarded([log], lambda log: retention.expired(log, NOW_MS))
+    manager.guarded([log], lambda log: retention.expired(log.state, NOW_MS))
 
 
 WORK = (_flush, _checkpoint, _look_for_old, _index, _read_all)
@@ -185,7 +186,7 @@ def test_a_deletion_beside_a_worker(manager: LogManager, work: Callable[[LogMana
 def test_a_move_waits_for_who_flushes(manager: LogManager) -> None:
     copied(manager)
     current = manager.logs[KEY]
-    for lock in (current._flushing.guard, current.lock):
+    for lock in (current.flushing.guard, current.lock):
         holds, may_end = threading.Event(), threading.Event()
 
         def hold(lock: Lock = lock, holds: threading.Event = holds, ends: threading.Event = may_end) -> None:
@@ -205,12 +206,12 @@ def test_a_move_waits_for_who_flushes(manager: LogManager) -> None:
 
 def test_the_flush_queue_forgets_a_log_that_has_moved(manager: LogManager) -> None:
     current = manager.logs[KEY]
-    manager.flushes.note(current)
+    manager.flushes.note(current.state)
     manager.flushes._flushed_s[current] = 0.0
     future = copied(manager)
     done = finish_move(manager, KEY)
     assert done is not None and done.log is future
-    assert current not in manager.flushes._noted and current not in manager.flushes._flushed_s
+    assert current.state not in manager.flushes._noted and current not in manager.flushes._flushed_s
 
 
 def test_a_copy_whose_folder_was_taken_away_is_abandoned(manager: LogManager) -> None:

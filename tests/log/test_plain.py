@@ -12,16 +12,16 @@ from threading import RLock
 from typing import Any
 
 import pytest
-from log.conftest import NOW_MS, batch
+from log.conftest import NOW_MS, batch, read_at
 
 from headrace.config.topic import TopicConfig
 from headrace.env.posix import PosixDisk, PosixFile
-from headrace.log.appender import Appender
+from headrace.log.append_results import AppendResult, PlainResults
 from headrace.log.log import Log
 from headrace.log.producer_snapshot import encode
 from headrace.log.recovery import open_log
 from headrace.log.resources import Resources
-from headrace.log.results import AppendResult, PlainResults
+from headrace.log.writer import LogWriter
 from headrace.wire._produce import COMPILED
 from headrace.wire.errors import ErrorCode
 
@@ -63,7 +63,7 @@ def one(rng: random.Random, sequences: dict[int, int]) -> bytes:
 
 
 def state(log: Log, folder: Path) -> dict[str, Any]:
-    places = [log.read(offset, max_bytes=1, max_offset=log.end_offset) for offset in range(log.end_offset)]
+    places = [read_at(log, offset, max_bytes=1) for offset in range(log.end_offset)]
     segments = [
         (each.base_offset, each.size, each.bytes_since_index, each.newest_timestamp, each.max_timestamp)
         for each in log.segments
@@ -115,7 +115,7 @@ def test_what_is_plain_is_appended_as_all_else_is(
 
                 monkeypatch.setattr(PosixFile, "append", full)
                 given: Any = writable(chunks) if name == "short" else chunks
-                results.append(told(log.append_many(given, leader_epoch=epoch, now_ms=NOW_MS)))
+                results.append(told(log.writer.append_many(given, leader_epoch=epoch, now_ms=NOW_MS)))
             outcomes.append((results, state(log, folder)))
         (short, short_state), (long, long_state) = outcomes
         assert short == long, seed
@@ -126,10 +126,10 @@ def test_what_is_plain_is_appended_as_all_else_is(
 @compiled
 def test_the_short_way_is_taken(open_at: Callable[..., Log], monkeypatch: pytest.MonkeyPatch) -> None:
     log = open_at()
-    log.append(batch(b"first"), leader_epoch=0, now_ms=NOW_MS)
+    log.writer.append(batch(b"first"), leader_epoch=0, now_ms=NOW_MS)
     chunks = [batch(b"a", b"b"), batch(b"c", producer_id=1, producer_epoch=0, base_sequence=0), batch(b"d")]
-    monkeypatch.setattr(Appender, "_stage_client", None)
-    results = log.append_many(writable(chunks), leader_epoch=0, now_ms=NOW_MS)
+    monkeypatch.setattr(LogWriter, "_stage_client", None)
+    results = log.writer.append_many(writable(chunks), leader_epoch=0, now_ms=NOW_MS)
     assert type(results) is PlainResults
     assert (len(results), results.size) == (3, sum(map(len, chunks)))
     assert [(each.base_offset, each.last_offset) for each in results] == [(1, 2), (3, 3), (4, 4)]
@@ -142,12 +142,12 @@ def test_the_short_way_is_taken(open_at: Callable[..., Log], monkeypatch: pytest
 @compiled
 def test_a_defect_leaves_nothing_behind(open_at: Callable[..., Log], monkeypatch: pytest.MonkeyPatch) -> None:
     log = open_at()
-    log.append(batch(b"first"), leader_epoch=0, now_ms=NOW_MS)
+    log.writer.append(batch(b"first"), leader_epoch=0, now_ms=NOW_MS)
     chunk = batch(b"a", producer_id=1, producer_epoch=0, base_sequence=0)
     with monkeypatch.context() as patched:
         patched.setattr(PosixFile, "append", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            log.append_many(writable([chunk]), leader_epoch=0, now_ms=NOW_MS)
+            log.writer.append_many(writable([chunk]), leader_epoch=0, now_ms=NOW_MS)
     assert not log.producers.staged
-    (result,) = log.append_many(writable([chunk]), leader_epoch=0, now_ms=NOW_MS)
+    (result,) = log.writer.append_many(writable([chunk]), leader_epoch=0, now_ms=NOW_MS)
     assert (result.error, result.base_offset) == (ErrorCode.NONE, 1)

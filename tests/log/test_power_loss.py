@@ -41,13 +41,13 @@ def new_disk(rng: random.Random) -> SimDisk:
 
 def add(log: Log, timestamp: int) -> None:
     batch = build_batch([Record(0, timestamp, b"k", b"v" * 30, [])])
-    assert not log.append(batch, leader_epoch=0, now_ms=timestamp).error
+    assert not log.writer.append(batch, leader_epoch=0, now_ms=timestamp).error
 
 
 def checkpoint(log: Log) -> int:
     """The recovery point that a manager would have on its disk now."""
     point = log.recovery_point
-    log.sync_indexes()
+    log.flushing.sync_indexes()
     return point
 
 
@@ -74,7 +74,7 @@ def test_the_last_time_of_a_closed_segment_survives_or_is_read_again(config: Top
         log.flush()
         point = checkpoint(log)
         if stop == "power loss after a roll":
-            log.roll(now_ms=NOW_MS)
+            log.writer.roll(now_ms=NOW_MS)
         else:
             log.close()
         path = "/t-0/00000000000000000000.timeindex"
@@ -84,7 +84,7 @@ def test_the_last_time_of_a_closed_segment_survives_or_is_read_again(config: Top
         torn += not disk.exists(path) or disk.read_file(path) != before
         again = opened(disk, config, recovery_point=point, clean=stop.endswith("stop"))
         assert_indexes_are_true(again, seed)
-        assert not retention.expired(again, NOW_MS + 1000).segments, seed
+        assert not retention.expired(again.state, NOW_MS + 1000).segments, seed
     if stop == "power loss after a roll":
         assert torn > 20
 
@@ -107,7 +107,7 @@ def test_after_any_power_loss_the_indexes_say_what_the_batches_say(config: Topic
             elif step == "checkpoint":
                 point = checkpoint(log)
             elif step == "roll":
-                log.roll(now_ms=NOW_MS)
+                log.writer.roll(now_ms=NOW_MS)
             elif step == "cut":
                 log.truncate_to(rng.randint(max(log.end_offset - 8, 0), log.end_offset), now_ms=NOW_MS)
                 point = min(point, log.recovery_point)

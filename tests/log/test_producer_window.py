@@ -19,11 +19,11 @@ from peers.tried import tried
 
 from headrace.config import BrokerConfig, topic_config
 from headrace.env.posix import PosixDisk, PosixFile
+from headrace.log.append_results import AppendResult
 from headrace.log.log import Log
 from headrace.log.producers import Producers
 from headrace.log.recovery import open_log
 from headrace.log.resources import Resources
-from headrace.log.results import AppendResult
 from headrace.wire.batch import iter_headers
 from headrace.wire.errors import ErrorCode
 from headrace.wire.records import Record, build_batch
@@ -90,7 +90,7 @@ def batch(sequence: int, *, producer: int = 7, epoch: int = 0, size: int = 10, c
 
 
 def send(log: Log, *batches: bytes) -> list[AppendResult]:
-    return list(log.append_many(batches, leader_epoch=0, now_ms=NOW_MS))
+    return list(log.writer.append_many(batches, leader_epoch=0, now_ms=NOW_MS))
 
 
 def errors(log: Log, *batches: bytes) -> list[ErrorCode]:

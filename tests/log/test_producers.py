@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from log.conftest import read_at
 
 from headrace.env.posix import PosixFile
 from headrace.log.log import Log
@@ -43,7 +44,7 @@ def test_duplicates_within_one_write(open_at: Open, make_batch: Any) -> None:
     log = open_at()
     one = make_batch(b"a", producer_id=1, producer_epoch=0, base_sequence=0)
     two = make_batch(b"b", producer_id=1, producer_epoch=0, base_sequence=1)
-    results = log.append_many([one, two, one, two], leader_epoch=0, now_ms=NOW_MS)
+    results = log.writer.append_many([one, two, one, two], leader_epoch=0, now_ms=NOW_MS)
     assert [(r.base_offset, r.duplicate) for r in results] == [(0, False), (1, False), (0, True), (1, True)]
     assert log.end_offset == 2
 
@@ -115,7 +116,7 @@ def marker(producer: int, *, commit: bool, epoch: int = 0) -> bytes:
 
 
 def aborted_in(log: Log, offset: int, max_bytes: int = 1 << 20) -> list[AbortedTransaction]:
-    return log.aborted_transactions(offset, log.read(offset, max_bytes=max_bytes, max_offset=log.end_offset))
+    return log.reader.aborted_transactions(offset, read_at(log, offset, max_bytes=max_bytes))
 
 
 def test_transactions_hold_back_the_last_stable_offset(open_at: Open, append: Append) -> None:
@@ -125,12 +126,12 @@ def test_transactions_hold_back_the_last_stable_offset(open_at: Open, append: Ap
     append(log, b"plain")
     assert log.last_stable_offset(3) == 0
     assert list(log.producers.unstable) == [(0, UNDECIDED)]
-    log.append(marker(1, commit=False), leader_epoch=0, now_ms=NOW_MS, origin="coordinator")
+    log.writer.append(marker(1, commit=False), leader_epoch=0, now_ms=NOW_MS, origin="coordinator")
     assert list(log.producers.unstable) == [(0, 3), (1, UNDECIDED)]
     assert log.last_stable_offset(3) == 0  # its marker is not replicated yet
     assert log.last_stable_offset(4) == 1
     assert list(log.producers.unstable) == [(1, UNDECIDED)]
-    log.append(marker(2, commit=True), leader_epoch=0, now_ms=NOW_MS, origin="coordinator")
+    log.writer.append(marker(2, commit=True), leader_epoch=0, now_ms=NOW_MS, origin="coordinator")
     assert log.last_stable_offset(5) == 5
     assert aborted_in(log, 0) == [(1, 0, 3, 1)]
     assert aborted_in(log, 4) == []
@@ -144,7 +145,7 @@ def test_no_more_aborted_transactions_are_named_than_were_read(open_at: Open, ap
     log = open_at({"segment_bytes": 2000, "index_interval_bytes": 1})
     for sequence in range(30):
         append(log, b"t", producer_id=1, producer_epoch=0, base_sequence=sequence, transactional=True)
-        log.append(marker(1, commit=False), leader_epoch=0, now_ms=NOW_MS, origin="coordinator")
+        log.writer.append(marker(1, commit=False), leader_epoch=0, now_ms=NOW_MS, origin="coordinator")
     assert len(log.segments) > 2
     assert [entry.first_offset for entry in aborted_in(log, 0)] == list(range(0, log.bases[1], 2))
     for offset in (0, 20, log.bases[1], 58):
@@ -180,10 +181,10 @@ def test_a_marker_that_could_not_be_written_ends_nothing(
 
     with monkeypatch.context() as patched:
         patched.setattr(PosixFile, "append", no_room)
-        refused = log.append(marker(1, commit=False), leader_epoch=0, now_ms=NOW_MS, origin="coordinator")
+        refused = log.writer.append(marker(1, commit=False), leader_epoch=0, now_ms=NOW_MS, origin="coordinator")
     assert refused.error is ErrorCode.KAFKA_STORAGE_ERROR
     assert (log.producers.get(1), log.last_stable_offset(1)) == (before, 0)
-    log.append(marker(1, commit=False), leader_epoch=0, now_ms=NOW_MS, origin="coordinator")
+    log.writer.append(marker(1, commit=False), leader_epoch=0, now_ms=NOW_MS, origin="coordinator")
     assert log.last_stable_offset(2) == 2
     assert aborted_in(log, 0) == [(1, 0, 1, 2)]
 
@@ -206,7 +207,7 @@ def test_one_aborted_over_several_segments_is_named_wherever_a_read_begins(open_
     log = open_at({"segment_bytes": 200})
     for sequence in range(6):
         append(log, b"t", producer_id=1, producer_epoch=0, base_sequence=sequence, transactional=True)
-    log.append(marker(1, commit=False), leader_epoch=0, now_ms=NOW_MS, origin="coordinator")
+    log.writer.append(marker(1, commit=False), leader_epoch=0, now_ms=NOW_MS, origin="coordinator")
     assert len(log.segments) > 2
     log.flush()
     indexes = sorted(Path(log.directory).glob("*.txnindex"))

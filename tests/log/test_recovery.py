@@ -14,8 +14,8 @@ import pytest
 from headrace.config.topic import TopicConfig
 from headrace.log.log import Log
 from headrace.log.recovery import LogDamaged, open_log
+from headrace.log.recovery_report import RecoveryReport
 from headrace.log.resources import Resources
-from headrace.log.results import RecoveryReport
 from headrace.log.scan import Scan
 from headrace.sim.disk import SimDisk
 from headrace.wire.batch import iter_headers
@@ -146,8 +146,8 @@ def closed(defaults: TopicConfig, make_batch: Callable[..., bytes]) -> Callable[
         resources.disk.make_dirs("/data/t-0")
         log = open_log(resources, "/data/t-0", ("t", 0), defaults, now_ms=NOW_MS)
         for index in range(100):
-            assert not log.append(make_batch(b"%03d" % index * 40), leader_epoch=0, now_ms=NOW_MS).error
-        assert not log.append(make_batch(b"one", b"two", b"three" * 20), leader_epoch=0, now_ms=NOW_MS).error
+            assert not log.writer.append(make_batch(b"%03d" % index * 40), leader_epoch=0, now_ms=NOW_MS).error
+        assert not log.writer.append(make_batch(b"one", b"two", b"three" * 20), leader_epoch=0, now_ms=NOW_MS).error
         log.close()
         log.active.release()
         assert len(log.active.index.entries()) > 2
@@ -208,7 +208,7 @@ def test_a_damaged_end_is_refused_after_a_clean_stop(
         report = again.recovery_report
         assert (report.cut_path, report.cut_offset) == (log.active.path, 100)
         assert report.bytes_cut == len(before) - position
-        assert again.append(make_batch(b"new"), leader_epoch=0, now_ms=NOW_MS).base_offset == 100
+        assert again.writer.append(make_batch(b"new"), leader_epoch=0, now_ms=NOW_MS).base_offset == 100
 
 
 def test_the_length_of_a_batch_before_the_last_leads_nobody_astray(closed: Any, defaults: TopicConfig) -> None:
@@ -365,7 +365,7 @@ def test_a_gap_before_the_end_of_a_log_is_no_damage(open_at: Open, make_batch: C
     log = open_at({"cleanup_policy": frozenset({"compact"})})
     for base in (0, 5, 9):
         one = base.to_bytes(8, "big") + make_batch(b"v")[8:]
-        assert not log.append(one, leader_epoch=0, now_ms=NOW_MS, origin="replica").error
+        assert not log.writer.append(one, leader_epoch=0, now_ms=NOW_MS, origin="replica").error
     log.close()
     for recovery_point in (0, 3, 10):
         assert open_at(clean=True, recovery_point=recovery_point).end_offset == 10

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from log.conftest import read_at
 
 from headrace.config.topic import TopicConfig
 from headrace.env.posix import PosixDisk, PosixFile
@@ -68,7 +69,7 @@ def reopened(
 
 
 def read(log: Log, offset: int, *, wait: bool) -> int:
-    return log.read(offset, max_bytes=1, max_offset=log.end_offset, wait=wait).size
+    return read_at(log, offset, max_bytes=1, wait=wait).size
 
 
 def test_who_does_not_wait_opens_no_file_and_reads_no_index(reopened: Callable[[], tuple[Log, Watched]]) -> None:
@@ -188,7 +189,7 @@ def test_a_cut_segment_knows_its_largest_timestamp(open_at: Callable[..., Log], 
         append(log, b"x" * 50, timestamp=NOW_MS + number)
     log.truncate_to(13)
     assert (log.active.max_timestamp, log.active.max_timestamp_offset) == (NOW_MS + 12, 12)
-    found = log.offset_for_timestamp(NOW_MS + 11)
+    found = log.reader.offset_for_timestamp(NOW_MS + 11)
     assert found is not None and found.offset == 11
 
 
@@ -199,7 +200,7 @@ def test_a_place_that_a_reader_found_before_a_cut_is_not_used_after_it(
     log = open_at({})
     sent = [make_batch(b"x" * size) for size in (50, 60, 90, 70)]
     for batch in sent[:2]:
-        assert not log.append(batch, leader_epoch=0, now_ms=NOW_MS).error
+        assert not log.writer.append(batch, leader_epoch=0, now_ms=NOW_MS).error
     read = PosixFile.read
 
     def overtaken(file: PosixFile, at: int, size: int) -> bytes:
@@ -207,7 +208,7 @@ def test_a_place_that_a_reader_found_before_a_cut_is_not_used_after_it(
         monkeypatch.undo()
         log.truncate_to(1)
         for batch in sent[2:]:
-            assert not log.append(batch, leader_epoch=1, now_ms=NOW_MS).error
+            assert not log.writer.append(batch, leader_epoch=1, now_ms=NOW_MS).error
         return data
 
     monkeypatch.setattr(PosixFile, "read", overtaken)

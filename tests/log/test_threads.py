@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from log.cleaning import clean
+from log.conftest import read_at
 
 from headrace.env.posix import PosixClock
 from headrace.log import cleaner
@@ -41,7 +42,7 @@ def test_flushes_and_reads_while_appends_go_on(open_at: Callable[..., Log], make
         end = log.end_offset
         offset = end // 2
         if offset < end:
-            result = log.read(offset, max_bytes=5000, max_offset=end)
+            result = read_at(log, offset, max_bytes=5000, max_offset=end)
             assert result.slice is not None
             header = next(iter_headers(result.slice.read()[:200]))[1] if result.size < 200 else None
             assert header is None or header.last_offset >= offset
@@ -51,7 +52,7 @@ def test_flushes_and_reads_while_appends_go_on(open_at: Callable[..., Log], make
         thread.start()
     batch = make_batch(b"x" * 50)
     for _ in range(4000):
-        assert not log.append(batch, leader_epoch=0, now_ms=NOW_MS).error
+        assert not log.writer.append(batch, leader_epoch=0, now_ms=NOW_MS).error
     done.set()
     for thread in threads:
         thread.join()
@@ -96,7 +97,7 @@ def test_compaction_while_appends_go_on(open_at: Callable[..., Log], append: Any
         index += 1
         assert not append(log, b"%d" % index, key=b"k%d" % (index % 50)).error
         if index % 7 == 0:
-            assert log.read(index // 3, max_bytes=2000, max_offset=log.end_offset).error == 0
+            read_at(log, index // 3, max_bytes=2000)
     done.set()
     thread.join()
     assert not failures, failures

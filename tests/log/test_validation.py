@@ -10,6 +10,7 @@ from typing import Any
 
 import cramjam
 import pytest
+from log.conftest import read_at
 
 from headrace.config.topic import TopicConfig
 from headrace.log.log import Log
@@ -33,7 +34,7 @@ def changed(data: bytes, layout: str, at: int, value: int, *, crc: bool = True) 
 
 
 def append(log: Log, data: bytes, now_ms: int = NOW_MS) -> Any:
-    return log.append(data, leader_epoch=0, now_ms=now_ms)
+    return log.writer.append(data, leader_epoch=0, now_ms=now_ms)
 
 
 CASES: dict[str, tuple[Callable[[bytes], bytes], ErrorCode]] = {
@@ -107,7 +108,7 @@ def test_log_append_time(open_at: Open, make_batch: Any) -> None:
     log = open_at({"message_timestamp_type": "LogAppendTime"})
     result = append(log, make_batch(b"a", b"b", timestamp=5))
     assert result.log_append_time_ms == NOW_MS
-    stored = log.read(0, max_bytes=1, max_offset=2).slice.read()  # type: ignore[union-attr]
+    stored = read_at(log, 0, max_bytes=1, max_offset=2).slice.read()  # type: ignore[union-attr]
     header = read_header(stored)
     assert (header.timestamp_type, header.max_timestamp, header.crc) == (1, NOW_MS, checksum(stored, 0, len(stored)))
     assert {record.timestamp for record in decode_batch(stored)} == {NOW_MS}
@@ -119,7 +120,7 @@ def test_recompression(open_at: Open, target: str) -> None:
     records = [Record(index, NOW_MS + index, b"k", b"v" * 50, [("h", b"1")]) for index in range(20)]
     for codec in Compression:
         base = append(log, build_batch(records, compression=codec)).base_offset
-        stored = log.read(base, max_bytes=1, max_offset=log.end_offset).slice.read()  # type: ignore[union-attr]
+        stored = read_at(log, base, max_bytes=1).slice.read()  # type: ignore[union-attr]
         header = read_header(stored)
         wanted = Compression.NONE if target == "uncompressed" else Compression[target.upper()]
         assert header.compression == wanted
@@ -171,7 +172,7 @@ def lying(records: list[Record], *, attributes: int = 0, body: bytes | None = No
 
 
 def stored_header(log: Log) -> BatchHeader:
-    stored = log.read(0, max_bytes=1, max_offset=log.end_offset).slice.read()  # type: ignore[union-attr]
+    stored = read_at(log, 0, max_bytes=1).slice.read()  # type: ignore[union-attr]
     header = read_header(stored)
     assert check_crc(stored, 0, header)
     return header
@@ -197,7 +198,7 @@ def test_a_largest_timestamp_that_lies_is_corrected(open_at: Open, settings: dic
     log = open_at(settings)
     assert append(log, lying(KEYED, max_timestamp=said)).error is ErrorCode.NONE
     assert stored_header(log).max_timestamp == NOW_MS + 7
-    found = log.offset_for_timestamp(NOW_MS + 1)
+    found = log.reader.offset_for_timestamp(NOW_MS + 1)
     assert found is not None and found.offset == 1
     assert log.active.max_timestamp == NOW_MS + 7
 
@@ -312,7 +313,7 @@ def test_a_lookup_by_time_opens_a_bomb_without_objects(open_at: Open) -> None:
     assert append(log, bytes(bomb)).error is ErrorCode.NONE
     append(log, build_batch([Record(0, NOW_MS + 9, b"k", b"v")]))
     tracemalloc.start()
-    found = [log.offset_for_timestamp(NOW_MS + at) for at in (0, 1)]
+    found = [log.reader.offset_for_timestamp(NOW_MS + at) for at in (0, 1)]
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert [(each.offset, each.timestamp) for each in found if each] == [(0, NOW_MS), (count, NOW_MS + 9)]

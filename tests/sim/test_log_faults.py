@@ -73,7 +73,7 @@ def test_the_checker_notices_a_failed_write_that_stays(monkeypatch: pytest.Monke
 
 
 def test_the_checker_notices_an_answer_that_the_disk_did_not_give(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.log.appender.is_passing", lambda _: True)  # any error is taken for a full disk
+    monkeypatch.setattr("headrace.log.writer.is_passing", lambda _: True)  # any error is taken for a full disk
     assert broken(range(60))
 
 

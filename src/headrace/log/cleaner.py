@@ -111,7 +111,7 @@ def dirty(log: Log, last_clean_offset: int | None, high_watermark: int) -> Dirty
     if not log.log_start_offset <= first_dirty <= log.end_offset:
         first_dirty = log.log_start_offset
     segments = log.segments
-    end_offset = min(log.last_stable_offset(high_watermark), log.flushed_offset, segments[-1].base_offset)
+    end_offset = min(log.last_stable_offset(high_watermark), log.flushing.flushed_offset, segments[-1].base_offset)
     found = Dirty(log, segments, first_dirty, end_offset)
     first, index = _index_of(segments, first_dirty), _index_of(segments, end_offset)
     has_some = segments[index].base_offset > first_dirty and any(segment.size for segment in segments[first:index])
@@ -234,14 +234,14 @@ def _batches(segment: Segment) -> Iterator[tuple[BatchHeader, memoryview]]:
 
 def _aborted(log: Log, from_offset: int, to_offset: int) -> Iterator[AbortedTransaction]:
     """The aborted transactions with data in a range: their markers lie in segments of it, or behind it."""
-    for segment in log.segments[log.segment_of(from_offset) :]:
-        for entry in aborted_in(log, segment):
+    for segment in log.segments[log.state.segment_of(from_offset) :]:
+        for entry in aborted_in(log.state, segment):
             if entry.first_offset < to_offset:
                 yield entry
 
 
 def _range(log: Log, from_offset: int, to_offset: int) -> list[Segment]:
-    first = log.segment_of(from_offset)
+    first = log.state.segment_of(from_offset)
     return [segment for segment in log.segments[first:] if segment.base_offset < to_offset]
 
 

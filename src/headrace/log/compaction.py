@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from headrace.log.producer_batches import marker_kind
 from headrace.log.transaction_index import AbortedTransaction
-from headrace.log.trusted import marker_kind
 from headrace.wire._walk import MALFORMED, MAP_HEAD, MAP_SLOT, move_keys, retain, take_keys
 from headrace.wire.batch import BATCH_OVERHEAD, COMPRESSION_MASK, DELETE_HORIZON_BIT, LOG_APPEND_TIME, BatchHeader
 from headrace.wire.markers import ABORT, COMMIT

@@ -13,14 +13,14 @@ from headrace.config.topic import TopicConfig
 from headrace.env import Disk
 from headrace.log.epochs import LeaderEpochs
 from headrace.log.offset_index import IndexDamaged, OffsetIndex, TimeIndex, times_rise
+from headrace.log.producer_batches import note_producer
 from headrace.log.producer_history import load_producers
 from headrace.log.producers import Producers
-from headrace.log.results import LogCorrupt, LogDamaged, RecoveryReport
+from headrace.log.recovery_report import LogCorrupt, LogDamaged, RecoveryReport
 from headrace.log.scan import Scan
 from headrace.log.segment import Segment, index_of
 from headrace.log.segment_end import is_misplaced
 from headrace.log.transaction_index import AbortedTransaction, TransactionIndexError
-from headrace.log.trusted import note_producer
 
 
 class Recovered(NamedTuple):

@@ -14,7 +14,7 @@ from headrace.wire.batch import BATCH_PLACE, LENGTH_OVERHEAD
 
 if TYPE_CHECKING:
     from headrace.env import File
-    from headrace.log.log import Log
+    from headrace.log.reader import LogReader
     from headrace.log.segment import Segment
     from headrace.wire.file_slice import FileSlice
 
@@ -23,7 +23,7 @@ OTHERWISE: Final = -1
 
 
 class Cursor:
-    """See the module. For the thread that appends; another one reads with `Log.read`.
+    """See the module. For the thread that appends; another one reads with `LogReader.read`.
 
     What it knows holds for one list of segments: a log that rolls, drops or compacts segments or is cut has another.
     """
@@ -42,19 +42,19 @@ class Cursor:
         """Where the last bytes were read, from `position` on."""
         self.position = 0
 
-    def read(self, log: Log, offset: int, max_bytes: int, upper: int, min_one: bool, room: memoryview) -> int:
-        """Reads batches from `offset` on into `room`, as `Log.read` gives them: how many bytes; 0 where they do not
+    def read(self, reader: LogReader, offset: int, max_bytes: int, upper: int, min_one: bool, room: memoryview) -> int:
+        """Reads batches from `offset` on into `room`, as `LogReader.read` gives them: how many bytes; 0 if they do not
         fit `max_bytes`, and not even one has to come.
 
         OTHERWISE where they do not fit `room`: then `locate` says where they are. `offset` lies in the log and below
         `upper` (a high watermark or last stable offset), and `max_bytes` is above 0. Raises OSError, and
         BlockingIOError where the disk is needed.
         """
-        segment, position = self._place(log, offset)
+        segment, position = self._place(reader, offset)
         size = min(segment.size - position, max_bytes)
         if size > len(room):
             return OTHERWISE
-        file = _open(segment)
+        file = segment.file_to_read()
         if file.read_cached_into(position, room[:size]) < size:
             raise BlockingIOError(f"byte {position} of {segment.stem} is not in memory")
         given = batches(room, size, upper, self._found)
@@ -63,27 +63,27 @@ class Cursor:
         self._remember(offset, file, position)
         return given
 
-    def locate(self, log: Log, offset: int, max_bytes: int, upper: int, min_one: bool) -> int:
+    def locate(self, reader: LogReader, offset: int, max_bytes: int, upper: int, min_one: bool) -> int:
         """The same for more than is copied: how many bytes there are, which `slice` stands for.
 
         The batches themselves are not looked at, but for the beginning of the first.
         """
-        segment, position = self._place(log, offset)
-        file = _open(segment)
+        segment, position = self._place(reader, offset)
+        file = segment.file_to_read()
         head = self._head
         if file.read_cached_into(position, head) < len(head):
             raise BlockingIOError(f"byte {position} of {segment.stem} is not in memory")
         base_offset, length, delta = BATCH_PLACE.unpack(head)
         first: int = length + LENGTH_OVERHEAD
-        end = log.readable_end(segment, upper)
+        end = reader.readable_end(segment, upper)
         if end <= position or first > end - position or (first > max_bytes and not min_one):
             return 0
         self._found[0], self._found[1] = first, base_offset + delta + 1
         self._remember(offset, file, position)
         return min(max(max_bytes, first), end - position)
 
-    def _place(self, log: Log, offset: int) -> tuple[Segment, int]:
-        segments = log.segment_list.segments
+    def _place(self, reader: LogReader, offset: int) -> tuple[Segment, int]:
+        segments = reader.segment_list.segments
         if segments is not self._segments:
             self._segments, self._next, self._again = segments, (-1, 0), (-1, 0)
         segment, position = self._segment, -1
@@ -92,7 +92,7 @@ class Cursor:
         elif offset == self._again[0]:
             position = self._again[1]
         if segment is None or not 0 <= position < segment.size:
-            place = log.place_of(offset, wait=False)
+            place = reader.place_of(offset, wait=False)
             if place is None:
                 raise BlockingIOError(f"nothing is left from offset {offset} on")
             segment, position, _ = place
@@ -111,21 +111,13 @@ class Cursor:
         assert self.file is not None, "something was read"
         return self.file.slice(self.position, size)
 
-    def none_aborted(self, log: Log) -> bool:
+    def none_aborted(self, reader: LogReader) -> bool:
         """Whether no transaction that ends in what was read last or behind it was aborted, as far as memory tells."""
         segment, segments = self._segment, self._segments
         assert segment is not None, "something was read"
         clean, first = self._clean
         if clean is not segments or segment.base_offset < first:
-            if not log.none_aborted(segment):
+            if not reader.none_aborted(segment):
                 return False
             self._clean = (segments, segment.base_offset)
-        return not log.segment_list.active.has_aborted
-
-
-def _open(segment: Segment) -> File:
-    file = segment.open_file
-    if file is None:
-        raise BlockingIOError(f"{segment.stem} is not open")
-    segment.recently_used = True
-    return file
+        return not reader.segment_list.active.has_aborted

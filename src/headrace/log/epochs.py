@@ -32,6 +32,10 @@ class LeaderEpochs:
         """The checkpoint file."""
         return f"{self.directory}/{LEADER_EPOCHS}"
 
+    def moved(self, directory: str) -> None:
+        """Notes the new name of the folder."""
+        self.directory = directory
+
     def load(self) -> None:
         """Reads the checkpoint file, where there is one. Raises CheckpointError."""
         try:

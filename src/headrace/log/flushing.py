@@ -1,17 +1,14 @@
-"""Making a log safe: batches first, then the indexes of what is full, then the folder and the leader epochs."""
+"""Making a log safe: batches first, then the indexes of full segments, then the folder and the leader epochs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from headrace.log import lookup
 from headrace.log.filenames import PARTITION_METADATA
 from headrace.log.segment import Segment, index_of
-
-if TYPE_CHECKING:
-    from headrace.env import Lock
-    from headrace.log.log import Log
+from headrace.log.state import LogState
 
 
 class Flushing:
@@ -20,112 +17,140 @@ class Flushing:
     `guard` keeps out those who flush: whoever cuts the log holds it.
     """
 
-    __slots__ = ("_is_named", "_names_dirty", "flushed_offset", "fresh", "guard")
+    __slots__ = ("_is_named", "_names_dirty", "flushed_offset", "fresh", "guard", "state")
 
-    def __init__(self, flushed_offset: int, guard: Lock, *, fresh: bool) -> None:
-        """`fresh`: the log's folder has been made since the start, or a crash came, and its names are not safe."""
+    def __init__(self, state: LogState, flushed_offset: int, *, fresh: bool) -> None:
+        """`fresh`: the log's folder was made since the start, or came through a crash, and its names are not safe."""
+        self.state = state
         self.flushed_offset = flushed_offset
-        self.guard = guard
+        """Everything below this offset is on stable storage."""
+        self.guard = state.resources.lock()
         self.fresh = fresh
         self._is_named = not fresh and flushed_offset > 0  # one that was never flushed may have lost its topic id
         self._names_dirty = True  # who made the files may have died before syncing their names
 
     def new_name(self) -> None:
-        """The folder has a new file."""
+        """Notes that the folder has a new file."""
         self._names_dirty = True
 
-    def sync_names(self, log: Log) -> None:
-        """See Log.sync_names."""
-        with self.guard:
-            self._sync_new_names(log)
-
-    def was_never_used(self, log: Log) -> bool:
-        """A log that never held anything is created again where a power cut takes its folder: it need not be synced."""
-        return self.fresh and not log.end_offset
+    def was_never_used(self) -> bool:
+        """Whether the log never held anything: it is made again if a power cut takes its folder, and need not be
+        synced."""
+        return self.fresh and not self.state.bounds.end_offset
 
     def cut(self, offset: int) -> None:
-        """The log ends at an offset now: no more than that is safe."""
+        """Notes that the log was cut at an offset: no more than that is safe."""
         self.flushed_offset = min(self.flushed_offset, offset)
 
     def start_at(self, offset: int) -> None:
-        """The log begins and ends at an offset now."""
+        """Notes that the log begins and ends at an offset now."""
         self.flushed_offset = offset
 
-    def flush(self, log: Log, up_to: int | None) -> int:
-        """See Log.flush."""
+    def flush(self, up_to: int | None = None) -> int:
+        """Returns when everything below `up_to` (None: the end) is on stable storage; answers with how far that is.
+
+        For worker threads, while appends go on. Raises OSError.
+        """
+        state = self.state
         with self.guard:
             # The order of these two reads matters: batches below the end lie in the segments known after it.
-            end_offset = log.end_offset
-            segments = log.segments
+            end_offset = state.bounds.end_offset
+            segments = state.segments
             if up_to is not None and self.flushed_offset >= up_to:
                 return self.flushed_offset
             if self.flushed_offset < end_offset:
                 for segment in segments[index_of(segments, self.flushed_offset) :]:
-                    _sync(log, segment, is_active=segment is segments[-1])
-                self._sync_new_names(log)
-            log.epochs.write(durable=True)
+                    _sync(state, segment, is_active=segment is segments[-1])
+                self._sync_new_names()
+            state.epochs.write(durable=True)
             self.flushed_offset = max(self.flushed_offset, end_offset)
             return self.flushed_offset
 
-    def write_epochs(self, log: Log) -> None:
-        """See Log.write_epochs."""
+    def write_epochs(self) -> None:
+        """Has what is known of leader epochs on stable storage. For worker threads. Raises OSError."""
         with self.guard:
-            if log.epochs.dirty and self.fresh:
+            epochs = self.state.epochs
+            if epochs.dirty and self.fresh:
                 # This syncs the folder: a power cut must not leave it with a partition.metadata that is a name alone.
-                self._sync_names(log)
-            log.epochs.write(durable=True)
+                self._sync_names()
+            epochs.write(durable=True)
 
-    def _sync_new_names(self, log: Log) -> None:
-        """Syncs the folder where files have been made since it last was."""
+    def sync_names(self) -> None:
+        """Makes the names of new files safe, if there are any. For worker threads. Raises OSError."""
+        with self.guard:
+            self._sync_new_names()
+
+    def _sync_new_names(self) -> None:
+        """Syncs the folder if files have been made since it last was."""
         if self._names_dirty:
-            self._names_dirty = False  # before it is synced: whoever makes a file meanwhile says so again
+            self._names_dirty = False  # before it is synced: a file that is made meanwhile sets it again
             try:
-                self._sync_names(log)
+                self._sync_names()
             except OSError:
                 self.new_name()
                 raise
 
-    def _sync_names(self, log: Log) -> None:
-        disk = log.resources.disk
+    def _sync_names(self) -> None:
+        disk, directory = self.state.resources.disk, self.state.directory
         if not self._is_named:
-            path = f"{log.directory}/{PARTITION_METADATA}"
+            path = f"{directory}/{PARTITION_METADATA}"
             if disk.exists(path):
                 file = disk.open(path)
                 file.sync()
                 file.close()
-            disk.sync_directory(log.directory.rpartition("/")[0])
+            disk.sync_directory(directory.rpartition("/")[0])
             self._is_named = True
             self.fresh = False
-        disk.sync_directory(log.directory)
+        disk.sync_directory(directory)
 
-    def sync_indexes(self, log: Log) -> None:
-        """See Log.sync_indexes."""
-        for segment in log.segments:
+    def sync_indexes(self) -> None:
+        """Makes the indexes of what is flushed safe: owed before a recovery point goes to disk. Raises OSError."""
+        state = self.state
+        for segment in state.segments:
             if segment.index_dirty and segment.base_offset < self.flushed_offset:
                 with self.guard:  # for one segment at a time: flushes, which somebody may wait for, come in between
-                    _sync_indexes(log, segment)
+                    _sync_indexes(state, segment)
+
+    @contextmanager
+    def held_still(self) -> Iterator[bool]:
+        """Keeps out those who flush the log, or rename files of it, unless one of them is at work: yields whether it
+        does. Waits for nobody."""
+        guard, lock = self.guard, self.state.lock
+        if not guard.acquire(blocking=False):
+            yield False
+            return
+        try:
+            if not lock.acquire(blocking=False):
+                yield False
+                return
+            try:
+                yield True
+            finally:
+                lock.release()
+        finally:
+            guard.release()
 
 
-def _sync_indexes(log: Log, segment: Segment) -> None:
-    _skip_what_went(log, segment, lambda: segment.sync_indexes(ended=segment is not log.active))
+def _sync_indexes(state: LogState, segment: Segment) -> None:
+    _skip_removed(state, segment, lambda: segment.sync_indexes(ended=segment is not state.active))
 
 
-def _sync(log: Log, segment: Segment, *, is_active: bool) -> None:
+def _sync(state: LogState, segment: Segment, *, is_active: bool) -> None:
     def sync() -> None:
         if segment.owes_aborted:
-            lookup.aborted_in(log, segment)
+            lookup.aborted_in(state, segment)
         segment.sync()
         if not is_active:
             segment.sync_indexes(ended=True)
 
-    _skip_what_went(log, segment, sync)
+    _skip_removed(state, segment, sync)
 
 
-def _skip_what_went(log: Log, segment: Segment, sync: Callable[[], None]) -> None:
+def _skip_removed(state: LogState, segment: Segment, sync: Callable[[], None]) -> None:
     """Retention and compaction take files away while a flush goes on; a segment of the log must be there."""
     try:
         sync()
     except FileNotFoundError:
-        with log.lock:  # whoever takes a segment away has it
-            if segment in log.segments:
+        with state.lock:  # held by whoever takes a segment away
+            if segment in state.segments:
                 raise

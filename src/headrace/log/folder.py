@@ -16,8 +16,8 @@ from headrace.log.filenames import (
     offset_name,
     parse_offset_name,
 )
+from headrace.log.recovery_report import LogCorrupt, LogDamaged
 from headrace.log.resources import Resources
-from headrace.log.results import LogCorrupt, LogDamaged
 from headrace.log.scan import Scan
 from headrace.log.segment import Segment
 

@@ -73,7 +73,7 @@ class Retention(Pass):
         found: list[tuple[Log, retention.Expired]] = []
 
         def look(log: Log) -> None:
-            found.append((log, retention.expired(log, now_ms)))
+            found.append((log, retention.expired(log.state, now_ms)))
 
         self._manager.guarded(logs, look)
         return lambda: self._take_out(found, now_ms)
@@ -89,7 +89,7 @@ class Retention(Pass):
                 self._queue.append(log.topic_partition)
                 return
             try:
-                if log.segment_list.swapping is not None:
+                if log.state.segment_list.swapping is not None:
                     self._queue.append(log.topic_partition)
                     return
                 active, start = log.active, log.log_start_offset
@@ -101,7 +101,7 @@ class Retention(Pass):
                 log.lock.release()
             if log.log_start_offset > start:
                 self.moved(log)
-            if log.segment_list.retiring:
+            if log.state.segment_list.retiring:
                 taken.append(log)
 
         looked = {log: old for log, old in found if manager.logs.get(log.topic_partition) is log}
@@ -276,7 +276,7 @@ class Compaction:
                 raise LogsLost([(log, error)]) from error
         except Exception as error:
             # A defect is reported by whoever runs this. It must not meet the next round: the others are compacted.
-            first = log.segments[log.segment_of(found.first_dirty_offset)]
+            first = log.segments[log.state.segment_of(found.first_dirty_offset)]
             self._leave_alone(log, f"{error!r}", first)
             raise
 

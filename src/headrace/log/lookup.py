@@ -3,46 +3,44 @@
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from headrace.log.filenames import SNAPSHOT, offset_name
 from headrace.log.producer_snapshot import SnapshotError
 from headrace.log.producer_snapshot import decode as decode_snapshot
+from headrace.log.read_results import Local, TimestampOffset
 from headrace.log.rebuild import rebuild_aborted
-from headrace.log.results import ReadResult, TimestampOffset
 from headrace.log.scan import Scan
 from headrace.log.segment import Segment
+from headrace.log.state import LogState
 from headrace.log.transaction_index import AbortedTransaction, TransactionIndexError
 from headrace.wire._walk import find
 from headrace.wire.batch import LOG_APPEND_TIME, BatchHeader
 from headrace.wire.primitives import Buffer
 from headrace.wire.records import CorruptBatch, batch_body
 
-if TYPE_CHECKING:
-    from headrace.log.log import Log
-
 _ANY_TIME: Final = -(1 << 63)
 
 
-def aborted_transactions(log: Log, from_offset: int, read: ReadResult, wait: bool = True) -> list[AbortedTransaction]:
-    """See Log.aborted_transactions."""
+def aborted_transactions(state: LogState, from_offset: int, read: Local, wait: bool = True) -> list[AbortedTransaction]:
+    """The aborted transactions that reach into what was read: see `LogReader.aborted_transactions`."""
     found: list[AbortedTransaction] = []
-    segments = log.segments
+    segments = state.segments
     to_offset = -1
-    for index in range(log.segment_of(from_offset), len(segments)):
+    for index in range(state.segment_of(from_offset), len(segments)):
         segment = segments[index]
         try:
             entries = segment.aborted(wait=wait)
         except TransactionIndexError:
-            to_offset = _end_of(log, read, wait) if to_offset < 0 else to_offset
-            if segment.base_offset >= to_offset and not is_open_before(log, segment.base_offset, to_offset):
+            to_offset = _end_of(state, read, wait) if to_offset < 0 else to_offset
+            if segment.base_offset >= to_offset and not is_open_before(state, segment.base_offset, to_offset):
                 return found  # the markers from there on end transactions that begin at or after that offset
-            entries = aborted_in(log, segment)
+            entries = aborted_in(state, segment)
         for entry in entries:
             if entry.last_offset < from_offset:
                 continue
             if to_offset < 0:
-                to_offset = _end_of(log, read, wait)
+                to_offset = _end_of(state, read, wait)
             if entry.first_offset < to_offset:
                 found.append(entry)
             if entry.last_stable_offset >= to_offset:
@@ -50,44 +48,44 @@ def aborted_transactions(log: Log, from_offset: int, read: ReadResult, wait: boo
     return found
 
 
-def aborted_in(log: Log, segment: Segment, *, wait: bool = True) -> list[AbortedTransaction]:
+def aborted_in(state: LogState, segment: Segment, *, wait: bool = True) -> list[AbortedTransaction]:
     """The aborted transactions whose marker is in a segment; an index that is damaged, or that nothing vouches for, is
     made again from the batches. Raises OSError, and BlockingIOError where the index has to be read first and `wait` is
     false."""
     try:
         return segment.aborted(wait=wait)
     except TransactionIndexError:
-        found = rebuild_aborted(log.resources.disk, log.directory, log.segments, segment)
-    with log.lock:
-        if segment in log.segments:
+        found = rebuild_aborted(state.resources.disk, state.directory, state.segments, segment)
+    with state.lock:
+        if segment in state.segments:
             segment.learn_aborted(found)
-            if segment is not log.active:  # that one is written and sealed with the next flush
+            if segment is not state.active:  # that one is written and sealed with the next flush
                 segment.write_aborted(durable=False)  # nobody syncs under the lock
                 segment.put_seal()
             found = segment.aborted()
     return found
 
 
-def is_open_before(log: Log, offset: int, first_offset: int) -> bool:
+def is_open_before(state: LogState, offset: int, first_offset: int) -> bool:
     """Whether a transaction that is open at an offset began below another, or nothing says so. Raises OSError."""
-    path = f"{log.directory}/{offset_name(offset, SNAPSHOT)}"
+    path = f"{state.directory}/{offset_name(offset, SNAPSHOT)}"
     try:
-        entries = decode_snapshot(path, log.resources.disk.read_file(path))
+        entries = decode_snapshot(path, state.resources.disk.read_file(path))
     except (FileNotFoundError, SnapshotError):
         return True
     return any(0 <= entry.current_txn_first_offset < first_offset for entry in entries)
 
 
-def none_aborted(log: Log, segment: Segment) -> bool:
-    """See Log.none_aborted."""
-    segments = log.segments
+def none_aborted(state: LogState, segment: Segment) -> bool:
+    """Whether no transaction that ends in a segment or behind it was aborted: see `LogReader.none_aborted`."""
+    segments = state.segments
     try:
-        return not any(each.aborted(wait=False) for each in segments[log.segment_of(segment.base_offset) :])
+        return not any(each.aborted(wait=False) for each in segments[state.segment_of(segment.base_offset) :])
     except BlockingIOError:
         return False
 
 
-def _end_of(log: Log, read: ReadResult, wait: bool) -> int:
+def _end_of(state: LogState, read: Local, wait: bool) -> int:
     """An offset at or above all that was read, as near as the index says without a look at the batches."""
     segment = read.segment
     if segment is None or read.slice is None:
@@ -95,41 +93,43 @@ def _end_of(log: Log, read: ReadResult, wait: bool) -> int:
     relative_offset = segment.offset_beyond(read.slice.position + read.size, wait)
     if relative_offset is not None:
         return segment.base_offset + relative_offset
-    after = log.segment_of(segment.base_offset) + 1
-    return log.bases[after] if after < len(log.bases) else log.end_offset
+    after = state.segment_of(segment.base_offset) + 1
+    return state.bases[after] if after < len(state.bases) else state.bounds.end_offset
 
 
-def offset_for_timestamp(log: Log, timestamp: int) -> TimestampOffset | None:
-    """See Log.offset_for_timestamp: the first record at or after a time, at or above the log start offset."""
-    for segment in log.segments:
+def offset_for_timestamp(state: LogState, timestamp: int) -> TimestampOffset | None:
+    """The first record at or after a time, at or above the log start offset."""
+    for segment in state.segments:
         if segment.size and segment.max_timestamp >= timestamp:
-            found = _first_in_segment(log, segment, timestamp)
+            found = _first_in_segment(state, segment, timestamp)
             if found is not None:
                 return found
     return None
 
 
-def _first_in_segment(log: Log, segment: Segment, timestamp: int) -> TimestampOffset | None:
-    place = segment.find(max(segment.offset_before(timestamp - 1), log.log_start_offset))
+def _first_in_segment(state: LogState, segment: Segment, timestamp: int) -> TimestampOffset | None:
+    place = segment.find(max(segment.offset_before(timestamp - 1), state.bounds.log_start_offset))
     if place is None:
         return None
     for _, header, data in Scan(segment.file(), place[0], segment.size, crc_from=segment.size, read_bytes=65536):
         if header.max_timestamp >= timestamp:
-            found = KeptRecords(log, header, data).first(timestamp)
+            found = KeptRecords(state, header, data).first(timestamp)
             if found is not None:
                 return found
     return None
 
 
-def max_timestamp_offset(log: Log) -> TimestampOffset | None:
-    """See Log.max_timestamp_offset: the first of the records with the largest timestamp, be it -1."""
-    segments = [segment for segment in log.segments[log.segment_of(log.log_start_offset) :] if segment.size]
+def max_timestamp_offset(state: LogState) -> TimestampOffset | None:
+    """The first of the records with the largest timestamp, even if that is -1."""
+    segments = [
+        segment for segment in state.segments[state.segment_of(state.bounds.log_start_offset) :] if segment.size
+    ]
     found: TimestampOffset | None = None
     for segment in sorted(segments, key=lambda each: -each.max_timestamp):
         if found is not None and segment.max_timestamp < found.timestamp:
             break  # none of those that follow has a batch as new
         if found is None or segment.max_timestamp > found.timestamp or segment.base_offset < found.offset:
-            newest = _newest_in_segment(log, segment)
+            newest = _newest_in_segment(state, segment)
             if newest is not None and (found is None or _is_before(newest, found)):
                 found = newest
     return found
@@ -139,15 +139,15 @@ def _is_before(one: TimestampOffset, other: TimestampOffset) -> bool:
     return (-one.timestamp, one.offset) < (-other.timestamp, other.offset)
 
 
-def _newest_in_segment(log: Log, segment: Segment) -> TimestampOffset | None:
+def _newest_in_segment(state: LogState, segment: Segment) -> TimestampOffset | None:
     """Asks the batch that the time index names, and all batches if it has no such record: that was deleted, was
     compacted away, or never was there, as the headers of compressed batches are believed."""
     newest, last_offset = segment.max_timestamp, segment.max_timestamp_offset
-    start = max(log.log_start_offset, segment.base_offset)
+    start = max(state.bounds.log_start_offset, segment.base_offset)
     place = segment.find(last_offset) if last_offset >= start else None
     if place is not None:
         for _, header, data in Scan(segment.file(), place[0], place[0] + place[1], crc_from=segment.size):
-            found = KeptRecords(log, header, data).first(newest)
+            found = KeptRecords(state, header, data).first(newest)
             if found is not None and found.timestamp == newest:
                 return found
     place = segment.find(start)
@@ -156,7 +156,7 @@ def _newest_in_segment(log: Log, segment: Segment) -> TimestampOffset | None:
         for _, header, data in Scan(segment.file(), place[0], segment.size, crc_from=segment.size):
             if best is None or header.max_timestamp > best.timestamp:
                 above = _ANY_TIME if best is None else best.timestamp + 1
-                best = KeptRecords(log, header, data).newest(above) or best
+                best = KeptRecords(state, header, data).newest(above) or best
                 if best is not None and best.timestamp >= newest:
                     break
     return best
@@ -169,11 +169,11 @@ class KeptRecords:
     more than the topic allows, has no record to answer with.
     """
 
-    def __init__(self, log: Log, header: BatchHeader, data: memoryview) -> None:
+    def __init__(self, state: LogState, header: BatchHeader, data: memoryview) -> None:
         self._header = header
         self._data = data
-        self._start = log.log_start_offset
-        self._limit = log.config.max_decompressed_bytes
+        self._start = state.bounds.log_start_offset
+        self._limit = state.config.max_decompressed_bytes
         self._body: Buffer | None = None
 
     def first(self, timestamp: int) -> TimestampOffset | None:

@@ -27,11 +27,12 @@ from headrace.log.housekeeping import Compaction, ProducerExpiry, Retention, Wor
 from headrace.log.log import Log
 from headrace.log.producers import Producers
 from headrace.log.recovery import NO_TOPIC_ID, LogDamaged, create_log, open_log
+from headrace.log.recovery_report import LogCorrupt
 from headrace.log.reindexing import Reindexing
 from headrace.log.removal import Removal
 from headrace.log.resources import Resources
-from headrace.log.results import LogCorrupt
 from headrace.log.schedule import FlushSchedule, Schedule
+from headrace.log.state import LogState
 from headrace.log.verdicts import LogsLost, guarded
 
 
@@ -184,7 +185,7 @@ class LogManager:
                 home = self.directories[directory] if directory is not None else self._emptiest()
                 log = self._create(home, key, topic_id, config)
                 if stray:
-                    log.recovery_report = log.recovery_report._replace(stray=stray)
+                    log.replaces_stray(stray)
         except LogDamaged as damage:
             self.damaged[key] = damage.corrupt
             raise
@@ -278,8 +279,7 @@ class LogManager:
 
     def _set_aside(self, home: LogDirectory, key: TopicPartition, log: Log) -> str:
         """Renames a folder that belongs to a topic that is gone; returns its new path."""
-        for segment in log.segments:
-            segment.release()
+        log.release()
         new = f"{home.path}/{stray_directory_name(*key, self.env.entropy.uuid())}"
         with log.lock:
             log.rename_folder(new)
@@ -307,8 +307,7 @@ class LogManager:
         for gone in (log, future):
             if gone is not None:
                 self.flushes.forget(gone)
-                for segment in gone.segments:
-                    segment.release()
+                gone.release()
         with ExitStack() as held:
             for each in (log, future):
                 if each is not None:
@@ -361,8 +360,7 @@ class LogManager:
             target = self.future_logs if log.is_future else self.logs
             target.pop(log.topic_partition, None)
             self.flushes.forget(log)
-            for segment in log.segments:
-                segment.release()
+            log.release()
         return [log.topic_partition for log in gone if not log.is_future]
 
     def lost(self, log: Log) -> None:
@@ -370,8 +368,7 @@ class LogManager:
         self.directory_of(log).has_lost = True
         (self.future_logs if log.is_future else self.logs).pop(log.topic_partition, None)
         self.flushes.forget(log)
-        for segment in log.segments:
-            segment.release()
+        log.release()
 
     # Background work
 
@@ -396,7 +393,7 @@ class LogManager:
         retention = self.retention.work(now_ms)
         if retention is not None:
             work.append(retention)
-        flush_due = self.flushes.take_due(self, self._is_open)
+        flush_due = self.flushes.take_due(self, self._find_open)
         if flush_due:
             work.append(lambda: self._flush(flush_due))
         if self.removal.is_due():
@@ -411,8 +408,9 @@ class LogManager:
             work.append(self.checkpoint_high_watermarks)
         return work
 
-    def _is_open(self, log: Log) -> bool:
-        return self.logs.get(log.topic_partition) is log
+    def _find_open(self, state: LogState) -> Log | None:
+        log = self.logs.get(state.topic_partition)
+        return log if log is not None and log.state is state else None
 
     def cleaner_work(self) -> Work | None:
         """Compaction of the log that needs it most, for a worker thread; None while nothing is dirty, or one runs."""
@@ -453,7 +451,7 @@ class LogManager:
             self.guarded(due, flush)
         finally:
             for log in left:
-                self.flushes.note(log)
+                self.flushes.note(log.state)
 
     def guarded(self, logs: Iterable[Log], action: Callable[[Log], object]) -> None:
         """See `verdicts.guarded`."""
@@ -474,7 +472,7 @@ class LogManager:
             unsafe = set(moved)
 
             def sync(log: Log, unsafe: set[Log] = unsafe) -> None:
-                log.sync_indexes()
+                log.flushing.sync_indexes()
                 unsafe.discard(log)
 
             try:
@@ -492,7 +490,7 @@ class LogManager:
         """Cuts a log, and before it the checkpoint: a start must not miss what was cut on purpose. Raises OSError."""
         if offset < log.end_offset:
             # A batch is cut as a whole, so the log may end below `offset`, but never before the segment that has it.
-            holds = log.segments[log.segment_list.index_of(offset)]
+            holds = log.segments[log.state.segment_of(offset)]
             self._distrust_from(log, min(offset, holds.base_offset))
         log.truncate_to(offset, now_ms=self.env.clock.now_ms())
         self._forget_start(log)

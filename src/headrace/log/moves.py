@@ -16,6 +16,7 @@ from headrace.log.checkpoints import TopicPartition, encode_partition_metadata
 from headrace.log.directory import LogDirectory
 from headrace.log.filenames import PARTITION_METADATA, delete_directory_name, directory_name, future_directory_name
 from headrace.log.log import Log
+from headrace.log.read_results import Local
 from headrace.log.recovery import open_log
 from headrace.wire.batch import BATCH_OVERHEAD, CorruptBatch, iter_headers, read_header
 from headrace.wire.errors import ErrorCode
@@ -109,10 +110,15 @@ def _from_source() -> Iterator[None]:
 
 def _first_offset(log: Log) -> int:
     """Where the batch begins that holds the log start offset: batches are copied whole."""
-    result = log.read(log.log_start_offset, max_bytes=BATCH_OVERHEAD, max_offset=log.end_offset)
-    if result.slice is None:
+    piece = _local(log, log.log_start_offset, BATCH_OVERHEAD)
+    if piece is None:
         return log.log_start_offset
-    return read_header(result.slice.file.read(result.slice.position, BATCH_OVERHEAD)).base_offset
+    return read_header(piece.file.read(piece.position, BATCH_OVERHEAD)).base_offset
+
+
+def _local(log: Log, offset: int, max_bytes: int) -> FileSlice | None:
+    found = log.reader.read(offset, max_bytes=max_bytes, max_offset=log.end_offset)
+    return found.slice if isinstance(found, Local) else None
 
 
 def next_piece(current: Log, future: Log, max_bytes: int) -> FileSlice | None:
@@ -124,7 +130,7 @@ def next_piece(current: Log, future: Log, max_bytes: int) -> FileSlice | None:
             first_offset = _first_offset(current)
         future.truncate_fully_and_start_at(first_offset)
     with _from_source():
-        return current.read(future.end_offset, max_bytes=max_bytes, max_offset=current.end_offset).slice
+        return _local(current, future.end_offset, max_bytes)
 
 
 def copy_piece(piece: FileSlice, future: Log, now_ms: int) -> None:
@@ -137,7 +143,7 @@ def copy_piece(piece: FileSlice, future: Log, now_ms: int) -> None:
             end = at + header.size
     if not end:
         raise SourceFailed(OSError(errno.EIO, f"no readable batch at byte {piece.position} of a log on its move"))
-    result = future.append(memoryview(data)[:end], leader_epoch=-1, now_ms=now_ms, origin="replica")
+    result = future.writer.append(memoryview(data)[:end], leader_epoch=-1, now_ms=now_ms, origin="replica")
     if result.error is ErrorCode.KAFKA_STORAGE_ERROR:
         raise OSError(errno.ENOSPC, result.error_message)
     assert not result.error, f"a copy refused what its log took: {result.error_message}"
@@ -158,7 +164,7 @@ def finish_move(manager: LogManager, key: TopicPartition) -> Moved | None:
     Raises OSError for the copy, SourceFailed for the log: the move is to be abandoned then.
     """
     current, future = manager.logs[key], manager.future_logs[key]
-    with current.held_still() as is_still, future.held_still() as is_copy_still:
+    with current.flushing.held_still() as is_still, future.flushing.held_still() as is_copy_still:
         if not (is_still and is_copy_still):
             return None
         assert future.end_offset == current.end_offset, "the copy is complete"
@@ -185,8 +191,7 @@ def finish_move(manager: LogManager, key: TopicPartition) -> Moved | None:
 
 def _doom(manager: LogManager, log: Log, home: LogDirectory) -> None:
     """Workers that still have the log find its files under the new name, as long as they are there."""
-    for segment in log.segments:
-        segment.release()
+    log.release()
     log.rename_folder(f"{home.path}/{delete_directory_name(*log.topic_partition, manager.env.entropy.uuid())}")
     manager.removal.add_tree(log.directory, log.config.file_delete_delay_ms)
 
@@ -195,8 +200,7 @@ def abandon_move(manager: LogManager, key: TopicPartition) -> None:
     """Gives a copy up, so that no start goes on with it. Raises OSError."""
     future = manager.future_logs.pop(key, None)
     if future is not None:
-        for segment in future.segments:
-            segment.release()
+        future.release()
     for home in manager.online():
         if key in home.found_future:
             _remove_copy(manager, home, key, future)

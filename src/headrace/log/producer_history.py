@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from headrace.env import Disk
 from headrace.log.filenames import SNAPSHOT, offset_name, parse_offset_name
+from headrace.log.producer_batches import note_producer
 from headrace.log.producer_snapshot import SnapshotError
 from headrace.log.producer_snapshot import decode as decode_snapshot
 from headrace.log.producers import Producers
 from headrace.log.scan import Scan
 from headrace.log.segment import Segment, index_of
-from headrace.log.trusted import note_producer
 
 
 def snapshot_offsets(names: list[str]) -> list[int]:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from headrace.env import Disk
 from headrace.log.epochs import LeaderEpochs
+from headrace.log.producer_batches import note_producer
 from headrace.log.producer_history import load_producers, snapshot_offsets
 from headrace.log.producers import Producers
 from headrace.log.scan import Scan
 from headrace.log.segment import Segment, index_of
 from headrace.log.transaction_index import AbortedTransaction
-from headrace.log.trusted import note_producer
 from headrace.wire.batch import BATCH_OVERHEAD, BatchHeader, read_header
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from headrace.config.topic import TopicConfig
 from headrace.env import Disk
+from headrace.log.bounds import LogBounds
 from headrace.log.checkpoints import CheckpointError
 from headrace.log.crash import Recovered, Recovery
 from headrace.log.derived import lost_of, suspected
@@ -28,11 +29,12 @@ from headrace.log.log import Log
 from headrace.log.producer_history import snapshot_offsets
 from headrace.log.producers import Producers
 from headrace.log.rebuild import are_epochs_true, rebuild_aborted, rebuild_epochs
+from headrace.log.recovery_report import LogDamaged, RecoveryReport
 from headrace.log.resources import Resources
-from headrace.log.results import LogDamaged, RecoveryReport
 from headrace.log.seal import read_sum
 from headrace.log.segment import Segment
 from headrace.log.segment_end import check_end
+from headrace.log.state import LogState
 from headrace.log.transaction_index import TransactionIndexError
 from headrace.wire.batch import CorruptBatch
 
@@ -80,41 +82,33 @@ def open_log(
     if _mend_epochs(disk, epochs, recovered.segments, (start_offset, recovered.end_offset)):
         rebuilt = tuple({**dict.fromkeys(rebuilt), LEADER_EPOCHS: None})
     report = recovered.report._replace(rebuilt=rebuilt, unindexed=unindexed)
-    log = Log(
-        resources,
-        directory,
-        topic_partition,
-        config,
-        topic_id=topic_id,
-        segments=recovered.segments,
-        end_offset=recovered.end_offset,
-        log_start_offset=start_offset,
-        recovery_point=flushed_offset,
-        epochs=epochs,
-        producers=producers,
-        snapshot_offset=recovered.snapshot_offset,
-        report=report,
-        fresh=not closed_well,
-    )
+    bounds = LogBounds(start_offset, recovered.end_offset)
+    state = LogState(resources, directory, topic_partition, config, bounds, recovered.segments, epochs, producers)
+    state.has_snapshot(recovered.snapshot_offset)
+    log = Log(state, topic_id, recovery_point=flushed_offset, report=report, fresh=not closed_well)
     if start_offset > recovered.end_offset:
         # Everything had been deleted up to there, and the files went with it.
         log.truncate_fully_and_start_at(start_offset, now_ms=now_ms)
         return log
-    epochs.truncate_from_end(log.end_offset)
+    epochs.truncate_from_end(bounds.end_offset)
     epochs.truncate_from_start(start_offset)
-    _settle_producers(log, snapshots, recovered, now_ms, closed_well=closed_well)
+    _settle_producers(state, snapshots, recovered, now_ms, closed_well=closed_well)
     return log
 
 
-def _settle_producers(log: Log, snapshots: list[int], recovered: Recovered, now_ms: int, *, closed_well: bool) -> None:
+def _settle_producers(
+    state: LogState, snapshots: list[int], recovered: Recovered, now_ms: int, *, closed_well: bool
+) -> None:
     """Loads what is known of producers, or forgets the expired ones after a scan; removes the snapshots that describe
     nothing in the log any longer. Raises OSError."""
-    if closed_well:
-        log.load_snapshot(snapshots, now_ms)
-    else:
-        log.producers.remove_expired(now_ms)
-        _remove_untrue_snapshots(log, snapshots, recovered)
-    _remove_stray_snapshots(log, snapshots)
+    if not closed_well:
+        state.producers.remove_expired(now_ms)
+        _remove_untrue_snapshots(state, snapshots, recovered)
+    elif snapshots or state.bounds.end_offset > state.bases[0]:
+        # They are in the snapshot at the end of the log; if that is missing or damaged, in an older one and the batches
+        # behind it.
+        state.load_producers(snapshots, now_ms)
+    _remove_stray_snapshots(state, snapshots)
 
 
 def _suspect(segments: list[Segment], sizes: dict[str, int]) -> tuple[Segment, ...]:
@@ -130,14 +124,14 @@ def _suspect(segments: list[Segment], sizes: dict[str, int]) -> tuple[Segment, .
     return tuple(unindexed)
 
 
-def _remove_untrue_snapshots(log: Log, snapshots: list[int], recovered: Recovered) -> None:
-    disk = log.resources.disk
+def _remove_untrue_snapshots(state: LogState, snapshots: list[int], recovered: Recovered) -> None:
+    disk = state.resources.disk
     gone = [offset for offset in snapshots if offset > recovered.trusted_to]
     for offset in gone:
-        disk.remove(f"{log.directory}/{offset_name(offset, SNAPSHOT)}")
+        disk.remove(f"{state.directory}/{offset_name(offset, SNAPSHOT)}")
     if gone or recovered.report.cut_offset >= 0:
         # The log grows over what was cut: another crash must not bring back what described it.
-        disk.sync_directory(log.directory)
+        disk.sync_directory(state.directory)
 
 
 def _clean_end(active: Segment, closed_at: int, config: TopicConfig) -> int | None:
@@ -204,12 +198,12 @@ def _mend_aborted(disk: Disk, directory: str, segments: list[Segment], sizes: di
     return ()
 
 
-def _remove_stray_snapshots(log: Log, snapshots: list[int]) -> None:
+def _remove_stray_snapshots(state: LogState, snapshots: list[int]) -> None:
     """Where segments were merged no start looks for a snapshot any more, and nobody else would remove it."""
-    bases = set(log.bases)
+    bases = set(state.bases)
     for offset in snapshots[:-1]:
-        if offset not in bases and offset < log.snapshot_offset:
-            log.resources.disk.remove(f"{log.directory}/{offset_name(offset, SNAPSHOT)}")
+        if offset not in bases and offset < state.snapshot_offset:
+            state.resources.disk.remove(f"{state.directory}/{offset_name(offset, SNAPSHOT)}")
 
 
 def create_log(
@@ -225,20 +219,9 @@ def create_log(
     """Starts a log in a folder that has just been made. Raises OSError."""
     segment = Segment(resources, directory, 0, size=0, created_ms=now_ms)
     segment.create()
-    return Log(
-        resources,
-        directory,
-        topic_partition,
-        config,
-        topic_id=topic_id,
-        segments=[segment],
-        end_offset=0,
-        log_start_offset=0,
-        recovery_point=0,
-        epochs=LeaderEpochs(resources.disk, directory),
-        producers=producers,
-        fresh=True,
-    )
+    epochs = LeaderEpochs(resources.disk, directory)
+    state = LogState(resources, directory, topic_partition, config, LogBounds(0, 0), [segment], epochs, producers)
+    return Log(state, topic_id, recovery_point=0, fresh=True)
 
 
 __all__ = ["NO_TOPIC_ID", "LogDamaged", "create_log", "open_log"]

@@ -43,4 +43,8 @@ class Resources:
         """Between the renaming of a segment's files and that of its rebuilt indexes: these must not get another one's
         name."""
         self.starts = object()
-        """Another one each time that the start of any log moves: whoever passes over logs at rest compares it."""
+        """Another object each time that the start of any log moves: a pass over logs at rest compares it."""
+
+    def start_moved(self) -> None:
+        """Notes that the start of a log moves."""
+        self.starts = object()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from headrace.config.topic import TopicConfig
 from headrace.log.segment import Segment
-
-if TYPE_CHECKING:
-    from headrace.config.topic import TopicConfig
-    from headrace.log.log import Log
+from headrace.log.state import LogState
 
 
 class Expired(NamedTuple):
@@ -18,25 +16,25 @@ class Expired(NamedTuple):
     segments: list[tuple[Segment, int]]
 
 
-def expired(log: Log, now_ms: int) -> Expired:
+def expired(state: LogState, now_ms: int) -> Expired:
     """Looks up, by their largest timestamp, what has expired. Reads cold files: for a worker. Raises OSError.
 
     A segment that compaction has emptied has no age of its own, whatever its new file says: it goes with those before
     and behind it.
     """
-    config = log.config
+    config = state.config
     found: list[tuple[Segment, int]] = []
     if not config.delete or config.retention_ms < 0:
         return Expired(config, found)
     emptied: list[tuple[Segment, int]] = []
-    for segment in log.segments:
+    for segment in state.segments:
         size = segment.size  # first: what is appended while this looks makes the segment young again
         if not size:
             emptied.append((segment, size))
             continue
         newest = segment.max_timestamp
         if newest < 0:
-            newest = log.resources.disk.modified_ms(segment.path)
+            newest = state.resources.disk.modified_ms(segment.path)
         if now_ms - newest <= config.retention_ms:
             break
         found += [*emptied, (segment, size)]
@@ -44,57 +42,57 @@ def expired(log: Log, now_ms: int) -> Expired:
     return Expired(config, found)
 
 
-def count_gone(log: Log, old: Expired, high_watermark: int) -> int:
+def count_gone(state: LogState, old: Expired, high_watermark: int) -> int:
     """How many segments from the first on are not kept any more. Touches no file. For the thread that appends."""
     count = 0
-    if log.config.delete:
-        count = max(_expired(log, old, high_watermark), _oversized(log, high_watermark))
-    return max(count, _below_start(log, high_watermark))
+    if state.config.delete:
+        count = max(_expired(state, old, high_watermark), _oversized(state, high_watermark))
+    return max(count, _below_start(state, high_watermark))
 
 
-def _deletable(log: Log, index: int, high_watermark: int) -> bool:
+def _deletable(state: LogState, index: int, high_watermark: int) -> bool:
     """Whether a segment may go at all: everything in it is below the high watermark, and there is something in it."""
-    segments = log.segments
+    segments = state.segments
     if index + 1 < len(segments):
         return segments[index + 1].base_offset <= high_watermark
-    return segments[index].size > 0 and log.end_offset <= high_watermark
+    return segments[index].size > 0 and state.bounds.end_offset <= high_watermark
 
 
-def _expired(log: Log, old: Expired, high_watermark: int) -> int:
+def _expired(state: LogState, old: Expired, high_watermark: int) -> int:
     """How many segments from the first on are among `old`, as they were when they were looked up."""
-    if old.config is not log.config:
+    if old.config is not state.config:
         return 0
     count = 0
-    for segment, (known, size) in zip(log.segments, old.segments, strict=False):
-        if segment is not known or segment.size != size or not _deletable(log, count, high_watermark):
+    for segment, (known, size) in zip(state.segments, old.segments, strict=False):
+        if segment is not known or segment.size != size or not _deletable(state, count, high_watermark):
             break
         count += 1
     return count
 
 
-def _oversized(log: Log, high_watermark: int) -> int:
+def _oversized(state: LogState, high_watermark: int) -> int:
     """How many segments from the first on may go with retention.bytes still kept by the rest."""
-    retention_bytes = log.config.retention_bytes
+    retention_bytes = state.config.retention_bytes
     if retention_bytes < 0:
         return 0
-    excess = log.size_bytes() - retention_bytes
+    excess = state.size_bytes() - retention_bytes
     count = 0
-    for index, segment in enumerate(log.segments):
-        if excess - segment.size < 0 or not _deletable(log, index, high_watermark):
+    for index, segment in enumerate(state.segments):
+        if excess - segment.size < 0 or not _deletable(state, index, high_watermark):
             break
         excess -= segment.size
         count += 1
     return count
 
 
-def _below_start(log: Log, high_watermark: int) -> int:
+def _below_start(state: LogState, high_watermark: int) -> int:
     """How many segments end below the log start offset."""
-    segments = log.segments
+    segments = state.segments
     count = 0
     while (
         count + 1 < len(segments)
-        and segments[count + 1].base_offset <= log.log_start_offset
-        and _deletable(log, count, high_watermark)
+        and segments[count + 1].base_offset <= state.bounds.log_start_offset
+        and _deletable(state, count, high_watermark)
     ):
         count += 1
     return count

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 
 from headrace.env import Clock
 from headrace.log.log import Log
+from headrace.log.state import LogState
 
 FOREVER_MS = 1 << 62
 """A flush.ms from here on means that the time alone flushes nothing."""
@@ -36,23 +37,24 @@ class FlushSchedule:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._noted: dict[Log, None] = {}
+        self._noted: dict[LogState, None] = {}
         """In the order in which they were noted: a set's would be that of their addresses."""
         self._flushed_s: dict[Log, float] = {}
         self.note = self._noted.setdefault
-        """Takes note of a log that is to be flushed soon. From any thread. One for all logs: each that keeps a
-        method has an object of its own."""
+        """Takes note of a log that is to be flushed soon. From any thread. One object for all logs, as a bound method
+        would be one for each."""
 
-    def take_due(self, logs: Iterable[Log], is_open: Callable[[Log], bool]) -> list[Log]:
-        """The logs that are to be flushed now: open ones that were noted, and those among `logs` whose time is over."""
+    def take_due(self, logs: Iterable[Log], find: Callable[[LogState], Log | None]) -> list[Log]:
+        """The logs that are to be flushed now: those that were noted, if `find` finds them open, and those among `logs`
+        whose time is over."""
         now = self._clock.monotonic()
         noted = list(self._noted)
-        for log in noted:
-            self._noted.pop(log, None)
-        due = dict.fromkeys(log for log in noted if is_open(log))
+        for state in noted:
+            self._noted.pop(state, None)
+        due = dict.fromkeys(log for log in map(find, noted) if log is not None)
         for log in logs:
             flush_ms = log.config.flush_ms
-            if flush_ms < FOREVER_MS and log.end_offset > log.flushed_offset:
+            if flush_ms < FOREVER_MS and log.end_offset > log.flushing.flushed_offset:
                 if now - self._flushed_s.setdefault(log, now) >= flush_ms / 1000:
                     due[log] = None
         for log in due:
@@ -62,5 +64,5 @@ class FlushSchedule:
 
     def forget(self, log: Log) -> None:
         """A log is gone."""
-        self._noted.pop(log, None)
+        self._noted.pop(log.state, None)
         self._flushed_s.pop(log, None)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from headrace.log import seal, transaction_index
-from headrace.log.filenames import INDEX, SEAL, SEGMENT_KINDS, TIME_INDEX, TRANSACTION_INDEX
+from headrace.log.filenames import INDEX, LOG, SEAL, SEGMENT_KINDS, TIME_INDEX, TRANSACTION_INDEX
 from headrace.log.resources import Resources
 from headrace.log.seal import NOT_COVERED, Seal, Sum
 from headrace.log.transaction_index import AbortedTransaction, TransactionIndexError
@@ -76,6 +76,22 @@ class SealedFiles:
                     return found
 
     # The seal
+
+    def create(self) -> None:
+        """Makes the empty `.log` file; the indexes come with their first entries. Raises OSError."""
+        file = self._resources.disk.open(self.path_of(LOG), create=True)
+        if file.size():
+            file.truncate(0)
+        file.close()
+
+    def complete_files(self) -> None:
+        """Makes the index files that are not there: Kafka looks for them after a clean shutdown. Raises OSError."""
+        disk = self._resources.disk
+        with self._resources.renames:
+            for kind in (INDEX, TIME_INDEX):
+                path = self.path_of(kind)
+                if not disk.exists(path):
+                    disk.write_file(path, b"")
 
     def read_seal(self) -> Seal | None:
         """What was sealed, where it covers no more than the log had when it was opened. Raises OSError."""

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from headrace.env import File
+from headrace.log.append_results import Staged
 from headrace.log.filenames import CLEANED, DELETED, INDEX, LOG, REBUILT, SEGMENT_KINDS, SWAP, TIME_INDEX
 from headrace.log.offset_index import WRITE_OUT_ENTRIES, IndexDamaged, OffsetIndex, TimeIndex
 from headrace.log.resources import Resources
@@ -103,12 +104,18 @@ class Segment(SealedFiles):
             self.recently_used = True
         return file
 
-    def file_to_append(self) -> File:
-        """The open `.log` file, with its end where the segment's is. Raises OSError.
+    def file_to_append(self, size: int, interval_bytes: int) -> File:
+        """Returns the open `.log` file, with its end where the segment's is, for `size` more bytes. Raises OSError."""
+        file = self.open_file
+        if file is None or file.size() != self.size:
+            file = self._reopened()
+        if self.newest_timestamp == _UNKNOWN or self.bytes_since_index + size > interval_bytes:
+            self.load_indexes()  # what cannot be noted afterwards must not be in the file
+        return file
 
-        A worker may have opened it while another handle was written to: that one knows of an earlier end, and what it
-        wrote would replace batches.
-        """
+    def _reopened(self) -> File:
+        """The file with its end where the segment's is: a worker may have opened it while another handle was written
+        to. That one knows of an earlier end, and what it wrote would replace batches."""
         file = self.file()
         if file.size() != self.size:
             self.open_file = file = self._resources.disk.open(self.path)
@@ -117,21 +124,13 @@ class Segment(SealedFiles):
                 raise OSError(errno.EIO, f"{self.path} has {file.size()} bytes, and {self.size} were written")
         return file
 
-    def create(self) -> None:
-        """Makes the empty `.log` file; the indexes come with their first entries. Raises OSError."""
-        file = self._resources.disk.open(self.path, create=True)
-        if file.size():
-            file.truncate(0)
-        file.close()
-
-    def complete_files(self) -> None:
-        """Makes the index files that are not there: Kafka looks for them after a clean shutdown. Raises OSError."""
-        disk = self._resources.disk
-        with self._resources.renames:
-            for kind in (INDEX, TIME_INDEX):
-                path = f"{self.stem}{kind}{self.suffix}"
-                if not disk.exists(path):
-                    disk.write_file(path, b"")
+    def file_to_read(self) -> File:
+        """Returns the open `.log` file. Raises BlockingIOError if it is not open."""
+        file = self.open_file
+        if file is None:
+            raise BlockingIOError(f"{self.stem} is not open")
+        self.recently_used = True
+        return file
 
     def release(self) -> None:
         """Closes the file as soon as no slice needs it any more."""
@@ -369,11 +368,6 @@ class Segment(SealedFiles):
         self.newest_timestamp = timestamp
         self._max_timestamp_offset = offset
 
-    @property
-    def newest_is_unknown(self) -> bool:
-        """Whether the next `note_batch` has to look the largest timestamp up."""
-        return self.newest_timestamp == _UNKNOWN
-
     def load_indexes(self) -> None:
         """Reads what `note_batch` goes by, so that it does not fail then. Raises OSError."""
         _ = self.index, self.time_index, self.max_timestamp
@@ -398,6 +392,44 @@ class Segment(SealedFiles):
                     self.write_out_indexes()
             self.bytes_since_index = 0
         self.bytes_since_index += size
+
+    def appended(self, staged: Sequence[Staged], interval_bytes: int) -> None:
+        """Notes batches that the file has at its end now."""
+        position = self.size
+        for _, last_offset, size, timestamp, _, _, aborted in staged:
+            if timestamp > self.newest_timestamp or self.bytes_since_index > interval_bytes:
+                self.note_batch(position, last_offset, size, timestamp, interval_bytes)
+            else:
+                self.bytes_since_index += size
+            position += size
+            if aborted is not None:
+                self.add_aborted(aborted)
+        self.size = position
+        self.recently_used = True
+
+    def appended_plain(self, found: array[int], count: int, interval_bytes: int) -> None:
+        """Does the same for plain batches: `found` holds their base offsets and the end of the last, their positions
+        and the end of the last, and their largest timestamps and the largest of these."""
+        begin, end = found[count + 1], found[2 * count + 1]
+        if found[-1] <= self.newest_timestamp and self.bytes_since_index + end - begin <= interval_bytes:
+            self.bytes_since_index += end - begin
+        else:
+            for at in range(count):
+                position, timestamp = found[count + 1 + at], found[2 * count + 2 + at]
+                size = found[count + 2 + at] - position
+                if timestamp > self.newest_timestamp or self.bytes_since_index > interval_bytes:
+                    self.note_batch(position, found[at + 1] - 1, size, timestamp, interval_bytes)
+                else:
+                    self.bytes_since_index += size
+        self.size = end
+        self.recently_used = True
+
+    def end(self) -> None:
+        """Completes the indexes of a segment that is not written any more; they are to be synced, and sealed. Raises
+        OSError."""
+        self.finish_indexes()
+        self.index_dirty = True
+        self.complete_files()
 
     def finish_indexes(self) -> None:
         """What is owed when a segment is not written any more: a last time entry, and all entries in the files."""

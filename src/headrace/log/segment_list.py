@@ -24,7 +24,7 @@ class SegmentList:
         assert segments, "a log has an active segment"
         self.lock = lock
         self.swapping: Segment | None = None  # a compacted segment that is about to take its place; with `lock`
-        self.retiring: list[Segment] = []  # taken out, and not renamed yet; with `lock`
+        self.retiring: tuple[Segment, ...] = ()  # taken out, and not renamed yet; with `lock`
         self.replace(segments)
 
     def replace(self, segments: list[Segment]) -> None:
@@ -43,7 +43,7 @@ class SegmentList:
         under way cannot be given up."""
         assert 0 < count < len(self.segments), "the active segment stays"
         self.give_up_swap()
-        self.retiring = [*self.retiring, *self.segments[:count]]
+        self.retiring = (*self.retiring, *self.segments[:count])
         self.replace(self.segments[count:])
 
     def all_segments(self) -> list[Segment]:

@@ -1,4 +1,4 @@
-"""What a client's batch must satisfy before it is appended, beyond what `Log.append` checks of every batch.
+"""What a client's batch must satisfy before it is appended, beyond what `LogWriter` checks of every batch.
 
 The usual batch of the usual topic never gets here. What does: topics that compact, stamp their own time, bound
 timestamps, recompress or validate in full; and batches that failed a check, to find out what to say. Errors and their
@@ -19,6 +19,7 @@ from headrace.log.guards import Guard
 from headrace.wire._walk import BAD_OFFSET, BAD_TIMESTAMP, MALFORMED, NULL_KEY, examine
 from headrace.wire.batch import (
     BATCH_OVERHEAD,
+    COMPRESSION_MASK,
     CREATE_TIME,
     LENGTH_OVERHEAD,
     MAGIC,
@@ -34,6 +35,9 @@ from headrace.wire.primitives import Buffer
 from headrace.wire.records import BodyTooLarge, Compression, CorruptBatch, decompress, recompress_batch
 
 LONG_MAX = (1 << 63) - 1
+
+ANY_BATCH_BIT: Final = 0x80
+"""A bit that is set in the attributes of no batch: among `opened_bits` it says that every batch is opened."""
 
 OPENED_HERE_BYTES: Final = 32 * 1024
 """What a body may open to on the event loop: it takes 10 to 60 us then, less than the way to a worker and back."""
@@ -99,7 +103,7 @@ HERE: Final = Opening(OPENED_HERE_BYTES, aside=False)
 """On the event loop."""
 
 
-def needs_care(config: TopicConfig) -> bool:
+def needs_full_checks(config: TopicConfig) -> bool:
     """Whether a topic's batches need more than the checks of their headers."""
     return (
         config.compact
@@ -118,6 +122,13 @@ def opens_compressed(config: TopicConfig) -> bool:
         or config.compact
         or (not config.log_append_time and config.message_timestamp_before_max_ms != LONG_MAX)
     )
+
+
+def opened_bits(config: TopicConfig) -> int:
+    """Returns the bits of a batch's attributes that tell that a topic's batches are opened: `ANY_BATCH_BIT` if all
+    are."""
+    bits = COMPRESSION_MASK if opens_compressed(config) else 0
+    return bits | ANY_BATCH_BIT if compresses(config) else bits
 
 
 def compresses(config: TopicConfig) -> bool:

@@ -51,7 +51,7 @@ def judge(manager: LogManager, log: Log, error: OSError) -> Verdict:
         if not isinstance(error, FileNotFoundError):
             return Verdict.DIRECTORY
         # What was renamed or removed on purpose in between is found under its new name, or not needed.
-        return Verdict.PASSING if log.segment_list.all_there(log.resources.disk) else Verdict.LOG
+        return Verdict.PASSING if log.state.segment_list.all_there(log.resources.disk) else Verdict.LOG
 
 
 def guarded(manager: LogManager, logs: Iterable[Log], action: Callable[[Log], object]) -> None:

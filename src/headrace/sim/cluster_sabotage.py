@@ -8,6 +8,7 @@ a follower names the epoch of its last record, too, and what it has is the begin
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,7 @@ from headrace.controller.sessions import BrokerSessions
 from headrace.log.epochs import LeaderEpochs
 from headrace.log.log import Log
 from headrace.log.manager import LogManager
+from headrace.log.reader import LogReader
 from headrace.replicas.fetcher import Fetcher, FetchState, PartitionAnswer, Step
 from headrace.replicas.partition import PartitionState, Role
 from headrace.wire.errors import ErrorCode
@@ -59,8 +61,8 @@ def _never_diverges(real: Real) -> Real:
 
 
 def _read_all(real: Real) -> Real:
-    def read(self: Log, offset: int, **given: Any) -> Any:
-        return real(self, offset, **given | {"max_offset": self.end_offset})
+    def read(self: LogReader, offset: int, **given: Any) -> Any:
+        return real(self, offset, **given | {"max_offset": sys.maxsize})
 
     return read
 
@@ -162,7 +164,7 @@ def cluster_plants() -> dict[str, list[tuple[Any, str, Any]]]:
         "never-cuts": [(Fetcher, "heard", _never_diverges(Fetcher.heard))],
         "loses-starts-of-epochs": [(LeaderEpochs, "assign", _assign_some(LeaderEpochs.assign))],
         "appends-late-answers": [(Fetcher, "heard", _append_whatever_comes)],
-        "serves-what-is-not-committed": [(Log, "read", _read_all(Log.read))],
+        "serves-what-is-not-committed": [(LogReader, "read", _read_all(LogReader.read))],
         "acknowledges-when-deposed": [(Replica, "refuse_waiting", _acknowledge_the_rest(Replica.refuse_waiting))],
         "forgets-producers-of-others": [(Replica, "become_leader", _forget_producers(Replica.become_leader))],
         "reports-before-its-sync": [(FetchLoop, "_sync", _sync_nothing)],

@@ -9,13 +9,13 @@ from dataclasses import replace
 from typing import Any
 
 from headrace.log import cleaner, compaction, producer_history
-from headrace.log.appender import Appender
 from headrace.log.compaction import Rules, Transactions
 from headrace.log.epochs import LeaderEpochs
 from headrace.log.log import Log
 from headrace.log.producer_snapshot import SnapshotEntry
 from headrace.log.producers import Producers
 from headrace.log.segment import Segment
+from headrace.log.state import LogState
 from headrace.log.transaction_index import AbortedTransaction
 from headrace.sim.workloads import log_crash
 from headrace.wire.batch import BatchHeader
@@ -100,9 +100,9 @@ def _compact_what_is_open(real: Real) -> Real:
     return dirty
 
 
-def _skip_the_file(self: Appender) -> None:
+def _skip_the_file(self: LogState) -> None:
     """A roll has written its producer snapshot, it says."""
-    self.snapshot_offset = max(self.snapshot_offset, self.end_offset)
+    self.snapshot_offset = max(self.snapshot_offset, self.bounds.end_offset)
 
 
 def _scan_from_the_start_alone(real: Real) -> Real:
@@ -166,7 +166,7 @@ def log_plants() -> dict[str, list[tuple[Any, str, Any]]]:
         "names-aborted-that-were-cut": [(Segment, "truncate", _keep_aborted(Segment.truncate))],
         "compacts-by-aborted-records": [(Transactions, "is_aborted", _abort_nothing(Transactions.is_aborted))],
         "compacts-what-is-open": [(cleaner, "dirty", _compact_what_is_open(cleaner.dirty))],
-        "writes-no-snapshot-at-a-roll": [(Appender, "take_snapshot", _skip_the_file)],
+        "writes-no-snapshot-at-a-roll": [(LogState, "take_snapshot", _skip_the_file)],
         "empties-files-that-readers-hold": [(Segment, "remove_files", _empty_first(Segment.remove_files))],
         "keeps-places-that-were-cut": [(Segment, "find", _keep_places(Segment.find))],
         "reads-in-what-was-swapped-in": [

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from headrace.broker.partitions.replica import Replica
     from headrace.log.log import Log
+    from headrace.log.state import LogState
     from headrace.sim.machine import AnyMachine
     from headrace.sim.world import World
 
@@ -32,26 +33,27 @@ class PowerAfterOverlaps(MomentFaults):
     def __init__(self, world: World, machines: Iterable[AnyMachine]) -> None:
         super().__init__(world, "power after overlapped syncs")
         self._machines = {id(machine.disk): machine for machine in machines}
-        self._grown: set[Log] = set()
+        self._grown: set[LogState] = set()
         """The logs that have grown while they were synced."""
 
     def taps(self) -> list[AbstractContextManager[None]]:
         """See MomentFaults."""
         real = Flushing.flush
 
-        def flush(flushing: Flushing, log: Log, up_to: int | None) -> int:
-            before = log.end_offset
-            reached = real(flushing, log, up_to)
-            if log.end_offset > before:
-                self._grown.add(log)
+        def flush(flushing: Flushing, up_to: int | None = None) -> int:
+            bounds = flushing.state.bounds
+            before = bounds.end_offset
+            reached = real(flushing, up_to)
+            if bounds.end_offset > before:
+                self._grown.add(flushing.state)
             return reached
 
         return [in_place(Flushing, "flush", flush), before_each(Flusher, "_synced", self._hears)]
 
     def _hears(self, _: Flusher, _replica: Replica, log: Log, reached: int | None, _error: object) -> None:
         """Before the outcome of a sync is delivered, and the next one begins."""
-        has_grown = log in self._grown or (reached is not None and log.end_offset > reached)
-        self._grown.discard(log)
+        has_grown = log.state in self._grown or (reached is not None and log.end_offset > reached)
+        self._grown.discard(log.state)
         machine = self._machines[id(log.resources.disk)]
         if not self._is_on or not has_grown or not machine.runs or self._rng.random() > CHANCE:
             return

@@ -56,8 +56,8 @@ Plant = tuple[Any, str, Any]
 """Whose attribute, which, and what takes its place."""
 
 
-def _flush_without_sync(self: Flushing, log: Log, _up_to: int | None) -> int:
-    self.flushed_offset = max(self.flushed_offset, log.end_offset)
+def _flush_without_sync(self: Flushing, _up_to: int | None = None) -> int:
+    self.flushed_offset = max(self.flushed_offset, self.state.bounds.end_offset)
     return self.flushed_offset
 
 
@@ -246,7 +246,7 @@ def _rename_alone(real: Callable[[Log, str], None]) -> Callable[[Log, str], None
 
 
 @contextmanager
-def _hold_nothing(_: Log) -> Iterator[bool]:
+def _hold_nothing(_: Flushing) -> Iterator[bool]:
     """Nobody is in the way."""
     yield True
 
@@ -254,7 +254,7 @@ def _hold_nothing(_: Log) -> Iterator[bool]:
 def _moving_plants() -> dict[str, list[Plant]]:
     """The same, of what only moves between log directories can find."""
     rename = _rename_alone(Log.rename_folder)
-    return {"moves-logs-under-workers": [(Log, "held_still", _hold_nothing), (Log, "rename_folder", rename)]}
+    return {"moves-logs-under-workers": [(Flushing, "held_still", _hold_nothing), (Log, "rename_folder", rename)]}
 
 
 def _replacements() -> dict[str, Plant]:

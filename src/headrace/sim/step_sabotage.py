@@ -19,11 +19,11 @@ Real = Callable[..., Any]
 def _call_all_synced(real: Real) -> Real:
     """What has come while the rest was synced is safe with it."""
 
-    def flush(self: Flushing, log: Log, up_to: int | None) -> int:
+    def flush(self: Flushing, up_to: int | None = None) -> int:
         before = self.flushed_offset
-        real(self, log, up_to)
+        real(self, up_to)
         if self.flushed_offset > before:
-            self.flushed_offset = log.end_offset
+            self.flushed_offset = self.state.bounds.end_offset
         return self.flushed_offset
 
     return flush

@@ -10,8 +10,8 @@ from typing import Any
 from headrace.broker.coordinators.marker_sender import MarkerSender
 from headrace.broker.coordinators.verifier import Said, Verifier
 from headrace.groups import offsets
-from headrace.log.log import Log
 from headrace.log.producers import Producers
+from headrace.log.reader import LogReader
 from headrace.machine.outcome import Outcome
 from headrace.transactions import deciding, group_ends
 from headrace.transactions.asks import Marking, Partitions
@@ -169,6 +169,6 @@ def transaction_plants() -> dict[str, list[tuple[Any, str, Any]]]:
         "sends-a-marker-once": [(MarkerSender, "_again", _send_once)],
         "ends-some-the-other-way": [(MarkerSender, "send", _commit_all(MarkerSender.send))],
         "believes-whoever-writes": [(Verifier, "join", _believe_all)],
-        "names-no-aborted": [(Log, "aborted_transactions", _no_aborted)],
+        "names-no-aborted": [(LogReader, "aborted_transactions", _no_aborted)],
         "lets-two-live": [(deciding, "initialize", _let_two_live(deciding.initialize))],
     }

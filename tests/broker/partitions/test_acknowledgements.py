@@ -34,10 +34,10 @@ class Rig:
     def __init__(self, *, replicas: tuple[int, ...], isr: tuple[int, ...], flush_gated: bool = False) -> None:
         self.log = SimpleNamespace(
             end_offset=0,
-            flushed_offset=0,
+            flushing=SimpleNamespace(flushed_offset=0),
             epochs=SimpleNamespace(assign=lambda *_: None, dirty=False),
-            config=SimpleNamespace(min_insync_replicas=2),
-            active=SimpleNamespace(size=0),
+            has_no_gap=lambda: None,
+            state=SimpleNamespace(config=SimpleNamespace(min_insync_replicas=2), active=SimpleNamespace(size=0)),
         )
         log = cast(Log, self.log)
         self.replica = Replica("t", 0, bytes(16), log, PartitionState(1), HandClock(0), flush_gated)
@@ -64,7 +64,7 @@ class Rig:
         return lambda error: self.said.append((said, error))
 
     def sync(self) -> None:
-        self.log.flushed_offset = self.log.end_offset
+        self.log.flushing.flushed_offset = self.log.end_offset
         self.replica.synced(self.log.end_offset)
 
     def told(self) -> list[str]:
@@ -95,7 +95,7 @@ def test_all_means_every_replica_that_is_in_sync() -> None:
     rig.lead((1,))  # alone in sync, and min.insync.replicas is 2: nothing is committed
     rig.append()
     assert rig.told() == ["one@2"] and rig.replica.high_watermark == 0 and rig.replica.under_min_isr
-    rig.log.config.min_insync_replicas = 1
+    rig.log.state.config.min_insync_replicas = 1
     rig.append()
     assert rig.told() == ["all@1", "all@2", "one@3", "all@3"]
 

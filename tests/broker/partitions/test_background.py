@@ -25,7 +25,7 @@ def test_a_log_that_cannot_be_compacted_is_reported_once_and_counted(
 
         def damage(broker: Broker) -> str:
             log = broker.logs.logs["t", 0]
-            log.roll(now_ms=broker.node.clock.now_ms())
+            log.writer.roll(now_ms=broker.node.clock.now_ms())
             with open(log.segments[0].path, "r+b") as file:
                 file.seek(100)
                 file.write(b"\xff" * 8)

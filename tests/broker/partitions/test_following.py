@@ -498,7 +498,7 @@ def test_before_reply_a_follower_syncs_before_it_counts() -> None:
         cluster.create()
         for number in range(10):
             assert await cluster[1].produce(b"%d" % number) is ErrorCode.NONE
-            assert [cluster[node].log().flushed_offset for node in (1, 2)] == [number + 1] * 2
+            assert [cluster[node].log().flushing.flushed_offset for node in (1, 2)] == [number + 1] * 2
 
     cluster.run(test)
 

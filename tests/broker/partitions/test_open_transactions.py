@@ -40,7 +40,7 @@ def write(data: Path, topic: str, batch: bytes) -> None:
     logs.lock()
     logs.load()
     log = logs.get_or_create(topic, 0, NO_TOPIC_ID, topic_config(config, {}))
-    assert not log.append(batch, leader_epoch=0, now_ms=NOW_MS, origin="coordinator").error
+    assert not log.writer.append(batch, leader_epoch=0, now_ms=NOW_MS, origin="coordinator").error
     logs.shutdown()
 
 

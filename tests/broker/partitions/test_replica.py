@@ -27,7 +27,10 @@ def test_epochs_without_a_record(written: list[tuple[int, int]], answers: dict[i
     for epoch, offset in written:
         epochs.assign(epoch, offset)
     log = SimpleNamespace(
-        epochs=epochs, end_offset=10, end_offset_for_epoch=lambda epoch: epochs.end_offset_for(epoch, 10)
+        epochs=epochs,
+        end_offset=10,
+        end_offset_for_epoch=lambda epoch: epochs.end_offset_for(epoch, 10),
+        has_no_gap=lambda: None,
     )
     replica = Replica("t", 0, bytes(16), log, PartitionState(1, 10), HandClock(0), False)  # type: ignore[arg-type]
     assert replica.become_leader(Partition(0, (1,), (bytes(16),), (1,), 1, 6, 6))

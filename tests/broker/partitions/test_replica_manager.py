@@ -17,6 +17,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.partitions import flusher
 from headrace.env.posix import PosixDisk
 from headrace.log.log import Log
+from headrace.log.writer import LogWriter
 from headrace.testing.running import TestBroker
 from headrace.testing.running import broker as running_broker
 from headrace.wire.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -100,7 +101,7 @@ def test_cold_readers_and_syncs_do_not_hold_each_other_up(tmp_path: Path, busy: 
                 create_topic(served.port, "u")
             else:
                 served.call(lambda broker: broker.logs.get("t", 0).active.release())  # type: ignore[union-attr]
-                served.call(lambda broker: broker.logs.get("t", 0).forget_recent())  # type: ignore[union-attr]
+                served.call(lambda broker: broker.logs.get("t", 0).state.forget_recent())  # type: ignore[union-attr]
                 answer = raw.ask(fetch("t", 0), 11).responses[0].partitions[0]
                 assert bytes(answer.records) and answer.error_code == 0
                 assert served.call(lambda broker: broker.metrics.counter("fetch.cold_lookups").value) == 1
@@ -109,15 +110,15 @@ def test_cold_readers_and_syncs_do_not_hold_each_other_up(tmp_path: Path, busy: 
 
 
 def test_producers_wait_for_a_disk_that_is_slower_and_nobody_else_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    flush, append_many, may_sync = Log.flush, Log.append_many, threading.Event()
+    flush, append_many, may_sync = Log.flush, LogWriter.append_many, threading.Event()
     limit, size, count = 1_000_000, 200_000, 40
     waiting = 0
 
-    def appended(log: Log, chunks: Any, **more: Any) -> Any:
+    def appended(writer: LogWriter, chunks: Any, **more: Any) -> Any:
         nonlocal waiting
-        if log.topic_partition[0] == "t":
+        if writer.state.topic_partition[0] == "t":
             waiting += sum(map(len, chunks))
-        return append_many(log, chunks, **more)
+        return append_many(writer, chunks, **more)
 
     def slow(log: Log, up_to: int | None = None) -> int:
         nonlocal waiting
@@ -128,7 +129,7 @@ def test_producers_wait_for_a_disk_that_is_slower_and_nobody_else_does(monkeypat
 
     monkeypatch.setattr(flusher, "LOOK_BYTES", 1)
     monkeypatch.setattr(PosixDisk, "write_pressure", lambda _: waiting / limit)
-    monkeypatch.setattr(Log, "append_many", appended)
+    monkeypatch.setattr(LogWriter, "append_many", appended)
     monkeypatch.setattr(Log, "flush", slow)
     with running_broker() as served, Raw(served.port, timeout_s=30) as raw:
         create_topic(served.port, "t")

@@ -68,7 +68,7 @@ def begin(served: TestBroker, homes: Homes) -> Path:
     path = served.call(start)
 
     def missing(broker: Broker) -> int:
-        return broker.logs.logs["t", 0].end_offset - broker.logs.future_logs["t", 0].flushed_offset
+        return broker.logs.logs["t", 0].end_offset - broker.logs.future_logs["t", 0].flushing.flushed_offset
 
     until(lambda: served.call(missing) == 0)
     return Path(path)

@@ -11,7 +11,7 @@ from broker.raw import Raw, create_topic
 
 from headrace.broker.broker import Broker
 from headrace.broker.partitions.replica import Replica
-from headrace.log.results import AppendResult
+from headrace.log.append_results import AppendResult
 from headrace.metadata.image import Partition
 from headrace.replicas.partition import PartitionState
 from headrace.testing.running import TestBroker

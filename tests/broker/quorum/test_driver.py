@@ -21,7 +21,7 @@ from headrace.broker.quorum.snapshots import SnapshotPolicy
 from headrace.broker.storage.storage_format import StorageError, parse_snapshot_name, snapshot_name
 from headrace.config import BrokerConfig
 from headrace.env.posix_node import PosixNode
-from headrace.log.results import AppendResult
+from headrace.log.append_results import AppendResult
 from headrace.log.segment import Segment
 from headrace.machine import Decision
 from headrace.metadata.batches import data_batches
@@ -155,14 +155,14 @@ async def test_a_full_disk_refuses_what_does_not_fit_and_nothing_else(
 ) -> None:
     config = config_of(tmp_path / "data")
     quorum, _ = await started(node, config)
-    real, full = quorum.log.log.append, [True]
+    real, full = quorum.log.log.writer.append, [True]
 
     def append(data: bytes, **how: Any) -> Any:
         if full[0]:
             return AppendResult(ErrorCode.KAFKA_STORAGE_ERROR, error_message="no space left")
         return real(data, **how)
 
-    monkeypatch.setattr(type(quorum.log.log), "append", lambda _, data, **how: append(data, **how))
+    monkeypatch.setattr(type(quorum.log.log.writer), "append", lambda _, data, **how: append(data, **how))
     before = quorum.image
     with pytest.raises(ControllerError, match="no space left"):
         await write(quorum, topic("a", 1))
@@ -182,7 +182,7 @@ async def test_a_driver_that_contradicts_itself_takes_nothing_more(
     failures: list[str] = []
     quorum.on_failure = failures.append
     refused = AppendResult(ErrorCode.CORRUPT_MESSAGE, error_message="no batch")
-    monkeypatch.setattr(type(quorum.log.log), "append", lambda *_, **__: refused)
+    monkeypatch.setattr(type(quorum.log.log.writer), "append", lambda *_, **__: refused)
     for name in ("a", "b"):
         with pytest.raises(ControllerError, match="refused a batch") as error:
             await write(quorum, topic(name, 1))
@@ -198,7 +198,7 @@ async def test_a_change_that_fits_by_half_leaves_no_trace(
     """Several batches, a disk that is full after the first, and a sync under way."""
     config = config_of(tmp_path / "data")
     quorum, _ = await started(node, config)
-    real, room = quorum.log.log.append, [2]
+    real, room = quorum.log.log.writer.append, [2]
 
     def append(_: object, data: bytes, **how: Any) -> Any:
         room[0] -= 1
@@ -206,7 +206,7 @@ async def test_a_change_that_fits_by_half_leaves_no_trace(
             return AppendResult(ErrorCode.KAFKA_STORAGE_ERROR, error_message="no space left")
         return real(data, **how)
 
-    monkeypatch.setattr(type(quorum.log.log), "append", append)
+    monkeypatch.setattr(type(quorum.log.log.writer), "append", append)
     monkeypatch.setattr(proposals, "data_batches", partial(data_batches, max_bytes=200))
     first = quorum.submit(lambda _: Decision(None, topic("a", 1, 0)))
     with pytest.raises(ControllerError, match="no space left"):

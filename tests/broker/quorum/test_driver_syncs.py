@@ -54,7 +54,7 @@ async def test_a_folder_that_cannot_be_synced_for_now_is_synced_later(
         real(its, path)
 
     await write(quorum, topic("a", 1))
-    log.roll()
+    log.writer.roll()
     monkeypatch.setattr(type(disk), "sync_directory", sync_directory)
     await write(quorum, topic("b", 2))
     assert asked.count(log.directory) == 2

@@ -46,7 +46,7 @@ async def test_a_read_that_ends_within_a_batch_goes_on_with_it(tmp_path: Path, m
     topics = [encode_record(record, 0) for record in records]
     for values in (topics[:1], topics[1:2], topics[2:1999], topics[1999:]):
         for batch in data_batches(values, base_offset=log.end_offset, leader_epoch=quorum.epoch, timestamp_ms=0):
-            done = log.log.append(batch, leader_epoch=quorum.epoch, now_ms=0, origin="controller")
+            done = log.log.writer.append(batch, leader_epoch=quorum.epoch, now_ms=0, origin="controller")
             assert done.error is ErrorCode.NONE
     offset, reads = first, 0
     while offset < log.end_offset:
@@ -68,7 +68,7 @@ async def test_a_log_that_goes_on_from_another_leaders_records_gives_way(tmp_pat
     topics = [encode_record(TopicRecord(name=f"t{n}", topic_id=bytes(15) + bytes([n])), 0) for n in range(1, 5)]
     for values in (topics[:1], topics[1:]):
         for batch in data_batches(values, base_offset=log.end_offset, leader_epoch=quorum.epoch, timestamp_ms=0):
-            done = log.log.append(batch, leader_epoch=quorum.epoch, now_ms=0, origin="controller")
+            done = log.log.writer.append(batch, leader_epoch=quorum.epoch, now_ms=0, origin="controller")
             assert done.error is ErrorCode.NONE
     begins = log.log.log_start_offset
     image = replace(quorum.image, offset=first + end - 1, epoch=quorum.epoch + newer)

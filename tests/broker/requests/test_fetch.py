@@ -10,7 +10,7 @@ import pytest
 from broker.raw import Raw, batch, create_topic, fetch, produce
 
 from headrace.broker.requests.short_fetch import ShortFetch
-from headrace.log.log import Log
+from headrace.log.reader import LogReader
 from headrace.testing.running import TestBroker
 from headrace.testing.running import broker as running_broker
 from headrace.wire.batch import iter_headers
@@ -252,15 +252,15 @@ def test_a_segment_that_goes_during_a_lookup_by_time(
     with running_broker() as alone, Raw(alone.port) as raw:
         create_topic(alone.port, "t")
         fill(raw, "t", 3)
-        real, looked = Log.offset_for_timestamp, []
+        real, looked = LogReader.offset_for_timestamp, []
 
-        def gone(log: Log, timestamp: int) -> Any:
+        def gone(reader: LogReader, timestamp: int) -> Any:
             looked.append(timestamp)
             if len(looked) <= times:
                 raise FileNotFoundError(2, "No such file", "t-0/00000000000000000000.index")
-            return real(log, timestamp)
+            return real(reader, timestamp)
 
-        monkeypatch.setattr(Log, "offset_for_timestamp", gone)
+        monkeypatch.setattr(LogReader, "offset_for_timestamp", gone)
         found = list_offset(raw, "t", 1)
         assert (found.error_code, found.offset) == (code, 0 if code == ErrorCode.NONE else -1)
 
@@ -332,7 +332,7 @@ def test_a_defect_in_a_reading_is_answered(
 
     raw.send(fetch(name, 0, max_wait_ms=200), 11)
     time.sleep(0.05)
-    monkeypatch.setattr(Log, "read", fails)
+    monkeypatch.setattr(LogReader, "read", fails)
     served.call(lambda broker: broker.replicas.by_name[name, 0].touch())
     answer = raw.receive(1, 11)[1].responses[0].partitions[0]
     assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR

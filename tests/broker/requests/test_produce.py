@@ -160,7 +160,7 @@ def test_before_reply_waits_for_the_disk_and_keeps_order() -> None:
             assert correlation_id == i + 1
             answer = only(response)
             assert (answer.error_code, answer.base_offset) == (0, i)
-        flushed = served.call(lambda broker: broker.replicas.by_name["synced", 0].log.flushed_offset)
+        flushed = served.call(lambda broker: broker.replicas.by_name["synced", 0].log.flushing.flushed_offset)
         assert flushed == 500
         syncs = served.call(lambda broker: broker.metrics.counter("log.flushes").value)
         assert syncs < 250

@@ -12,7 +12,7 @@ from broker.raw import Raw, batch, create_topic, fetch, produce
 from broker.short_ways import Taken, note_short_fetches
 
 from headrace.client.reading import whole_batches
-from headrace.log.log import Log
+from headrace.log.reader import LogReader
 from headrace.log.transaction_index import AbortedTransaction
 from headrace.testing.running import TestBroker
 from headrace.wire.apis import APIS, ApiKey
@@ -316,8 +316,8 @@ def test_aborted_transactions_go_the_long_way(
     raw.ask(produce(name, batch(b"x")), 9)
     raw.ask(fetch(name, isolation_level=1), 12)
     aborted = AbortedTransaction(producer_id=5, first_offset=0, last_offset=0, last_stable_offset=1)
-    monkeypatch.setattr(Log, "none_aborted", lambda *_: False)
-    monkeypatch.setattr(Log, "aborted_transactions", lambda *_, **__: [aborted])
+    monkeypatch.setattr(LogReader, "none_aborted", lambda *_: False)
+    monkeypatch.setattr(LogReader, "aborted_transactions", lambda *_, **__: [aborted])
     partition = raw.ask(fetch(name, isolation_level=1), 12).responses[0].partitions[0]
     assert [each.producer_id for each in partition.aborted_transactions] == [5]
     assert taken() == [False]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from headrace.log.read_results import OutOfRange
 from headrace.machine.runtime import LoadedRecord, LogPiece, Marker
 from headrace.wire.batch import BATCH_OVERHEAD, BatchHeader, CorruptBatch, read_header
-from headrace.wire.errors import ErrorCode
 from headrace.wire.markers import COMMIT, read_marker
 from headrace.wire.records import decode_batch
 
@@ -27,9 +27,9 @@ def read_piece(log: Log, offset: int, decode: Decode) -> LogPiece:
     Raises OSError, CorruptBatch or DecodeError where that cannot be read.
     """
     said: list[LoadedRecord | Marker] = []
-    read = log.read(offset, max_bytes=_LOAD_BYTES, max_offset=log.end_offset, min_one=True)
-    if read.error is not ErrorCode.NONE:
-        raise OSError(f"offset {offset} cannot be read: {read.error.name}")
+    read = log.reader.read(offset, max_bytes=_LOAD_BYTES, max_offset=log.end_offset, min_one=True)
+    if isinstance(read, OutOfRange):
+        raise OSError(f"offset {offset} cannot be read: the log has {read.log_start_offset} to {read.end_offset}")
     if read.slice is None:
         # Compaction left nothing up to the end.
         return LogPiece(said, 0, log.end_offset)

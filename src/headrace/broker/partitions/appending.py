@@ -7,7 +7,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, TypeAlias
 
-from headrace.log.results import AppendResult, PlainResults
+from headrace.log.append_results import AppendResult, PlainResults
 from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -53,10 +53,11 @@ class Appender:
         """Appends what several requests bring to one partition, in order; a result for each chunk."""
         if not replica.takes_appends:
             return self._refused(replica, len(chunks))
-        target = replica.log
-        before = target.end_offset
+        log, leader_epoch = replica.log, replica.state.leader_epoch
+        bounds = log.bounds
+        before = bounds.end_offset
         try:
-            results = target.append_many(chunks, leader_epoch=replica.state.leader_epoch, now_ms=now_ms, origin=origin)
+            results = log.writer.append_many(chunks, leader_epoch=leader_epoch, now_ms=now_ms, origin=origin)
         except OSError as error:
             self._failures.storage_failed(replica, error)
             refused = AppendResult(ErrorCode.KAFKA_STORAGE_ERROR, error_message=str(error))
@@ -65,7 +66,7 @@ class Appender:
             # As in Kafka an answer: what came together with these, for other partitions, is served.
             self._failures.defect(replica, error, "an append")
             return [AppendResult(ErrorCode.UNKNOWN_SERVER_ERROR)] * len(chunks)
-        end = target.end_offset
+        end = bounds.end_offset
         if end != before:
             if type(results) is PlainResults:
                 size = results.size
@@ -76,7 +77,7 @@ class Appender:
             replica.bytes_in += size
             self.appends.value += len(chunks)
             self._flusher.appended(replica, size)
-            if target.producers.unstable is not replica.state.unstable:
+            if log.state.producers.unstable is not replica.state.unstable:
                 replica.transactions_changed()
             if replica.shared:
                 replica.appended(size)
@@ -84,7 +85,7 @@ class Appender:
                 self._flusher.request(replica)
             else:
                 replica.reached(end, size)
-                if end - target.flushed_offset >= target.config.flush_messages:
+                if end - log.flushing.flushed_offset >= log.state.config.flush_messages:
                     self._flusher.request(replica)
         return results
 

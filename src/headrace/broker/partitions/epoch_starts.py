@@ -48,7 +48,7 @@ class EpochStarts:
         no sync each.
         """
         self._waiting.setdefault(replica, deque())
-        if self._waiting[replica] or not replica.log.fresh or replica.log.end_offset:
+        if self._waiting[replica] or not replica.log.flushing.fresh or replica.log.end_offset:
             self._queue[replica] = None
             self._go_on()
 
@@ -125,7 +125,7 @@ class EpochStarts:
 
 def _try_to_write(log: Log) -> Exception | None:
     try:
-        log.write_epochs()
+        log.flushing.write_epochs()
     except Exception as error:
         return error
     return None

@@ -116,9 +116,10 @@ class FetchLoop:
         key = (replica.topic_id, replica.index)
         log = replica.log
         self._replicas[key] = replica
-        epoch = log.epochs.latest
-        followed = self.machine.follow(key, replica.leader_epoch, log.end_offset, epoch, log.log_start_offset)
-        if self._kept_end(replica) < log.end_offset:
+        epoch = log.state.epochs.latest
+        start, end = log.bounds.log_start_offset, log.bounds.end_offset
+        followed = self.machine.follow(key, replica.leader_epoch, end, epoch, start)
+        if self._kept_end(replica) < end:
             self.machine.begin_cut(followed)
             self._blind.append(followed)
         self._changed.set()
@@ -233,7 +234,8 @@ class FetchLoop:
         log = replica.log
         if replica.missing_from >= 0:
             return replica.missing_from
-        return log.end_offset if log.epochs.latest >= 0 else min(replica.high_watermark, log.end_offset)
+        end = log.bounds.end_offset
+        return end if log.state.epochs.latest >= 0 else min(replica.high_watermark, end)
 
     async def _cut_blindly(self, followed: Followed) -> None:
         if self.machine.is_current(followed):
@@ -243,7 +245,7 @@ class FetchLoop:
     async def _sync(self) -> None:
         """What a request reports is on disk before, where acknowledgements wait for the disk."""
         due = [(each, self._replicas[each.key]) for each in self.machine.touched(self._now_ms())]
-        unsafe = [(each, replica) for each, replica in due if replica.log.flushed_offset < each.offset]
+        unsafe = [(each, replica) for each, replica in due if replica.log.flushing.flushed_offset < each.offset]
         synced = await self._following.sync([replica for _, replica in unsafe])
         for (followed, _), is_safe in zip(unsafe, synced, strict=True):
             if not is_safe and self.machine.is_current(followed):
@@ -387,7 +389,7 @@ class FetchLoop:
             elif step is Step.CUT:
                 assert diverging is not None
                 log = replica.log
-                offset = cut_at(diverging, log.end_offset_for_epoch(diverging[0]), log.end_offset)
+                offset = cut_at(diverging, log.end_offset_for_epoch(diverging[0]), log.bounds.end_offset)
                 self._note_cut(followed, replica, await self._following.cut(replica, offset))
             elif step is Step.LOOK_UP:
                 await self._look_up(followed, replica)
@@ -414,13 +416,13 @@ class FetchLoop:
                     return
                 replica.followed(data.high_watermark, data.log_start_offset)
                 log = replica.log
-                machine.appended(followed, log.end_offset, piece.last_epoch, log.log_start_offset)
+                machine.appended(followed, log.bounds.end_offset, piece.last_epoch, log.bounds.log_start_offset)
         except CorruptBatch as error:
             following.unusable(replica, error)
             machine.wait(followed, self._now_ms())
             return
         replica.followed(data.high_watermark, data.log_start_offset)
-        machine.appended(followed, replica.log.end_offset, -1, replica.log.log_start_offset)
+        machine.appended(followed, replica.log.bounds.end_offset, -1, replica.log.bounds.log_start_offset)
         # What is alone makes nothing wait.
         if machine.is_behind(followed, data.high_watermark) is not self.is_apart and (self.is_apart or len(self) > 1):
             self._change_lane(replica)
@@ -434,13 +436,13 @@ class FetchLoop:
         log begins again where it did: the leader has counted on that, and may have confirmed a deletion.
         """
         machine, following = self.machine, self._following
-        start = replica.log.log_start_offset
+        start = replica.log.bounds.log_start_offset
         machine.begin_cut(followed)
         self._note_cut(followed, replica, await following.start_at(replica, piece.first_offset))
         if not machine.is_current(followed):
             return Appended.BEGINS_EARLIER
         done = await self._append_piece(replica, piece, high_watermark)
-        if done is not Appended.DONE and machine.is_current(followed) and replica.log.end_offset < start:
+        if done is not Appended.DONE and machine.is_current(followed) and replica.log.bounds.end_offset < start:
             machine.begin_cut(followed)
             self._note_cut(followed, replica, await following.start_at(replica, start))
         return done
@@ -463,7 +465,8 @@ class FetchLoop:
         if self.machine.is_current(followed):
             log = replica.log
             now_ms = self._now_ms()
-            self.machine.cut(followed, log.end_offset, log.epochs.latest, log.log_start_offset, now_ms)
+            bounds, epoch = log.bounds, log.state.epochs.latest
+            self.machine.cut(followed, bounds.end_offset, epoch, bounds.log_start_offset, now_ms)
             if not is_done:
                 self.machine.wait(followed, now_ms)
 
@@ -480,7 +483,7 @@ class FetchLoop:
         if start is None or end is None:
             self.machine.wait(followed, self._now_ms())
             return
-        bounds = bounds_of(start, end, replica.log.end_offset)
+        bounds = bounds_of(start, end, replica.log.bounds.end_offset)
         change = self._following.start_at if bounds.starts_anew else self._following.cut
         self._note_cut(followed, replica, await change(replica, bounds.offset))
 

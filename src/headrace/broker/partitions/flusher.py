@@ -122,7 +122,7 @@ class Flusher:
         self._unsynced.pop(replica, None)
         self._count.value += 1
         log = replica.log
-        end_offset = log.end_offset
+        end_offset = log.bounds.end_offset
         self._workers.submit(
             lambda: log.flush(end_offset), lambda reached, error: self._done(replica, log, reached, error)
         )
@@ -153,7 +153,7 @@ class Flusher:
             return
         assert reached is not None
         if replica.flush_gated:
-            replica.synced(min(reached, replica.log.end_offset))
+            replica.synced(min(reached, replica.log.bounds.end_offset))
         if replica in self._again:
             self._again.discard(replica)
             self.request(replica)

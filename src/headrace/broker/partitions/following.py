@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from headrace.env.node import settle
-from headrace.log.results import AppendResult
+from headrace.log.append_results import AppendResult
 from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Following:
         return appended
 
     def _write(self, log: Log, piece: Piece) -> AppendResult:
-        return log.append(piece.data, leader_epoch=-1, now_ms=self._node.clock.now_ms(), origin="replica")
+        return log.writer.append(piece.data, leader_epoch=-1, now_ms=self._node.clock.now_ms(), origin="replica")
 
     def _written(self, replica: Replica, log: Log, piece: Piece, result: AppendResult | Exception) -> Appended:
         """What came of an append."""

@@ -157,7 +157,7 @@ class Replica:
     @property
     def under_min_isr(self) -> bool:
         """Whether too few replicas are in sync for acks=all."""
-        return self.state.is_under_min_isr(self.log.config.min_insync_replicas)
+        return self.state.is_under_min_isr(self.log.state.config.min_insync_replicas)
 
     # --- roles: each begins here and nowhere else
 
@@ -168,13 +168,13 @@ class Replica:
         """
         state, log = self.state, self.log
         before = (self.error, state.leader_epoch, state.partition_epoch)
-        counts_to = min(log.flushed_offset, log.end_offset) if self.flush_gated else log.end_offset
+        counts_to = min(log.flushing.flushed_offset, log.end_offset) if self.flush_gated else log.end_offset
         start = state.become_leader(partition, log.end_offset, self._now_ms(), counts_to)
         if start is not None:
             log.epochs.assign(start.epoch, start.offset)
             self.takes_appends = not log.epochs.dirty
         self.error = ErrorCode.NONE
-        log.gap_offset = -1  # what it has is what there is
+        log.has_no_gap()  # what it has is what there is
         self.shared = not state.is_alone
         self.answers_wait = self.flush_gated or self.shared
         if before != (self.error, state.leader_epoch, state.partition_epoch):
@@ -221,7 +221,7 @@ class Replica:
 
     def transactions_changed(self) -> None:
         """Tells of the transactions of its log, after an append and before it counts, where `unstable` is another."""
-        producers = self.log.producers
+        producers = self.log.state.producers
         producers.committed(self.state.high_watermark)
         self.state.transactions_are(producers.unstable)
 
@@ -229,7 +229,7 @@ class Replica:
         """The start of its log moved, perhaps past an open transaction: more may be stable than before."""
         state = self.state
         stable = state.last_stable_offset
-        state.begins_at(self.log.log_start_offset)
+        state.begins_at(self.log.bounds.log_start_offset)
         if state.last_stable_offset > stable and self.fetch_waiters:
             self._committed(0)
 
@@ -239,7 +239,7 @@ class Replica:
         if state.is_alone:
             moved = state.append_counts(offset)
         else:
-            moved = state.advance(offset, self._now_ms(), self.log.config.min_insync_replicas)
+            moved = state.advance(offset, self._now_ms(), self.log.state.config.min_insync_replicas)
         if moved and (self.fetch_waiters or self.offset_waiters):
             self._committed(byte_count)
 
@@ -257,7 +257,8 @@ class Replica:
         """What an append with acks=all is answered that every in-sync replica has: whether these are enough, as far as
         they may be by now."""
         state = self.state
-        if not self.shared or len(state.maximal_isr) >= min(self.log.config.min_insync_replicas, len(state.replicas)):
+        min_insync = self.log.state.config.min_insync_replicas
+        if not self.shared or len(state.maximal_isr) >= min(min_insync, len(state.replicas)):
             return ErrorCode.NONE
         return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
@@ -267,7 +268,7 @@ class Replica:
         for callback in self.sync_waiters.reached(offset):
             callback(ErrorCode.NONE)
         if self.error is ErrorCode.NONE and offset > self.state.log_end:
-            self.reached(offset, self.log.active.size)
+            self.reached(offset, self.log.state.active.size)
 
     def appended(self, byte_count: int) -> None:
         """The log has more: followers may have it."""
@@ -276,7 +277,7 @@ class Replica:
 
     def fetched(self, node_id: int, broker_epoch: int, offset: int, log_start: int) -> Fetched:
         """A follower has everything from `log_start` to `offset`: see `PartitionState.fetched`."""
-        min_insync = self.log.config.min_insync_replicas
+        min_insync = self.log.state.config.min_insync_replicas
         fetched = self.state.fetched(node_id, broker_epoch, offset, self._now_ms(), min_insync, log_start)
         if fetched.moved:
             self._committed(0)
@@ -289,7 +290,7 @@ class Replica:
 
     def altered(self, asked: AlterIsr, error: ErrorCode, partition: Partition | None) -> AlterIsr | None:
         """The controller answered a change of the in-sync set; what to ask for again, if anything."""
-        min_insync = self.log.config.min_insync_replicas
+        min_insync = self.log.state.config.min_insync_replicas
         before = self.state.isr
         outcome = self.state.altered(asked, error, partition, self._now_ms(), min_insync)
         if outcome.moved:
@@ -303,10 +304,10 @@ class Replica:
     def followed(self, high_watermark: int, log_start_offset: int) -> None:
         """Its log, as far as it reaches now, is its leader's, whose watermarks are these."""
         log = self.log
-        if log.producers.unstable is not self.state.unstable:
+        if log.state.producers.unstable is not self.state.unstable:
             self.transactions_changed()
-        moved = self.state.followed(log.end_offset, high_watermark)
-        if log.log_start_offset < log_start_offset <= self.state.high_watermark:
+        moved = self.state.followed(log.bounds.end_offset, high_watermark)
+        if log.bounds.log_start_offset < log_start_offset <= self.state.high_watermark:
             self.delete_before(log_start_offset)
         if moved and self.fetch_waiters:
             self._committed(0)
@@ -321,15 +322,15 @@ class Replica:
         log = self.log
         self.state.begins_at(log.log_start_offset)
         self.cuts += 1
-        self.state.truncated(log.end_offset, log.producers.unstable)
+        self.state.truncated(log.end_offset, log.state.producers.unstable)
         # What a leader's log begins with is committed.
-        self.state.followed(log.end_offset, log.log_start_offset)
+        self.state.followed(log.bounds.end_offset, log.log_start_offset)
         self.touch()
 
     def when_synced(self, offset: int, callback: AcknowledgeCallback) -> None:
         """Calls back with NONE once everything below `offset` is on disk, or with an error."""
         assert self.flush_gated
-        if self.log.flushed_offset >= offset:
+        if self.log.flushing.flushed_offset >= offset:
             callback(ErrorCode.NONE)
         else:
             self.sync_waiters.add(offset, callback)
@@ -352,7 +353,7 @@ class Replica:
             callback(self.error)
         elif needs_all and self.state.high_watermark < offset:
             return self.offset_waiters.add(offset, callback, deadline)
-        elif self.flush_gated and not needs_all and self.log.flushed_offset < offset:
+        elif self.flush_gated and not needs_all and self.log.flushing.flushed_offset < offset:
             return self.sync_waiters.add(offset, callback, deadline)
         else:
             callback(self._enough() if needs_all else ErrorCode.NONE)

@@ -24,11 +24,11 @@ from headrace.broker.partitions.replica_table import ReplicaTable
 from headrace.broker.partitions.throttles import Throttles
 from headrace.broker.telemetry.pace import PacedLines
 from headrace.client.security import Way
-from headrace.log.appender import behind_prefix
 from headrace.log.filenames import directory_name
 from headrace.log.manager import LogDirFailed
 from headrace.log.moves import remove_strange_copies
 from headrace.log.recovery import LogDamaged
+from headrace.log.writer import behind_prefix
 from headrace.metadata.image import NO_LEADER
 from headrace.replicas.partition import PartitionState
 from headrace.wire.batch import BATCH_OVERHEAD
@@ -356,7 +356,7 @@ class ReplicaManager:
         state.brokers_are(self._may_join)
         replica = Replica(topic.name, key[1], topic.id, opened, state, self._node.clock, self._gated)
         self._take_role(replica, self._image().topics.partition(*key) or plan.partition)
-        if self._gated and opened.flushed_offset < opened.end_offset:
+        if self._gated and opened.flushing.flushed_offset < opened.end_offset:
             self.flusher.request(replica)
         self.on_opened(replica)
 

@@ -16,6 +16,7 @@ from headrace.broker.quorum.voters import Member
 from headrace.broker.storage.storage_format import StorageError
 from headrace.env import Disk, Lock, LogSink
 from headrace.log.log import Log
+from headrace.log.read_results import OutOfRange
 from headrace.log.segment import Segment
 from headrace.metadata.bootstrap import BOOTSTRAP_FILE_NAME
 from headrace.metadata.delta import InconsistentMetadataError
@@ -174,9 +175,9 @@ class MetadataLog:
 
     def _read(self, offset: int, end: int, max_bytes: int) -> bytes:
         """Whole batches from the one that holds `offset` on. Raises StorageError, OSError."""
-        result = self.log.read(offset, max_bytes=max_bytes, max_offset=end, min_one=True)
-        if result.slice is None or result.slice.size == 0:
-            raise StorageError(f"metadata log {self.directory} cannot be read at offset {offset}: {result.error.name}")
+        result = self.log.reader.read(offset, max_bytes=max_bytes, max_offset=end, min_one=True)
+        if isinstance(result, OutOfRange) or result.slice is None or result.slice.size == 0:
+            raise StorageError(f"metadata log {self.directory} cannot be read at offset {offset}: {result}")
         return _whole(result.slice.file.read(result.slice.position, result.slice.size))
 
     def _damaged(self, offset: int, error: Exception) -> StorageError:
@@ -219,7 +220,7 @@ class MetadataLog:
         origin: Origin = "replica" if isinstance(entries.payload, bytes) else "controller"
         size = 0
         for data in batches_of(entries, now_ms):
-            result = self.log.append(data, leader_epoch=entries.epoch, now_ms=now_ms, origin=origin)
+            result = self.log.writer.append(data, leader_epoch=entries.epoch, now_ms=now_ms, origin=origin)
             if result.error is ErrorCode.KAFKA_STORAGE_ERROR:
                 raise NoRoomError(result.error_message)
             assert not result.error, f"the metadata log refused a batch: {result.error.name} {result.error_message}"
@@ -272,7 +273,7 @@ class MetadataLog:
     def sync(self) -> None:
         """Returns when all that was appended is on stable storage, the names of new files included. Raises OSError."""
         self.log.flush()
-        self.log.sync_names()
+        self.log.flushing.sync_names()
         with self._guard:
             self.point.reached(self.log.recovery_point)
 
@@ -312,7 +313,7 @@ class MetadataLog:
         """Ends the log before `end_offset`, where a snapshot ends: the segments that it replaces. Raises OSError."""
         if end_offset <= self.log.log_start_offset:
             return []
-        self.log.roll(now_ms=now_ms)
+        self.log.writer.roll(now_ms=now_ms)
         self.log.delete_records_before(end_offset)
         return self.log.maybe_delete_old_segments(now_ms)
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from headrace.broker.partitions.replica import Replica
     from headrace.broker.telemetry.metrics import Registry
     from headrace.env import Clock, LogSink
-    from headrace.log.results import AppendResult
+    from headrace.log.append_results import AppendResult
 
 BROKEN: Final = frozenset({ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD})
 """The refusals that speak of the data, and not of a client that is late, too big or not allowed."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from headrace.broker.partitions.replica import Replica
 from headrace.broker.requests.pieces import Steps, parts_of
+from headrace.log.read_results import Local, OutOfRange
 from headrace.replicas.sessions import SessionPartition
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k01_fetch import (
@@ -102,7 +103,7 @@ def see_again(replica: Replica, data: PartitionData) -> None:
     state = replica.state
     data.high_watermark = state.high_watermark
     data.last_stable_offset = state.last_stable_offset
-    data.log_start_offset = replica.log.log_start_offset
+    data.log_start_offset = replica.log.bounds.log_start_offset
 
 
 class Fetch:
@@ -313,7 +314,7 @@ class Fetch:
         state = replica.state
         self.has_news = True
         data = PartitionData(
-            partition.index, 0, state.high_watermark, state.last_stable_offset, replica.log.log_start_offset
+            partition.index, 0, state.high_watermark, state.last_stable_offset, replica.log.bounds.log_start_offset
         )
         data.records = _NO_RECORDS
         data.aborted_transactions = None
@@ -331,7 +332,7 @@ class Fetch:
         log = replica.log
         high_watermark = replica.state.high_watermark
         stable = replica.state.last_stable_offset
-        data = PartitionData(partition.index, 0, high_watermark, stable, log.log_start_offset)
+        data = PartitionData(partition.index, 0, high_watermark, stable, log.bounds.log_start_offset)
         data.records = _NO_RECORDS
         data.aborted_transactions = [] if self._committed_only else None
         offset = partition.fetch_offset
@@ -345,9 +346,9 @@ class Fetch:
                 return data
         limit = min(left, partition.max_bytes)
         upper = stable if self._committed_only else high_watermark
-        result = log.read(offset, max_bytes=limit, max_offset=upper, min_one=min_one, wait=self._may_wait)
-        if result.error:
-            return self._error(partition, result.error)
+        result = log.reader.read(offset, max_bytes=limit, max_offset=upper, min_one=min_one, wait=self._may_wait)
+        if isinstance(result, OutOfRange):
+            return self._error(partition, ErrorCode.OFFSET_OUT_OF_RANGE)
         if result.slice is not None:
             data.records = result.slice
             if replica.error:
@@ -355,7 +356,7 @@ class Fetch:
             if self._committed_only:
                 data.aborted_transactions = [
                     AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
-                    for aborted in log.aborted_transactions(offset, result, wait=self._may_wait)
+                    for aborted in log.reader.aborted_transactions(offset, result, wait=self._may_wait)
                 ]
         return data
 
@@ -417,9 +418,9 @@ class Fetch:
         def look_up() -> None:
             for log, offset, limit, upper in places:
                 try:
-                    found = log.read(offset, max_bytes=limit, max_offset=upper)
-                    if self._committed_only:
-                        log.aborted_transactions(offset, found)
+                    found = log.reader.read(offset, max_bytes=limit, max_offset=upper)
+                    if self._committed_only and isinstance(found, Local):
+                        log.reader.aborted_transactions(offset, found)
                 except OSError:
                     continue  # the fetch itself will meet it, and say so
 

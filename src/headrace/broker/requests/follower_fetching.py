@@ -16,6 +16,7 @@ from headrace.broker.partitions.replica import FetchWaiter, Replica
 from headrace.broker.requests.fetching import Answer, Fetch
 from headrace.broker.requests.pieces import Steps
 from headrace.broker.requests.resting import RestingPartitions
+from headrace.log.read_results import Local
 from headrace.replicas.sessions import SessionPartition
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k01_fetch import EpochEndOffset, PartitionData
@@ -105,7 +106,7 @@ class FollowerFetch(Fetch):
     def _read_replica(self, replica: Replica, partition: SessionPartition, left: int, min_one: bool) -> PartitionData:
         log, state, offset = replica.log, replica.state, partition.fetch_offset
         refused = state.check_follower(self._follower, self._broker_epoch)
-        if not refused and offset < log.log_start_offset:
+        if not refused and offset < log.bounds.log_start_offset:
             refused = ErrorCode.OFFSET_OUT_OF_RANGE
         if refused:
             if refused is ErrorCode.UNKNOWN_LEADER_EPOCH and partition.current_leader_epoch < 0:
@@ -120,7 +121,7 @@ class FollowerFetch(Fetch):
                 data = self._data(replica, partition)
                 data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
                 return data
-        if offset > log.end_offset:
+        if offset > log.bounds.end_offset:
             return self._error(partition, ErrorCode.OFFSET_OUT_OF_RANGE)
         if not self._is_counted:
             refused = self._broker.replicas.fetched(
@@ -132,11 +133,11 @@ class FollowerFetch(Fetch):
         if throttles.holds_back_follower(replica, self._follower):
             return data
         limit = min(left, partition.max_bytes)
-        end_offset = log.end_offset
+        end_offset = log.bounds.end_offset
         if offset == end_offset:
             return data
-        result = log.read(offset, max_bytes=limit, max_offset=end_offset, min_one=min_one, wait=self._may_wait)
-        assert not result.error, "the offset is in the log"
+        result = log.reader.read(offset, max_bytes=limit, max_offset=end_offset, min_one=min_one, wait=self._may_wait)
+        assert isinstance(result, Local), "the offset is in the log"
         if result.slice is not None:
             data.records = result.slice
             if throttles.counts_as_leader(replica):
@@ -154,7 +155,7 @@ class FollowerFetch(Fetch):
 
     def _data(self, replica: Replica, partition: SessionPartition) -> PartitionData:
         state = replica.state
-        start = replica.log.log_start_offset
+        start = replica.log.bounds.log_start_offset
         data = PartitionData(partition.index, 0, state.high_watermark, state.last_stable_offset, start)
         data.records = b""
         data.aborted_transactions = None
@@ -163,7 +164,7 @@ class FollowerFetch(Fetch):
         return data
 
     def _upper(self, replica: Replica) -> int:
-        return replica.log.end_offset
+        return replica.log.bounds.end_offset
 
     def waiters(self, replica: Replica) -> dict[FetchWaiter, None]:
         return replica.follower_waiters

@@ -61,7 +61,7 @@ class Openings:
 
     async def _check(self, log: Log, data: bytes, now_ms: int) -> Checked:
         self._count.value += 1
-        limit = log.config.max_decompressed_bytes
+        limit = log.state.config.max_decompressed_bytes
         size = min(await self._node.workers.run(lambda: _size(data, limit)), limit)
         few = max(BOMB_BYTES, BOMB_RATIO * len(data))
         for room in sorted({min(size, few), size, limit}):  # a body may open to less than it says, or to more
@@ -81,14 +81,14 @@ class Openings:
             self._budget.settle(self)
 
     async def _on_worker(self, log: Log, data: bytes, now_ms: int, size: int) -> Checked | None:
-        config, name = log.config, log.name
+        config, name = log.state.config, log.state.name
         return await self._node.workers.run(
             lambda: check_client_batch(data, config, name, now_ms, Opening(size, True, self._node.scratch(size)))
         )
 
     async def _in_helper(self, log: Log, data: bytes, now_ms: int, size: int) -> Checked | None:
         self._bombs.value += 1
-        config, name, helper = log.config, log.name, self._node.helper
+        config, name, helper = log.state.config, log.state.name, self._node.helper
         try:
             return await self._node.workers.run(lambda: helper.call(check_in_helper, data, config, name, now_ms, size))
         except HelperDied as error:

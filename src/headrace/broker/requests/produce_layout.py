@@ -11,7 +11,7 @@ from array import array
 from struct import Struct
 from typing import TYPE_CHECKING, Final, final
 
-from headrace.log.appender import ANY_BATCH_BIT
+from headrace.log.validate import ANY_BATCH_BIT
 from headrace.wire._produce import put, records_of
 from headrace.wire.apis import ApiKey
 from headrace.wire.frame import encode_response
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headrace.broker.partitions.replica import Replica
-    from headrace.log.results import PlainResults
+    from headrace.log.append_results import PlainResults
 
 PRODUCE: Final = int(ApiKey.PRODUCE)
 FLEXIBLE_FROM: Final = 9

@@ -29,8 +29,8 @@ from headrace.broker.requests.produce_layout import (
     is_open,
     layout_of,
 )
-from headrace.log.appender import ANY_BATCH_BIT
-from headrace.log.results import PlainResults
+from headrace.log.append_results import PlainResults
+from headrace.log.validate import ANY_BATCH_BIT
 from headrace.security.authorizer import OPEN_GENERATION, Operation, ResourceType
 from headrace.wire.apis import APIS
 from headrace.wire.frame import encode_response
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from headrace.broker.partitions.replica import Replica
     from headrace.broker.requests.apis.k00_produce import Waiting
     from headrace.broker.requests.services import Services
-    from headrace.log.results import AppendResult
+    from headrace.log.append_results import AppendResult
 
 START_OFFSET_FROM: Final = 5
 ZSTD_FROM: Final = 7

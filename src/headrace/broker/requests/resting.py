@@ -70,7 +70,7 @@ class Resting(ABC):
             return
         self._starts = self._resources.starts
         for replica, partition in list(self._at_rest.items()):
-            if partition.told_log_start_offset != replica.log.log_start_offset:
+            if partition.told_log_start_offset != replica.log.bounds.log_start_offset:
                 self._wake(replica)
 
     def lay_down(self, led: Mapping[Key, Replica], partitions: Iterable[SessionPartition]) -> None:
@@ -163,14 +163,14 @@ class RestingPartitions(Resting):
         state, log, offset = replica.state, replica.log, partition.fetch_offset
         if (
             replica.error
-            or offset != log.end_offset
+            or offset != log.bounds.end_offset
             or partition.current_leader_epoch != state.leader_epoch
             or partition.told_high_watermark != state.high_watermark
-            or partition.told_log_start_offset != log.log_start_offset
+            or partition.told_log_start_offset != log.bounds.log_start_offset
         ):
             return False
         epoch = partition.last_fetched_epoch
-        if epoch not in (-1, log.epochs.latest) and log.end_offset_for_epoch(epoch) != (epoch, offset):
+        if epoch not in (-1, log.state.epochs.latest) and log.end_offset_for_epoch(epoch) != (epoch, offset):
             return False
         return state.rests(self.follower, self.broker_epoch, offset, partition.follower_log_start, self._rest)
 
@@ -215,11 +215,11 @@ class RestingForConsumer(Resting):
             or offset != (state.last_stable_offset if self.reads.committed_only else state.high_watermark)
             or partition.current_leader_epoch not in (-1, state.leader_epoch)
             or partition.told_high_watermark != state.high_watermark
-            or partition.told_log_start_offset != log.log_start_offset
+            or partition.told_log_start_offset != log.bounds.log_start_offset
         ):
             return False
         epoch = partition.last_fetched_epoch
-        if epoch not in (-1, log.epochs.latest):
+        if epoch not in (-1, log.state.epochs.latest):
             found, end_offset = log.end_offset_for_epoch(epoch)
             if found != epoch or end_offset < offset:
                 return False

@@ -405,15 +405,15 @@ class ShortFetch:
         for reader in wanted:
             replica, told = reader.replica, reader.told
             asked = reader if told is None else told
-            state, log, offset = replica.state, replica.log, asked.fetch_offset
+            state, bounds, offset = replica.state, replica.log.bounds, asked.fetch_offset
             away = replica.error and not (self._reads_followers and replica.serves_as_follower)
             if away or state.check_epoch(asked.current_leader_epoch):
                 self._forget(reader)
                 return None
             if told is not None and told.last_fetched_epoch >= 0:
                 return None
-            high_watermark, start = state.high_watermark, log.log_start_offset
-            if offset < start or offset > log.end_offset:
+            high_watermark, start = state.high_watermark, bounds.log_start_offset
+            if offset < bounds.local_log_start_offset or offset > bounds.end_offset:
                 return None
             size = 0
             records = copied = None
@@ -443,7 +443,7 @@ class ShortFetch:
         self, reader: Reader, offset: int, limit: int, upper: int, min_one: bool, committed: bool, room: memoryview
     ) -> tuple[int, FileSlice | None]:
         """How many bytes there are, and where in the file if not in `room`. Raises OSError where it is not plain."""
-        cursor, log = reader.cursor, reader.replica.log
+        cursor, log = reader.cursor, reader.replica.log.reader
         if offset >= upper:
             return 0, None
         size = OTHERWISE

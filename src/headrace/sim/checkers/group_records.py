@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from headrace.groups.records import Record, decode
+from headrace.log.read_results import Local
 from headrace.wire.batch import iter_whole_headers
 from headrace.wire.records import decode_batch
 
@@ -45,7 +46,8 @@ class GroupRecords:
             return
         with self._disk_of(broker.node_id).looked_at():
             while self.offset < end:
-                read = log.read(self.offset, max_bytes=READ_BYTES, max_offset=end)
+                read = log.reader.read(self.offset, max_bytes=READ_BYTES, max_offset=end)
+                assert isinstance(read, Local), "the offset is in the log"
                 if read.slice is None:
                     self.offset = end
                     return

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from headrace.log.read_results import Local
 from headrace.wire.batch import BatchHeader, iter_whole_headers
 from headrace.wire.markers import read_marker
 from headrace.wire.records import decode_batch
@@ -131,7 +132,8 @@ class Logs:
         place.offset = max(place.offset, log.log_start_offset)
         with self._disk_of(node).looked_at():
             while place.offset < end and self._world.objection is None:
-                read = log.read(place.offset, max_bytes=READ_BYTES, max_offset=end)
+                read = log.reader.read(place.offset, max_bytes=READ_BYTES, max_offset=end)
+                assert isinstance(read, Local), "the offset is in the log"
                 if read.slice is None:
                     # Compaction left nothing from here on.
                     place.offset = end

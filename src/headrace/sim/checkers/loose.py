@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from headrace.log.read_results import Local
 from headrace.sim.checkers.history import History, Place
 from headrace.sim.checkers.logs import READ_BYTES
 from headrace.wire.batch import iter_whole_headers
@@ -67,7 +68,8 @@ def look_at_epochs(world: World, node: int, replica: Replica, disk: SimDisk) -> 
     offset = log.log_start_offset
     with disk.looked_at():
         while offset < log.end_offset and world.objection is None:
-            read = log.read(offset, max_bytes=READ_BYTES, max_offset=log.end_offset)
+            read = log.reader.read(offset, max_bytes=READ_BYTES, max_offset=log.end_offset)
+            assert isinstance(read, Local), "the offset is in the log"
             if read.slice is None:
                 break
             view = memoryview(read.slice.file.read(read.slice.position, read.slice.size))

@@ -19,6 +19,7 @@ from headrace.env.clock import Clock
 from headrace.log import cleaner
 from headrace.log.compaction import OffsetMap
 from headrace.log.log import Log
+from headrace.log.read_results import Local
 from headrace.log.recovery import open_log
 from headrace.log.resources import Resources
 from headrace.log.segment import Segment
@@ -101,9 +102,9 @@ class LogCrashTest(CutShort):
         elif dice < 0.80:
             self.promised = max(self.promised, self.log.flush())
         elif dice < 0.84:
-            self.log.roll(now_ms=self.now_ms)
+            self.log.writer.roll(now_ms=self.now_ms)
         elif dice < 0.88:
-            self.log.sync_indexes()
+            self.log.flushing.sync_indexes()
             self.checkpoint = (self.log.recovery_point, self.log.log_start_offset)
         elif dice < 0.91:
             self._delete_some()
@@ -120,7 +121,7 @@ class LogCrashTest(CutShort):
         chunks, expected = self._batches()
         # In the model before the write: a crash in its middle may leave any prefix of it.
         self.model += expected
-        results = self.log.append_many(chunks, leader_epoch=7, now_ms=self.now_ms)
+        results = self.log.writer.append_many(chunks, leader_epoch=7, now_ms=self.now_ms)
         for result, batch in zip(results, expected, strict=True):
             self._demand(result.error is ErrorCode.NONE, f"append refused: {result}")
             self._demand(result.base_offset == batch.base_offset, f"{result} instead of {batch.base_offset}")
@@ -161,7 +162,7 @@ class LogCrashTest(CutShort):
         if self.config.compact:
             return
         start = self.log.log_start_offset
-        target = self.rng.randint(start, max(start, self.log.flushed_offset))
+        target = self.rng.randint(start, max(start, self.log.flushing.flushed_offset))
         self.log.delete_records_before(target)
         # As the manager does: the new start is on disk before files go.
         self.checkpoint = (self.checkpoint[0], target)
@@ -258,18 +259,18 @@ class LogCrashTest(CutShort):
         parts = []
         offset, end = self.log.bases[0], self.log.end_offset
         # Below the log start offset too: those batches are in the files until their segment goes.
-        start, self.log.log_start_offset = self.log.log_start_offset, offset
         while offset < end:
-            result = self.log.read(offset, max_bytes=self.rng.choice([1, 500, 5000]), max_offset=end, min_one=True)
-            if result.slice is None:
+            place = self.log.reader.place_of(offset)
+            if place is None:
                 break  # compaction left nothing behind this offset
-            data = result.slice.read()
+            segment, position, first = place
+            size = min(segment.size - position, max(self.rng.choice([1, 500, 5000]), first))
+            data = segment.file().read(position, size)
             asked = offset
             for at, header in iter_whole_headers(data):
                 parts.append(data[at : at + header.size])
                 offset = header.next_offset
             self._demand(offset > asked, f"what is read at offset {asked} is no batch")
-        self.log.log_start_offset = start
         return b"".join(parts)
 
     def _check_compacted(self, data: bytes, survivors: list[Appended]) -> None:
@@ -319,6 +320,7 @@ class LogCrashTest(CutShort):
             return
         for batch in self.rng.sample(readable, min(3, len(readable))):
             offset = max(self.rng.randint(batch.base_offset, batch.last_offset), start)
-            result = self.log.read(offset, max_bytes=1, max_offset=self.log.end_offset, min_one=True)
+            result = self.log.reader.read(offset, max_bytes=1, max_offset=self.log.end_offset, min_one=True)
+            assert isinstance(result, Local), "the offset is in the log"
             got = result.slice.read() if result.slice is not None else b""
             self._demand(got == batch.data, f"offset {offset} is not where it was")

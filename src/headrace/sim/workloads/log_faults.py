@@ -17,8 +17,8 @@ import random
 
 from headrace.config.topic import TopicConfig
 from headrace.env.disk import is_full
+from headrace.log.append_results import AppendResult
 from headrace.log.log import Log
-from headrace.log.results import AppendResult
 from headrace.sim.disk import PowerCut
 from headrace.sim.workloads.log_crash import Appended, LogCrashTest
 from headrace.wire.errors import ErrorCode
@@ -104,7 +104,7 @@ class LogFaultTest(LogCrashTest):
         # As in log_crash; on a full disk nothing else happens on the way.
         self.model += expected
         try:
-            results = self.log.append_many(chunks, leader_epoch=7, now_ms=self.now_ms)
+            results = self.log.writer.append_many(chunks, leader_epoch=7, now_ms=self.now_ms)
         except OSError as error:
             self._demand(not is_full(error), "a full disk is an answer")
             ends = {batch.base_offset for batch in expected}

@@ -25,7 +25,7 @@ from headrace.log import cleaner
 from headrace.log.compaction import OffsetMap
 from headrace.log.filenames import SNAPSHOT, offset_name
 from headrace.log.lookup import aborted_in
-from headrace.log.results import ReadResult
+from headrace.log.read_results import Local
 from headrace.log.segment import Segment
 from headrace.log.transaction_index import AbortedTransaction
 from headrace.sim.workloads.log_crash import DIRECTORY, MAP_BYTES, Appended, LogCrashTest, StillClock, _scratch
@@ -134,7 +134,7 @@ class LogFollowingTest(LogCrashTest):
         chunks, expected = self._batches()
         self.model += expected
         for chunk in chunks:
-            result = self.log.append(chunk, leader_epoch=-1, now_ms=self.now_ms, origin="replica")
+            result = self.log.writer.append(chunk, leader_epoch=-1, now_ms=self.now_ms, origin="replica")
             self._demand(result.error is ErrorCode.NONE, f"append refused: {result}")
 
     def _batches(self) -> tuple[list[bytes], list[Appended]]:
@@ -219,7 +219,7 @@ class LogFollowingTest(LogCrashTest):
         self.promised = min(self.promised, offset)
         self.leader_epoch += 1
         # As the manager does: first the checkpoint, for a batch, or its segment, is cut as a whole.
-        holds = self.log.segments[self.log.segment_of(offset)].base_offset
+        holds = self.log.segments[self.log.state.segment_of(offset)].base_offset
         self.checkpoint = (min(self.checkpoint[0], holds), self.checkpoint[1])
         self.log.truncate_to(offset, now_ms=self.now_ms)
         self.model = [batch for batch in self.model if batch.base_offset < offset]
@@ -260,7 +260,8 @@ class LogFollowingTest(LogCrashTest):
         for base in self.log.bases:
             offset = max(base, self.log.log_start_offset)
             if offset < self.log.end_offset:
-                found = self.log.read(offset, max_bytes=700, max_offset=self.log.end_offset, min_one=True)
+                found = self.log.reader.read(offset, max_bytes=700, max_offset=self.log.end_offset, min_one=True)
+                assert isinstance(found, Local), "the offset is in the log"
                 if found.slice is not None:
                     held.append((found.slice, found.slice.read()))
         return held
@@ -298,7 +299,7 @@ class LogFollowingTest(LogCrashTest):
 
     def _check_snapshot(self) -> None:
         """Older snapshots go because of the newest: without it, producers whose batches are deleted are forgotten."""
-        newest = self.log.snapshot_offset
+        newest = self.log.state.snapshot_offset
         there = newest < 0 or offset_name(newest, SNAPSHOT) in self.disk.list(DIRECTORY)
         self._demand(there, f"the newest producer snapshot, of offset {newest}, is not in the folder")
 
@@ -321,13 +322,15 @@ class LogFollowingTest(LogCrashTest):
         log, start = self.log, max(self.log.log_start_offset, self.log.bases[0])
         known = {(each.producer, each.marker): each for each in past.aborted}
         for segment in log.segments:
-            for entry in aborted_in(log, segment):
+            for entry in aborted_in(log.state, segment):
                 truth = known.get((entry.producer_id, entry.last_offset))
                 self._demand(truth is not None and self._hides_nothing(entry, truth, past), f"{entry} was not aborted")
         if log.end_offset <= start:
             return
         offset = self.rng.randint(start, log.end_offset - 1)
-        found = log.read(offset, max_bytes=self.rng.choice([1, 700, 5000]), max_offset=log.end_offset, min_one=True)
+        max_bytes = self.rng.choice([1, 700, 5000])
+        found = log.reader.read(offset, max_bytes=max_bytes, max_offset=log.end_offset, min_one=True)
+        assert isinstance(found, Local), "the offset is in the log"
         if found.slice is not None:
             self._check_told(past, offset, found)
 
@@ -342,10 +345,10 @@ class LogFollowingTest(LogCrashTest):
         ]
         return not before or (self.config.compact and past.undone >= set(before))
 
-    def _check_told(self, past: Past, offset: int, found: ReadResult) -> None:
+    def _check_told(self, past: Past, offset: int, found: Local) -> None:
         assert found.slice is not None
         data = found.slice.read()
-        told = {(each.producer_id, each.last_offset) for each in self.log.aborted_transactions(offset, found)}
+        told = {(each.producer_id, each.last_offset) for each in self.log.reader.aborted_transactions(offset, found)}
         for _, header in iter_headers(data) if self._is_whole(data) else []:
             if header.base_offset < offset or header.is_control or not header.is_transactional:
                 continue
@@ -387,11 +390,11 @@ class LogFollowingTest(LogCrashTest):
             return
         time = self.rng.choice(there).timestamp
         wanted = next((max(b.base_offset, start) for b in there if b.timestamp >= time), None)
-        found = log.offset_for_timestamp(time)
+        found = log.reader.offset_for_timestamp(time)
         got = None if found is None else found.offset
         self._demand(got == wanted, f"the first record at or after {time} is {wanted}, and {got} is found")
         newest = max(batch.timestamp for batch in there)
-        most = log.max_timestamp_offset()
+        most = log.reader.max_timestamp_offset()
         self._demand(most is not None and most.timestamp == newest, f"the latest time is {newest}, and {most} is found")
 
     def _check_compacted(self, data: bytes, survivors: list[Appended]) -> None:

@@ -15,6 +15,7 @@ from typing import Final
 
 from headrace.config import BrokerConfig, topic_config
 from headrace.config.topic import TopicConfig
+from headrace.log.read_results import Local
 from headrace.sim.lock import SimLock
 from headrace.sim.run import Result
 from headrace.sim.trace import Trace
@@ -62,15 +63,16 @@ class LogReadingTest(LogFollowingTest):
         if start >= end:
             return
         offset = max(start, end - rng.randint(1, 12)) if rng.random() < FROM_THE_END else rng.randrange(start, end)
-        log.segments[log.segment_of(offset)].release()
+        log.segments[log.state.segment_of(offset)].release()
         before = self._first_from(offset)
         self._was_cut = self._has_changed = False
         self._operations_left = rng.randrange(OPERATIONS)
         self.disk.between = lambda: self._let_others_in(offset)
         data = b""
         try:
-            found = log.read(offset, max_bytes=rng.choice((1, 700, 5000)), max_offset=end)
-            log.aborted_transactions(offset, found)
+            found = log.reader.read(offset, max_bytes=rng.choice((1, 700, 5000)), max_offset=end)
+            assert isinstance(found, Local), "the offset is in the log"
+            log.reader.aborted_transactions(offset, found)
             data = b"" if found.slice is None else found.slice.read()
         except OSError:
             self._demand(self._has_changed, f"offset {offset} cannot be read, and nothing has changed")
@@ -89,7 +91,8 @@ class LogReadingTest(LogFollowingTest):
         """What the loop reads when the worker is done."""
         log = self.log
         if max(log.log_start_offset, log.bases[0]) <= offset < log.end_offset:
-            found = log.read(offset, max_bytes=1, max_offset=log.end_offset)
+            found = log.reader.read(offset, max_bytes=1, max_offset=log.end_offset)
+            assert isinstance(found, Local), "the offset is in the log"
             self._check_read(offset, b"" if found.slice is None else found.slice.read(), False)
 
     def _check_read(self, offset: int, data: bytes, may_be_less: bool) -> None:
@@ -145,7 +148,7 @@ class LogReadingTest(LogFollowingTest):
             step()
 
     def _roll(self) -> None:
-        self.log.roll(now_ms=self.now_ms)
+        self.log.writer.roll(now_ms=self.now_ms)
 
 
 def settings(*, compact: bool) -> TopicConfig:

@@ -18,6 +18,7 @@ from headrace.broker.quorum.metadata_log import MetadataLog
 from headrace.broker.quorum.metadata_start import open_metadata_log
 from headrace.broker.storage.storage_format import StorageError
 from headrace.config import BrokerConfig
+from headrace.log.read_results import Local
 from headrace.raft.quorum_state import QuorumState
 from headrace.sim.disk import SimDisk
 from headrace.sim.lock import SimLock
@@ -89,7 +90,7 @@ class MetadataCrashTest(CutShort):
         data = build_batch([Record(0, 0, None, value, [])])
         # In the model before the write: a crash in its middle may leave it.
         self.appended[offset:] = [offset.to_bytes(8, "big") + data[8:12] + b"\0\0\0\7" + data[16:]]
-        result = self.log.log.append(data, leader_epoch=7, now_ms=0, origin="controller")
+        result = self.log.log.writer.append(data, leader_epoch=7, now_ms=0, origin="controller")
         self._demand(not result.error, f"append refused: {result}")
 
     def _vote(self) -> None:
@@ -145,8 +146,8 @@ class MetadataCrashTest(CutShort):
         self._demand(end <= len(self.appended), f"the log ends at {end}, beyond {len(self.appended)}")
         del self.appended[end:]
         if end:
-            found = self.log.log.read(0, max_bytes=READ_BYTES, max_offset=end, min_one=True)
-            assert found.slice is not None
+            found = self.log.log.reader.read(0, max_bytes=READ_BYTES, max_offset=end, min_one=True)
+            assert isinstance(found, Local) and found.slice is not None
             data = found.slice.read()
             batches = [bytes(data[at : at + header.size]) for at, header in iter_headers(data)]
             self._demand(batches == self.appended, "what is in the log is not what was appended")

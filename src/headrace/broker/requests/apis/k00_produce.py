@@ -35,11 +35,10 @@ from headrace.broker.requests.verification import (
     producers_of,
     sequenced,
 )
-from headrace.log.appender import ANY_BATCH_BIT
-from headrace.log.careful import refusal
+from headrace.log.client_batches import refusal
 from headrace.log.guards import Guard
 from headrace.log.producers import Refusal
-from headrace.log.validate import Accepted, Checked, Invalid, check_client_batch
+from headrace.log.validate import ANY_BATCH_BIT, Accepted, Checked, Invalid, check_client_batch
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.transactions.asks import Partitions
 from headrace.wire.apis import ApiKey
@@ -58,7 +57,7 @@ from headrace.wire.messages.k00_produce import (
 if TYPE_CHECKING:
     from headrace.broker.coordinators.verifier import Said
     from headrace.broker.requests.services import Services
-    from headrace.log.results import AppendResult
+    from headrace.log.append_results import AppendResult
     from headrace.wire.primitives import Buffer, Records
 
 ALL: Final = -1
@@ -313,9 +312,9 @@ def _claim(
                 continue
             log = replica.log
             now_ms = broker.node.clock.now_ms()
-            claimed = log.producers.claim(
+            claimed = log.state.producers.claim(
                 *sequenced(part.records),
-                log.end_offset,
+                log.bounds.end_offset,
                 transactional_id=transactional_id,
                 raises=raises,
                 now_ms=now_ms,
@@ -382,7 +381,8 @@ def _append(
                 if part.error in _COMES_AGAIN:
                     broker.replicas.come_again(name, topic_id, part.index, part.records)
             elif isinstance(part.checked, Invalid):
-                waiting.appended(topic, replica, refusal(replica.log, part.checked), request.acks == ALL)
+                refused = refusal(part.checked, replica.log.bounds.log_start_offset)
+                waiting.appended(topic, replica, refused, request.acks == ALL)
             elif is_later and request.acks == ALL and replica.under_min_isr:
                 waiting.refuse(topic, part.index, ErrorCode.NOT_ENOUGH_REPLICAS)  # by now
                 broker.replicas.come_again(name, topic_id, part.index, part.records)
@@ -424,7 +424,7 @@ def _plan_topic(
             log = replica.log
             part.is_transactional = records[_ATTRIBUTES_AT] & TRANSACTIONAL != 0
             if part.is_transactional or (records[_ATTRIBUTES_AT] | ANY_BATCH_BIT) & log.opened_bits:
-                part.checked = check_client_batch(records, log.config, log.name, broker.node.clock.now_ms())
+                part.checked = check_client_batch(records, log.state.config, log.state.name, broker.node.clock.now_ms())
                 part.is_late = part.checked is None
         parts.append(part)
     return name, data.topic_id, parts

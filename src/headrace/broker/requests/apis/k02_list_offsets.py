@@ -21,7 +21,8 @@ from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_pieces, pa
 from headrace.broker.requests.readiness import keys_in, once_ready
 from headrace.broker.requests.registry import handles
 from headrace.log.log import Log
-from headrace.log.results import TimestampOffset
+from headrace.log.read_results import TimestampOffset
+from headrace.log.reader import LogReader
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -53,7 +54,7 @@ SINCE_VERSION: Final = {
 _DEBUGGER: Final = -2
 _NOTHING: Final = TimestampOffset(-1, -1, -1)
 
-Lookup = tuple[ListOffsetsPartitionResponse, Replica, int, Callable[[Log], TimestampOffset | None]]
+Lookup = tuple[ListOffsetsPartitionResponse, Replica, int, Callable[[LogReader], TimestampOffset | None]]
 
 
 @handles(ApiKey.LIST_OFFSETS)
@@ -126,11 +127,11 @@ def _answer(
     elif timestamp == LATEST:
         _fill(found, TimestampOffset(readable, -1, replica.leader_epoch), version)
     elif timestamp in (EARLIEST, EARLIEST_LOCAL):
-        _fill(found, log.earliest_timestamp_offset(), version)
+        _fill(found, log.reader.earliest_timestamp_offset(), version)
     elif timestamp == MAX_TIMESTAMP:
-        lookups.append((found, replica, readable, Log.max_timestamp_offset))
+        lookups.append((found, replica, readable, LogReader.max_timestamp_offset))
     elif timestamp >= 0:
-        lookups.append((found, replica, readable, lambda log: log.offset_for_timestamp(timestamp)))
+        lookups.append((found, replica, readable, lambda reader: reader.offset_for_timestamp(timestamp)))
 
 
 def _fill(found: ListOffsetsPartitionResponse, where: TimestampOffset, version: int) -> None:
@@ -144,15 +145,15 @@ Searched = tuple[Log, "TimestampOffset | OSError | None"]
 """In which log, and with what result."""
 
 
-def _searched(replica: Replica, search: Callable[[Log], TimestampOffset | None]) -> Searched:
+def _searched(replica: Replica, search: Callable[[LogReader], TimestampOffset | None]) -> Searched:
     log = replica.log
     try:
         try:
-            return log, search(log)
+            return log, search(log.reader)
         except FileNotFoundError:
             # Retention, compaction or a move took a segment away in between: there is another answer now.
             log = replica.log
-            return log, search(log)
+            return log, search(log.reader)
     except OSError as error:
         return log, error
 

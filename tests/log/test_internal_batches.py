@@ -18,7 +18,7 @@ NOW_MS = 1_700_000_000_000
 
 
 def append_together(log: Log, *batches: bytes) -> Any:
-    return log.append(b"".join(batches), leader_epoch=0, now_ms=NOW_MS, origin="coordinator")
+    return log.writer.append(b"".join(batches), leader_epoch=0, now_ms=NOW_MS, origin="coordinator")
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def end(
 ) -> ErrorCode:
     """Producer 1's transaction ends."""
     batch = build_marker(EndMarker(1, epoch, coordinator_epoch, committed), NOW_MS)
-    error: ErrorCode = log.append(batch, leader_epoch=0, now_ms=NOW_MS, origin=origin).error  # type: ignore[arg-type]
+    error: ErrorCode = log.writer.append(batch, leader_epoch=0, now_ms=NOW_MS, origin=origin).error  # type: ignore[arg-type]
     return error
 
 
@@ -149,5 +149,5 @@ def test_a_follower_takes_every_marker(open_at: Open, begin: Begin, epoch: int, 
     end(log, 3)
     batch = bytearray(build_marker(EndMarker(1, epoch, coordinator_epoch, True), NOW_MS))
     batch[:8] = log.end_offset.to_bytes(8, "big")
-    assert log.append(bytes(batch), leader_epoch=0, now_ms=NOW_MS, origin="replica").error is ErrorCode.NONE
+    assert log.writer.append(bytes(batch), leader_epoch=0, now_ms=NOW_MS, origin="replica").error is ErrorCode.NONE
     assert open_at().end_offset == 3

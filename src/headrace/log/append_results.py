@@ -1,20 +1,18 @@
-"""What appends and reads answer."""
+"""What an append answers, and what is known of a batch that is checked and not written yet."""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, overload
+from typing import TypeAlias, overload
 
+from headrace.log.transaction_index import AbortedTransaction
 from headrace.wire.errors import ErrorCode
-from headrace.wire.file_slice import FileSlice
-
-if TYPE_CHECKING:
-    from headrace.log.segment import Segment
+from headrace.wire.primitives import Buffer
 
 
 class AppendResult:
-    """How one append went. Offsets are -1 where nothing was appended.
+    """The outcome of one append. Offsets are -1 if nothing was appended.
 
     `log_append_time_ms` is -1 unless the topic stamps records itself. A duplicate of an idempotent producer answers
     with the offsets of the batch that it repeats.
@@ -56,7 +54,7 @@ class AppendResult:
 
 
 class PlainResults(Sequence[AppendResult]):
-    """How appends went of which none was refused, a duplicate, or given a time by its topic: their offsets alone."""
+    """The outcome of appends none of which was refused, a duplicate, or stamped by its topic: their offsets alone."""
 
     __slots__ = ("_count", "log_start_offset", "offsets", "size")
 
@@ -83,60 +81,10 @@ class PlainResults(Sequence[AppendResult]):
         return AppendResult(ErrorCode.NONE, offsets[at], offsets[at + 1] - 1, -1, self.log_start_offset)
 
 
-class ReadResult(NamedTuple):
-    """Batches from the asked offset on (the first may start below it), as a slice of a segment's file; None: nothing
-    there."""
+Staged: TypeAlias = tuple[int, int, int, int, int, AppendResult, AbortedTransaction | None]
+"""A batch that is checked and has its offset, and is not written yet: base offset, last offset, size in bytes, largest
+timestamp, leader epoch, the answer to its sender, and the entry that the transaction index gets with it."""
 
-    error: ErrorCode
-    slice: FileSlice | None = None
-    size: int = 0
-    segment: Segment | None = None
-
-
-class TimestampOffset(NamedTuple):
-    """An answer to ListOffsets: a record's offset, its timestamp, and the epoch that wrote it (-1: not known)."""
-
-    offset: int
-    timestamp: int
-    leader_epoch: int
-
-
-class LogCorrupt(NamedTuple):
-    """Damage below what was known to be safe: the partition stays offline until someone decides."""
-
-    directory: str
-    path: str
-    offset: int
-    position: int
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.path} is damaged at byte {self.position} (offset {self.offset}): {self.reason}"
-
-
-class LogDamaged(OSError):
-    """A log that must not be served; `corrupt` says where it is damaged. Its partition alone stays offline."""
-
-    def __init__(self, corrupt: LogCorrupt) -> None:
-        super().__init__(str(corrupt))
-        self.corrupt = corrupt
-
-
-class RecoveryReport(NamedTuple):
-    """What opening a log had to do: after a crash, or where files were damaged."""
-
-    batches_scanned: int = 0
-    bytes_scanned: int = 0
-    bytes_cut: int = 0
-    cut_path: str = ""
-    cut_offset: int = -1
-    cut_reason: str = ""
-    gap_offset: int = -1
-    """Where records are missing behind what was safe, and one cannot tell whether compaction or a power loss took them;
-    -1: nowhere."""
-    rebuilt: tuple[str, ...] = ()
-    """Names of files that were missing or damaged, and were written again from the batches."""
-    unindexed: tuple[Segment, ...] = ()
-    """Segments without an index: it is rebuilt when it is asked for, or in the background."""
-    stray: str = ""
-    """Where the folder lies now that was in the log's place and was of another topic, or of nobody knows which."""
+Parts: TypeAlias = tuple[Buffer, Buffer]
+"""The bytes of a staged batch: the prefix that the log has given it (base offset, length, leader epoch), and the
+rest."""

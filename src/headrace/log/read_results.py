@@ -1,0 +1,38 @@
+"""What reads and lookups answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from headrace.wire.file_slice import FileSlice
+
+if TYPE_CHECKING:
+    from headrace.log.segment import Segment
+
+
+class Local(NamedTuple):
+    """Batches of the local log from the requested offset on (the first may start below it), as a slice of a segment's
+    file; None if there is none to read."""
+
+    slice: FileSlice | None = None
+    size: int = 0
+    segment: Segment | None = None
+
+
+class OutOfRange(NamedTuple):
+    """The requested offset lies outside the log, whose bounds were these."""
+
+    log_start_offset: int
+    end_offset: int
+
+
+ReadResult: TypeAlias = Local | OutOfRange
+"""What a read found, and where. A reader has to name each case, so that one more is an error of the type checker."""
+
+
+class TimestampOffset(NamedTuple):
+    """An answer to ListOffsets: a record's offset, its timestamp, and the epoch that wrote it (-1: not known)."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
