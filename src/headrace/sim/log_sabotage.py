@@ -14,6 +14,7 @@ from headrace.log.epochs import LeaderEpochs
 from headrace.log.log import Log
 from headrace.log.producer_snapshot import SnapshotEntry
 from headrace.log.producers import Producers
+from headrace.log.reader import LogReader
 from headrace.log.segment import Segment
 from headrace.log.state import LogState
 from headrace.log.transaction_index import AbortedTransaction
@@ -141,13 +142,13 @@ def _keep_places(real: Real) -> Real:
 def _look_the_segment_up_again(real: Real) -> Real:
     """Where a batch was found in a segment, it is in the segment that has the same base offset by then."""
 
-    def older_place_of(self: Log, offset: int, wait: bool) -> tuple[Segment, int, int] | None:
+    def older_place_of(self: LogReader, offset: int, wait: bool) -> tuple[Segment, int, int] | None:
         found: tuple[Segment, int, int] | None = real(self, offset, wait)
         if found is None:
             return None
         segment, position, size = found
         return (
-            next((each for each in self.segments if each.base_offset == segment.base_offset), segment),
+            next((each for each in self.segment_list.segments if each.base_offset == segment.base_offset), segment),
             position,
             size,
         )
@@ -170,7 +171,7 @@ def log_plants() -> dict[str, list[tuple[Any, str, Any]]]:
         "empties-files-that-readers-hold": [(Segment, "remove_files", _empty_first(Segment.remove_files))],
         "keeps-places-that-were-cut": [(Segment, "find", _keep_places(Segment.find))],
         "reads-in-what-was-swapped-in": [
-            (Log, "_older_place_of", _look_the_segment_up_again(vars(Log)["_older_place_of"]))
+            (LogReader, "_older_place_of", _look_the_segment_up_again(vars(LogReader)["_older_place_of"]))
         ],
         "trusts-a-snapshot-of-another-offset": [
             (producer_history, "_scan", _scan_from_the_start_alone(vars(producer_history)["_scan"]))
