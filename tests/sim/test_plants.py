@@ -9,6 +9,7 @@ from headrace.sim.__main__ import main
 from headrace.sim.found_at import FOUND_AT, seeds_of
 from headrace.sim.kinds import EVERY_PLANT, kind_of
 from headrace.sim.plants import search
+from headrace.sim.sabotage import planted
 
 QUICK = "drops-tombstones-too-early"
 
@@ -17,6 +18,13 @@ def test_every_fault_has_one_kind_and_no_seed_is_of_another_fault() -> None:
     assert len(set(EVERY_PLANT)) == len(EVERY_PLANT)
     assert FOUND_AT.keys() < set(EVERY_PLANT)
     assert kind_of(QUICK).flag == "log"
+
+
+@pytest.mark.parametrize("name", EVERY_PLANT)
+def test_every_fault_can_be_planted(name: str) -> None:
+    """What it replaces is still there."""
+    with planted(name):
+        pass
 
 
 def test_a_search_stops_when_enough_seeds_have_found_the_fault() -> None:

@@ -17,7 +17,7 @@ from headrace.client.transactions import TransactionalProducer
 from headrace.sim.found_at import seeds_of
 from headrace.sim.sabotage import PLANTED_IN_SINKS, planted
 from headrace.sim.sink_run import SinkRun, run_sink_seed
-from headrace.sim.sink_sabotage import ONE, SHAPES, TWO, sink_plants
+from headrace.sim.sink_sabotage import EXPIRING, ONE, SHAPES, TWO, sink_plants
 from headrace.spark.delivery_options import PER_TASK
 
 SEEDS = (1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 40)))
@@ -58,6 +58,19 @@ def test_every_delivery_keeps_its_promise(name: str, monkeypatch: pytest.MonkeyP
     assert bool(ended["_ask_for_all", "driver"]) is shape.grouped
     assert bool(ended["_ask_for_one", "task"]) is (shape.mode == PER_TASK)
     assert shape.grouped or ended["_ask_for_one", "driver"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("commit_topic", ["", "commits"])
+def test_a_query_whose_mark_has_expired_writes_nothing_twice(commit_topic: str) -> None:
+    """It is refused and repaired, or a commit topic has the mark."""
+    expired = repaired = 0
+    for seed in range(1, 9):
+        run = SinkRun(seed, shapes=[replace(EXPIRING, commit_topic=commit_topic)])
+        assert run.run().objection is None
+        marks = run.queries[0].marks
+        expired, repaired = expired + marks.expired, repaired + marks.repaired
+    assert expired > 3 and (repaired > 0) is not bool(commit_topic)
 
 
 def test_a_run_that_an_objection_ends_leaves_no_thread() -> None:

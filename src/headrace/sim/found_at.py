@@ -73,6 +73,8 @@ FOUND_AT: Final[Mapping[str, int]] = {
     # the sink of Spark
     "compares-no-options-of-writes": 4,
     "passes-over-what-is-older": 3,
+    "takes-a-missing-mark-for-the-first": 9,
+    "forgets-the-commit-topic": 2,
     "marks-before-it-commits": 3,
 }
 """The first seed that finds a fault, if that is not 1."""

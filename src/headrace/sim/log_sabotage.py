@@ -147,11 +147,9 @@ def _look_the_segment_up_again(real: Real) -> Real:
         if found is None:
             return None
         segment, position, size = found
-        return (
-            next((each for each in self.segment_list.segments if each.base_offset == segment.base_offset), segment),
-            position,
-            size,
-        )
+        listed = self.segment_list.segments
+        now = next((each for each in listed if each.base_offset == segment.base_offset), segment)
+        return now, position, size
 
     return older_place_of
 

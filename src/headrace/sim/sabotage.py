@@ -340,6 +340,8 @@ PLANTED_IN_SINKS: Final = (
     "compares-no-digest",
     "compares-no-options-of-writes",
     "passes-over-what-is-older",
+    "takes-a-missing-mark-for-the-first",
+    "forgets-the-commit-topic",
     "marks-before-it-commits",
     "compares-no-rows-of-batches",
     "compares-no-rows-of-tasks",

@@ -1,8 +1,8 @@
 """Queries of Spark's that write exactly once to a cluster of three brokers, with faults on both sides, and then peace.
 
 Checked: every record of the source is in the topic of each of its writes once, in order of the batches; who was told
-that a batch is there has planned the batch that is there; nobody is refused for nothing; and in peace each query gets
-on.
+that a batch is there has planned the batch that is there; nobody is refused for nothing, and who must be is, as where a
+mark has expired; and in peace each query gets on.
 """
 
 from __future__ import annotations
@@ -14,19 +14,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from headrace.client.errors import ClientError
-from headrace.sim.checkers.deliveries import Found
-from headrace.sim.checkers.isolation import Appends
 from headrace.sim.cluster_faults import OUSTED
 from headrace.sim.cluster_options import SNAPSHOT_BYTES_RARE, Options
 from headrace.sim.cluster_run import LOOK_S, SETTLE_S, ClusterRun
 from headrace.sim.run import Result
-from headrace.sim.workloads.isolation import ABORTED_S
-from headrace.sim.workloads.reading import LATEST, edge
-from headrace.sim.workloads.spark_queries import WRITE_STEP, Shape, places_of
+from headrace.sim.workloads.expired_marks import CHECKED_EVERY_MS, RETENTION_MINUTES, read_topics
+from headrace.sim.workloads.spark_queries import Shape
 from headrace.sim.workloads.spark_writing import Query
 from headrace.sim.workloads.topics import make_topic
-from headrace.sim.workloads.transacting import Poller
 
 if TYPE_CHECKING:
     from headrace.sim.world import World
@@ -78,9 +73,19 @@ class SinkRun(ClusterRun):
 
     def _start_clients(self) -> None:
         brokers = ",".join(f"{host}:9092" for host in self.hosts)
-        self.queries = [Query(self.world, shape, brokers, self._client) for shape in self._shapes]
+        self.queries = [Query(self.world, shape, brokers, self._client, self._pass_time) for shape in self._shapes]
         for query in self.queries:
             query.operator.owner.spawn(self._begin(query))
+
+    def _quorum(self, node_id: int) -> dict[str, str]:
+        return super()._quorum(node_id) | {
+            "offsets.retention.minutes": str(RETENTION_MINUTES),
+            "offsets.retention.check.interval.ms": str(CHECKED_EVERY_MS),
+        }
+
+    def _pass_time(self, by_ms: int) -> None:
+        for machine in self.machines.values():
+            machine.set_clock(by_ms)
 
     async def _begin(self, query: Query) -> None:
         shape = query.shape
@@ -119,25 +124,10 @@ class SinkRun(ClusterRun):
 
     async def _judge(self, query: Query) -> None:
         """What is in its topics, once nothing is open there."""
-        history, keys = Appends(), list(places_of(query.shape))
-        reader = Poller(self._client("judge"), history, keys)
-        until = self.world.loop.time() + ABORTED_S
-        for key in keys:
-            while True:
-                try:
-                    end = await edge(reader.client, key, LATEST)
-                except ClientError:
-                    end = -1
-                if 0 <= end <= reader.positions[key]:
-                    break
-                if self.world.loop.time() > until:
-                    self.world.object(f"{key} ends at {end} and is read to {reader.positions[key]}: something is open")
-                    return
-                await reader.poll(key)
         deliveries, last = query.deliveries, query.last
-        for read in history.reads:
-            place = deliveries.found.setdefault(read.key, [])
-            place += [Found(offset, *divmod(value, WRITE_STEP)) for offset, value in read.values]
+        deliveries.found = dict(await read_topics(self._client("judge"), query.shape))
+        if self.world.objection is not None:
+            return
         deliveries.ends = [last.end_of(batch_id) for batch_id in range(last.commits)]
         await query.recall()
         for fault in deliveries.faults():

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from headrace.client.groups import commit_offsets
 from headrace.sim.workloads.spark_queries import Shape
-from headrace.spark.delivery import markers, plans
+from headrace.spark.delivery import batch_commit, markers, per_task, plans
 from headrace.spark.delivery.batch_commit import Batch
 from headrace.spark.delivery.encoding import HashedRows
 from headrace.spark.delivery.markers import Mark, Plan, Step, Turn
@@ -48,6 +48,20 @@ def _pass_over(real: Real) -> Real:
         return real(mark, turn, trusted=trusted)
 
     return decide
+
+
+def _begin_without_a_mark(real: Real) -> Real:
+    """A query without a mark has written nothing yet."""
+
+    def decide(mark: Mark | None, turn: Turn, *, trusted: bool) -> Any:
+        return Step.WRITE if mark is None else real(mark, turn, trusted=trusted)
+
+    return decide
+
+
+def _ask_the_group_alone(client: Any, how: Any, query_id: str) -> Mark | None:
+    """What the group has forgotten, nobody knows."""
+    return markers.read_mark(client, markers.group_of(query_id), how.marker_topic, stable=True)
 
 
 def _mark_first(real: Real) -> Real:
@@ -91,12 +105,15 @@ def _fence_nothing(*_: object) -> int:
 
 ONE: Final = Shape("query", EXACTLY_ONCE, grouped=False, topics=("one",), commit_topic="", rivals=True, changes=False)
 TWO: Final = replace(ONE, topics=("one", "other"), commit_topic="commits", rivals=False)
+EXPIRING: Final = replace(ONE, rivals=False, expires=True)
 TASKS: Final = replace(ONE, mode=PER_TASK, changes=True)
 SHAPES: Final[Mapping[str, Shape]] = {
     "decides-without-the-ordinal": TWO,
     "compares-no-digest": ONE,
     "compares-no-options-of-writes": replace(TWO, changes=True),
     "passes-over-what-is-older": ONE,
+    "takes-a-missing-mark-for-the-first": EXPIRING,
+    "forgets-the-commit-topic": replace(EXPIRING, commit_topic="commits"),
     "marks-before-it-commits": TWO,
     "compares-no-rows-of-batches": replace(ONE, plain=True),
     "compares-no-rows-of-tasks": TASKS,
@@ -114,6 +131,12 @@ def sink_plants() -> dict[str, list[tuple[Any, str, Any]]]:
         "compares-no-digest": [(markers, "_repeated", _without_digest(repeated))],
         "compares-no-options-of-writes": [(markers, "_repeated", _without_writes(repeated))],
         "passes-over-what-is-older": [(markers, "decide", _pass_over(markers.decide))],
+        "takes-a-missing-mark-for-the-first": [(markers, "decide", _begin_without_a_mark(markers.decide))],
+        "forgets-the-commit-topic": [
+            (batch_commit, "last_mark", _ask_the_group_alone),
+            (per_task, "last_mark", _ask_the_group_alone),
+            (plans, "last_mark", _ask_the_group_alone),
+        ],
         "marks-before-it-commits": [(Batch, "_transact", _mark_first(vars(Batch)["_transact"]))],
         "compares-no-rows-of-batches": [(markers, "compare_rows", _pass_rows_over)],
         "compares-no-rows-of-tasks": [(TaskWrite, "_compare", _compare_nothing)],

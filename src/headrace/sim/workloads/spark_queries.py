@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 PARTITIONS: Final = 2
 """Of a topic."""
+EXPIRES: Final = 0.3
+"""How many queries have marks that expire."""
 WRITE_STEP: Final = 1_000_000
 """A record's value is its number, and so much for each write before its own."""
 
@@ -37,9 +39,15 @@ class Chances:
     """That a run starts on a copy of the checkpoint that lacks the last batches."""
     changes: float = 0.4
     """That a run has another program, or plans in another way."""
+    expires: float = 0.7
+    """That the query's marks expire before a run."""
+    unrecorded: float = 0
+    """That a driver dies when a batch is written, and Spark has not recorded that."""
 
 
-CALM: Final = Chances(0, 0, 0, 0, 0, 0, 0, 0)
+WITH_MANY_RUNS: Final = Chances(dies=0.03, unrecorded=0.3)
+"""Of a query whose marks expire between two runs."""
+CALM: Final = Chances(0, 0, 0, 0, 0, 0, 0, 0, 0)
 
 
 class Checkpoint:
@@ -117,7 +125,7 @@ class Program:
 class Shape:
     """A query as it is drawn. `grouped`: its tasks write, and are committed as a group, where they do not commit
     themselves. `topics` are those of its writes. `plain`: it writes once, without `write_updates`, and its checkpoint
-    is where the sink cannot read it."""
+    is where the sink cannot read it. `expires`: its marks expire now and then."""
 
     query_id: str
     mode: str
@@ -127,6 +135,12 @@ class Shape:
     rivals: bool
     changes: bool
     plain: bool = False
+    expires: bool = False
+
+    @property
+    def commits_in_parts(self) -> bool:
+        """Whether a batch takes several transactions."""
+        return self.mode == PER_TASK or len(self.topics) > 1
 
     @classmethod
     def draw(cls, query_id: str, rng: random.Random) -> Shape:
@@ -134,7 +148,7 @@ class Shape:
         mode = rng.choice((EXACTLY_ONCE, EXACTLY_ONCE, PER_TASK))
         plain = rng.random() < 0.25
         one, other = f"{query_id}-out", rng.choice((f"{query_id}-out", f"{query_id}-more"))
-        return cls(
+        drawn = cls(
             query_id,
             mode,
             rng.random() < 0.5,
@@ -144,6 +158,8 @@ class Shape:
             rng.random() < 0.5,
             plain,
         )
+        # an operator who trusts the checkpoint has one query, and one program
+        return replace(drawn, rivals=False, changes=False, expires=True) if rng.random() < EXPIRES else drawn
 
     def wanted(self, write: int, number: int) -> bool:
         """Whether a write takes a record."""

@@ -26,7 +26,17 @@ from headrace.arrow import encode
 from headrace.client.errors import ClientError
 from headrace.sim.blocking import EndedError, Fate, Process
 from headrace.sim.checkers.deliveries import Claim, Deliveries
-from headrace.sim.workloads.spark_queries import CALM, Chances, Checkpoint, Context, Program, Shape, rows_of
+from headrace.sim.workloads.expired_marks import ExpiredMarks
+from headrace.sim.workloads.spark_queries import (
+    CALM,
+    WITH_MANY_RUNS,
+    Chances,
+    Checkpoint,
+    Context,
+    Program,
+    Shape,
+    rows_of,
+)
 from headrace.spark import checkpoint_offsets, process_state
 from headrace.spark.delivery import encoding
 from headrace.spark.delivery.commit_records import CommitRecord, read_last
@@ -79,13 +89,21 @@ class Outcome:
 class Query:
     """One query, and the operator who starts its runs."""
 
-    def __init__(self, world: World, shape: Shape, brokers: str, new_client: Callable[[str], ClusterClient]) -> None:
+    def __init__(
+        self,
+        world: World,
+        shape: Shape,
+        brokers: str,
+        new_client: Callable[[str], ClusterClient],
+        pass_time: Callable[[int], None],
+    ) -> None:
+        """`pass_time` sets the clocks of all brokers forward by so many milliseconds."""
         self.world = world
         self.shape = shape
         self.brokers = brokers
         self.new_client = new_client
         self.rng = world.rng(shape.query_id)
-        self.chances = Chances()
+        self.chances = WITH_MANY_RUNS if shape.expires else Chances()
         self.deliveries = Deliveries(shape.query_id, shape.wanted, len(shape.topics))
         self.committed = 0
         """Batches that runs have committed, all together."""
@@ -96,6 +114,7 @@ class Query:
         if shape.changes:
             self.programs.append(Program(order[::-1], self.rng.choice((1, 2, 3))))
         self.operator = new_client("operator")
+        self.marks = ExpiredMarks(world, shape, pass_time)
         self.last = self.checkpoints[0]
         """The one in which the last batch was committed."""
         self.is_calm = False
@@ -110,7 +129,7 @@ class Query:
     async def operate(self) -> None:
         """Starts a run whenever there is none; another one beside it now and then. Once it is calm, one run gets on
         alone, and ends when it has committed some batches."""
-        checkpoint, program = 0, 0
+        checkpoint, program, trusted = 0, 0, False
         while not self.is_done:
             if program or self.rng.random() < self.chances.changes:
                 program = self.rng.randrange(len(self.programs))
@@ -121,8 +140,17 @@ class Query:
                 self._rivals += 1
                 self._rivals_running += 1
                 self.operator.owner.spawn(self._rival(chosen))
-            outcome = await self._run(chosen, self.programs[program], None)
-            if outcome.refused is not None:
+            if self.shape.expires and chosen.offsets and self.rng.random() < self.chances.expires:
+                await self.marks.expire(chosen)
+            outcome = await self._run(chosen, self.programs[program], None, trusted=trusted)
+            trusted = False
+            if outcome.batches:
+                self.marks.is_gone = False
+            if outcome.refused is not None and self.shape.expires:
+                self.marks.check_refusal(outcome.refused)
+                await self.marks.repair(self.operator, chosen)
+                trusted = True
+            elif outcome.refused is not None:
                 self._check_refusal(outcome.refused)
                 if len(self.programs) > 1 and self.rng.random() < 0.5:
                     program = (program + 1) % len(self.programs)
@@ -156,9 +184,11 @@ class Query:
         if not self._rivals and len(self.checkpoints) == len(self.programs) == 1:
             self.world.object(f"a run that differs from those before in nothing is refused: {error}")
 
-    async def _run(self, checkpoint: Checkpoint, program: Program, batches: int | None) -> Outcome:
+    async def _run(
+        self, checkpoint: Checkpoint, program: Program, batches: int | None, *, trusted: bool = False
+    ) -> Outcome:
         self._runs += 1
-        run = Run(self, checkpoint, program, f"run {self._runs}")
+        run = Run(self, checkpoint, program, f"run {self._runs}", trusted)
         note = self.world.trace.note
         note("run begins", self.shape.query_id, run.run_id, checkpoint.name, checkpoint.commits, program)
         outcome, alone = Outcome(), 0
@@ -229,11 +259,13 @@ class Query:
             return Fate.LOSES_THE_ANSWER
         return Fate.FREEZES if drawn - chances.loses < chances.freezes else Fate.LIVES
 
-    def options(self, topic: str) -> SinkOptions:
-        """Those of a sink."""
+    def options(self, topic: str, *, trusted: bool = False) -> SinkOptions:
+        """Those of a sink; `trusted`: it takes the checkpoint's word if there is no mark."""
         given = {"kafka.bootstrap.servers": self.brokers, "topic": topic, "delivery": self.shape.mode, **TIMEOUTS}
         if self.shape.commit_topic:
             given["commitTopic"] = self.shape.commit_topic
+        if trusted:
+            given["markerMissing"] = "trust"
         return sink_options(given)
 
 
@@ -245,6 +277,7 @@ class Run:
     checkpoint: Checkpoint
     program: Program
     run_id: str
+    trusted: bool
     driver: Process = field(init=False)
     count: Count = field(init=False)
 
@@ -271,6 +304,9 @@ class Run:
             self.driver = self.query.process("driver")
         for write in self.program.order:
             await self._write(batch_id, write, range(first, end))
+        unrecorded = self.query.chances.unrecorded
+        if unrecorded and rng.random() < unrecorded:
+            raise FailedError("the driver has died before it recorded the batch")
         if not checkpoint.commit(batch_id):
             raise FailedError("another driver has committed the batch")
 
@@ -304,7 +340,7 @@ class Run:
         self.query.deliveries.claims.append(Claim(self.run_id, batch_id, write, records.start, records.stop))
 
     def _writer(self, batch_id: int, write: int) -> BatchWriter | StreamWriter:
-        options = self.query.options(self.query.shape.topics[write])
+        options = self.query.options(self.query.shape.topics[write], trusted=self.trusted)
         if self.query.shape.plain:
             return StreamWriter(options)
         assert options.exactly_once is not None
