@@ -23,6 +23,7 @@ from headrace.groups.settings import GroupSettings
 from headrace.groups.shard import GroupShard
 from headrace.log.read_results import Local
 from headrace.machine.runtime import Marker
+from headrace.machine.timed_steps import in_one_turn
 from headrace.wire.batch import iter_headers, read_header
 from headrace.wire.file_slice import FileSlice
 from headrace.wire.messages.k09_offset_fetch import OffsetFetchRequestGroup
@@ -221,7 +222,7 @@ def test_its_groups_stand_up_again(data: Path) -> None:
                 else:
                     shard.apply(said.record, said.log_offset, said.producer_id)
             offset = piece.next_offset
-    shard.loaded(0)
+    in_one_turn(shard.starting(0), 0)
     assert not shard.state.open_transactions.latest
     states = {group.group_id: (group.group_state, group.group_type) for group in shard.list_groups((), ())}
     assert states == {

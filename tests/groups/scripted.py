@@ -206,7 +206,8 @@ class Coordinator(Scripted):
                 said.append(LoadedRecord(record, offset, -1))
         self.runtime.begin(0, self.high_watermark)
         self.runtime.load(LogPiece(said, len(said), len(self.log)), self.high_watermark)
-        self.runtime.loaded(self.now_ms)
+        while not self.runtime.start(self.now_ms):
+            pass
         self.drive()
 
     def answer(self, waiter: Waiter, response: Any) -> None:
@@ -379,7 +380,9 @@ class Coordinator(Scripted):
 
     def do_forget_missing(self, words: Words) -> None:
         """forget-missing ID...: there are only topics of these ids."""
-        self.run(self.shard.forget_missing({bytes([int(each)]) * 16 for each in words.plain}))
+        topic_ids = {bytes([int(each)]) * 16 for each in words.plain}
+        for group_ids in self.shard.offset_parts():
+            self.run(self.shard.forget_missing(topic_ids, group_ids))
 
     def do_describe(self, words: Words) -> None:
         group = self.shard.describe_group(words.plain[0])

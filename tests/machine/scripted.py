@@ -152,7 +152,7 @@ class Runtimes(Scripted):
             self.say("nobody wants it")
             return
         if count is None:
-            shard.loaded(self.now_ms)
+            assert shard.start(self.now_ms)
             self.drive(shard)
 
     def do_load_fails(self, words: Words) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from headrace.machine.outcome import Note, Outcome
+from headrace.machine.timed_steps import TimedSteps
 from headrace.machine.timeline import Timeline, TimelineTable
 from headrace.machine.timers import Timers
 from headrace.wire.errors import ErrorCode
@@ -25,6 +26,8 @@ class Tally:
         self.numbers: TimelineTable[str, int] = TimelineTable(self.timeline)
         self.pending: TimelineTable[tuple[int, str], int] = TimelineTable(self.timeline)
         self.timers = Timers()
+        self.started_ms: list[int] = []
+        """When each number was started, at a load."""
         self.watchers: dict[str, list[Any]] = {}
         """Who waits for a name's number to be changed: in memory alone."""
 
@@ -97,7 +100,11 @@ class Tally:
             if committed:
                 self.numbers.put(key[1], value)
 
-    def loaded(self, now_ms: int) -> Outcome:
+    def starting(self, now_ms: int) -> TimedSteps[Outcome]:
+
+        for _ in self.numbers.latest:
+            self.started_ms.append(now_ms)
+            now_ms = yield 1
         return Outcome(notes=[Note("numbers are loaded", {"count": len(self.numbers.latest)})])
 
     def revert(self, now_ms: int) -> Outcome:

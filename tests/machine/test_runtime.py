@@ -16,7 +16,7 @@ from peers.tried import tried
 from headrace.machine import runtime as runtime_module
 from headrace.machine.batches import build_coordinator_batches
 from headrace.machine.outcome import Note, Outcome
-from headrace.machine.runtime import LoadedRecord, LogPiece, Runtime, RuntimeSettings, ShardRuntime
+from headrace.machine.runtime import START_STEPS, LoadedRecord, LogPiece, Runtime, RuntimeSettings, ShardRuntime
 from headrace.wire.errors import ErrorCode
 from headrace.wire.records import decode_batch
 
@@ -226,7 +226,7 @@ class AnyOrder(RuleBasedStateMachine):
     @rule()
     def load_the_rest(self) -> None:
         if 0 in self.runtime.shards and self.shard.load(self.piece(len(self.log)), self.high_watermark):
-            self.shard.loaded(self.now_ms)
+            assert self.shard.start(self.now_ms)
             self.drive(self.shard)
 
     @rule()
@@ -234,7 +234,7 @@ class AnyOrder(RuleBasedStateMachine):
         """Whoever read the log for a leader that is none any more has something in hand."""
         for shard in self.old:
             assert not shard.load(self.piece(len(self.log)), self.high_watermark)
-            shard.loaded(self.now_ms)
+            assert shard.start(self.now_ms)
             assert not shard.is_active
 
     def piece(self, end: int) -> LogPiece:
@@ -281,7 +281,7 @@ def active() -> ShardRuntime[Tally]:
     runtime.lead({0: 0}, 0)
     shard = runtime.shards[0]
     shard.begin(0, 0)
-    shard.loaded(0)
+    assert shard.start(0)
     shard.settle(0)
     shard.outputs.clear()
     return shard
@@ -332,3 +332,32 @@ def test_batches_are_as_large_as_they_may_be(seed: int) -> None:
     read = [(record.key, record.value) for _, batch in batches for record in decode_batch(batch)]
     assert read == pairs
     assert all(len(batch) <= largest or count == 1 for count, batch in batches)
+
+
+def test_a_shard_starts_a_bounded_part_at_a_time() -> None:
+    runtime: Runtime[Tally] = Runtime(lambda _: Tally(), RuntimeSettings)
+    runtime.lead({0: 0}, 0)
+    shard = runtime.shards[0]
+    shard.begin(0, 0)
+    count = 2 * START_STEPS + 1
+    shard.load(LogPiece([LoadedRecord(Number(f"n{at}", 1), at, -1) for at in range(count)], count, count), count)
+    for part, now_ms in enumerate((10, 20), 1):
+        assert not shard.start(now_ms)
+        assert len(shard.shard.started_ms) == part * START_STEPS
+        assert runtime.serving(0) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert shard.start(30)
+    assert runtime.serving(0) is shard
+    assert shard.shard.started_ms == [10] * START_STEPS + [20] * START_STEPS + [30], "each by the time of its turn"
+
+
+def test_a_leadership_that_ends_while_a_shard_starts() -> None:
+    runtime: Runtime[Tally] = Runtime(lambda _: Tally(), RuntimeSettings)
+    runtime.lead({0: 0}, 0)
+    shard = runtime.shards[0]
+    shard.begin(0, 0)
+    count = START_STEPS + 1
+    shard.load(LogPiece([LoadedRecord(Number(f"n{at}", 1), at, -1) for at in range(count)], count, count), count)
+    assert not shard.start(0)
+    runtime.lead({}, 0)
+    assert shard.start(0) and not shard.is_active
+    assert len(shard.shard.started_ms) == START_STEPS

@@ -160,7 +160,7 @@ class Transactions(Scripted):
             loaded.append(LoadedRecord(record, offset, -1))
         self.runtime.begin(0, self.high_watermark)
         self.runtime.load(LogPiece(loaded, len(loaded), len(self.log)), self.high_watermark)
-        self.runtime.loaded(self.now_ms)
+        assert self.runtime.start(self.now_ms)
         self.advance(0)
 
     def advance(self, by_ms: int) -> None:

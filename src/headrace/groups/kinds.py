@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from headrace.groups.records import Record
     from headrace.groups.shard_state import GroupShardState
     from headrace.machine.outcome import Outcome, Waiter
+    from headrace.machine.timed_steps import TimedSteps
     from headrace.machine.timers import TimerKey
     from headrace.wire.errors import ErrorCode
     from headrace.wire.messages.k09_offset_fetch import OffsetFetchRequestGroup
@@ -108,8 +109,9 @@ class GroupKind(Protocol):
         """Applies a record of the kind that is in the log, live or at a load."""
         ...
 
-    def loaded(self, shard: GroupShardState, now_ms: int, out: Outcome, /) -> None:
-        """Brings up what lives in memory alone: all records of the log are applied."""
+    def starting(self, shard: GroupShardState, now_ms: int, out: Outcome, /) -> TimedSteps[int]:
+        """Restores what lives in memory alone, about a member a step: all records of the log are applied. Returns the
+        time that it was sent last."""
         ...
 
     def reverted(self, shard: GroupShardState, lost: Collection[str], now_ms: int, out: Outcome, /) -> None:

@@ -6,7 +6,7 @@ Fetch, describe and list see committed state alone. What differs between kinds o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Generator, Mapping
+from collections.abc import Callable, Collection, Container, Generator, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from headrace.groups import offsets
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from headrace.groups.group_client import GroupClient
     from headrace.groups.modern.topics import Topics
     from headrace.groups.settings import GroupSettings
+    from headrace.machine.timed_steps import TimedSteps
     from headrace.machine.timers import TimerKey
     from headrace.wire.errors import ErrorCode
     from headrace.wire.messages.k08_offset_commit import OffsetCommitRequest
@@ -152,9 +153,14 @@ class GroupShard:
         """Topics (name -> id) were deleted: so are their offsets."""
         return offsets.forget_topics(self.state, deleted, exists)
 
-    def forget_missing(self, topic_ids: Container[bytes]) -> Outcome:
-        """Offsets of topics whose id is none of these are removed; to be called once, after `loaded`."""
-        return offsets.forget_missing(self.state, topic_ids)
+    def offset_parts(self) -> Iterator[list[str]]:
+        """Yields the ids of all groups that have offsets, in parts for `forget_missing`."""
+        return offsets.parts(self.state)
+
+    def forget_missing(self, topic_ids: Container[bytes], group_ids: Iterable[str]) -> Outcome:
+        """Removes the offsets of these groups in topics that do not exist, by the ids of those that do; to be called
+        for all groups after a load."""
+        return offsets.forget_missing(self.state, topic_ids, group_ids)
 
     # --- groups of all kinds -----------------------------------------------------------------------------------------
 
@@ -228,11 +234,13 @@ class GroupShard:
 
     # --- loading and unloading ---------------------------------------------------------------------------------------
 
-    def loaded(self, now_ms: int) -> Outcome:
-        """Restores all groups from their records; the sessions of their members start again."""
+    def starting(self, now_ms: int) -> TimedSteps[Outcome]:
+        """Restores all groups from their records, about a member a step: see Shard.starting. The sessions of the
+        members start again."""
         out = Outcome()
         for kind in KINDS:
-            kind.loaded(self.state, now_ms, out)
+            now_ms = yield from kind.starting(self.state, now_ms, out)
+        self.state.is_loading = False
         self.state.timers.schedule(EXPIRE_KEY, now_ms + self.state.settings.retention_check_interval_ms)
         return out
 

@@ -62,8 +62,9 @@ class GroupShardState:
     """
 
     __slots__ = ("assignment_bytes", "assignments_held", "classic", "group_count", "group_owners", "groups",
-                 "groups_held", "member_bytes", "member_owners", "modern", "new_id", "offsets", "open_transactions",
-                 "regex_owners", "regexes_held", "settings", "settings_of", "timeline", "timers", "topics")  # fmt: skip
+                 "groups_held", "is_loading", "member_bytes", "member_owners", "modern", "new_id", "offsets",
+                 "open_transactions", "regex_owners", "regexes_held", "settings", "settings_of", "timeline",
+                 "timers", "topics")  # fmt: skip
 
     def __init__(
         self,
@@ -112,6 +113,8 @@ class GroupShardState:
         self.groups: dict[str, Group] = {}
         """Classic groups as they live: those of `classic`, and those whose first record is on its way."""
         self.timers = Timers()
+        self.is_loading = True
+        """Whether the records of the log are being applied, or groups restored from them: it serves no client yet."""
 
     def has_room_for(self, principal: str, amount: int, now_ms: int) -> bool:
         """Whether members of a principal may keep so many bytes more."""

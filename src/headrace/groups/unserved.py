@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from headrace.groups.records import Record
     from headrace.groups.shard_state import GroupShardState
     from headrace.machine.outcome import Waiter
+    from headrace.machine.timed_steps import TimedSteps
     from headrace.machine.timers import TimerKey
     from headrace.wire.messages.k09_offset_fetch import OffsetFetchRequestGroup
     from headrace.wire.messages.k11_join_group import JoinGroupRequest
@@ -144,8 +145,10 @@ class UnservedKind:
     def _create(self, group_id: str, timeline: Timeline) -> UnservedGroup:
         return UnservedGroup(group_id, self.name, timeline)
 
-    def loaded(self, shard: GroupShardState, now_ms: int, out: Outcome) -> None:
-        """Does nothing: nothing of the groups lives in memory alone."""
+    def starting(self, shard: GroupShardState, now_ms: int, out: Outcome) -> TimedSteps[int]:
+        """Makes no step: nothing of the groups lives in memory alone."""
+        yield from ()
+        return now_ms
 
     def reverted(self, shard: GroupShardState, lost: Collection[str], now_ms: int, out: Outcome) -> None:
         """Does nothing: nothing of the groups lives in memory alone."""

@@ -25,6 +25,7 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from headrace.machine.batches import BATCH_BYTES_MAX, Pair, build_coordinator_batch, build_coordinator_batches
 from headrace.machine.outcome import Ending, Outcome, Refuse, Waiter
+from headrace.machine.timed_steps import TimedSteps
 from headrace.machine.timeline import Timeline
 from headrace.wire.errors import ErrorCode
 from headrace.wire.markers import build_marker
@@ -33,6 +34,9 @@ from headrace.wire.records import Compression
 
 UNCOMMITTED_MAX: Final = 250_000
 """Changes of one shard that may wait for their commit; beyond it decisions are answered COORDINATOR_NOT_AVAILABLE."""
+
+START_STEPS: Final = 500
+"""Steps of `Shard.starting` in one turn of the event loop: some 3 to 10 us each."""
 
 _ANSWERED_AS: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -100,8 +104,9 @@ class Shard(Protocol):
         """Takes in the end of a transaction."""
         ...
 
-    def loaded(self, now_ms: int) -> Outcome:
-        """Everything in the log is applied: brings what lives in memory alone up from it."""
+    def starting(self, now_ms: int) -> TimedSteps[Outcome]:
+        """All records of the log are applied: restores what lives in memory alone from them, in steps of about a group,
+        a member or a transaction each. Returns what is to be decided first of all."""
         ...
 
     def revert(self, now_ms: int) -> Outcome:
@@ -197,6 +202,8 @@ class ShardRuntime(Generic[S]):
         self._ended: deque[tuple[_Write, ErrorCode]] = deque()
         """Committed, or never to be, and not answered yet."""
         self._loaded_to = 0
+        self._starting: TimedSteps[Outcome] | None = None
+        """Restores what lives in memory alone, once all of the log is loaded."""
 
     @property
     def is_active(self) -> bool:
@@ -238,13 +245,24 @@ class ShardRuntime(Generic[S]):
         timeline.write(piece.next_offset)
         return True
 
-    def loaded(self, now_ms: int) -> None:
-        """There are no more pieces: the shard is served from here on."""
+    def start(self, now_ms: int) -> bool:
+        """There are no more pieces: restores a part of the shard. To be called until it returns True, a turn each: the
+        shard serves then, unless this leadership ended meanwhile."""
         if self.state is not ShardState.LOADING:
-            return
-        self.state = _ACTIVE
-        self._loaded_to = self._timeline.written_offset
-        self.decided(self.shard.loaded(now_ms), now_ms)
+            return True
+        steps, left = self._starting, START_STEPS
+        try:
+            if steps is None:
+                steps = self._starting = self.shard.starting(now_ms)
+                left -= next(steps)
+            while left > 0:
+                left -= steps.send(now_ms)
+        except StopIteration as end:
+            self._starting = None
+            self.state = _ACTIVE
+            self._loaded_to = self._timeline.written_offset
+            self.decided(end.value, now_ms)
+        return self.state is _ACTIVE
 
     def load_failed(self) -> None:
         """The log cannot be read to its end."""

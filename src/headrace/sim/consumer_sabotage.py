@@ -16,6 +16,7 @@ from headrace.groups.consumer.records import ConsumerRecord, CurrentAssignment, 
 from headrace.groups.records import Record, decode
 from headrace.groups.shard import GroupShard
 from headrace.groups.subscription import write_assignment
+from headrace.machine.timed_steps import TimedSteps
 from headrace.wire.errors import ErrorCode
 
 Real = Callable[..., Any]
@@ -67,7 +68,13 @@ def _take_older(real: Real) -> Real:
 
 
 def _nothing(*_: object) -> None:
+    """No member of a group that is upgraded has a session."""
+
+
+def _no_steps(_shard: object, _group: object, now_ms: int) -> TimedSteps[int]:
     """No member of a group that is loaded has a session."""
+    yield from ()
+    return now_ms
 
 
 def _nobody_away(real: Real) -> Real:
@@ -126,7 +133,7 @@ def consumer_plants() -> dict[str, list[tuple[Any, str, Any]]]:
         "loads-without-what-is-given-up": [(GroupShard, "decode", staticmethod(_forget_what_is_given_up))],
         "takes-commits-of-expired-members": [(offsets, "check_commit", _take_from_anybody(check))],
         "takes-commits-of-older-epochs": [(offsets, "check_commit", _take_older(check))],
-        "loads-without-sessions": [(member_timers, "restart", _nothing)],
+        "loads-without-sessions": [(member_timers, "restarting", _no_steps)],
         "never-expires-who-is-away": [(fencing, "expired", _nobody_away(fencing.expired))],
         "lets-a-replaced-member-stay": [
             (MemberUpdate, "replace_static", _write_no_tombstones(vars(MemberUpdate)["replace_static"]))

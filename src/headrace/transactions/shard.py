@@ -20,6 +20,7 @@ from typing import Final, TypeAlias
 
 from headrace.machine.batches import Pair
 from headrace.machine.outcome import Outcome
+from headrace.machine.timed_steps import TimedSteps
 from headrace.machine.timeline import Timeline, TimelineTable
 from headrace.machine.timers import TimerKey, Timers
 from headrace.transactions import deciding, group_ends, records
@@ -357,15 +358,16 @@ class TransactionShard:
 
     # --- loading and unloading ---------------------------------------------------------------------------------------
 
-    def loaded(self, now_ms: int) -> Outcome:
-        """See Shard.loaded: transactions whose end is decided are driven on. One that began later than it is now was
+    def starting(self, now_ms: int) -> TimedSteps[Outcome]:
+        """Drives transactions on whose end is decided: see Shard.starting. One that began later than it is now was
         opened while a clock was wrong: it begins now."""
-        for transactional_id, deadline_ms in self._ongoing.items():
-            latest = self._transactions.latest[transactional_id]
-            self._ongoing[transactional_id] = min(deadline_ms, now_ms + latest.timeout_ms)
-        for each in self._transactions.latest.values():
-            if each.state.is_prepared:
-                self._look_again(each.transactional_id, now_ms, 0)
+        for transactional_id, latest in list(self._transactions.latest.items()):
+            now_ms = yield 1
+            if transactional_id in self._ongoing:
+                deadline_ms = self._ongoing[transactional_id]
+                self._ongoing[transactional_id] = min(deadline_ms, now_ms + latest.timeout_ms)
+            if latest.state.is_prepared:
+                self._look_again(transactional_id, now_ms, 0)
         self._timers.schedule(_TIMEOUTS, now_ms + self._settings.timeout_check_interval_ms)
         self._timers.schedule(_EXPIRY, now_ms + self._settings.expiry_check_interval_ms)
         return Outcome()

@@ -16,6 +16,7 @@ from headrace.broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from headrace.broker.requests.apis import (
     k12_heartbeat,
 )
+from headrace.machine import runtime as runtime_module
 from headrace.machine.runtime import ShardState
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import TopicsImage
@@ -383,3 +384,23 @@ async def test_a_machine_that_no_descriptor_is_free_for_is_imported_later(
     await until(lambda: log_index(broker) in broker.groups.runtime.shards)
     await served_again(broker)
     assert broker.fetched() == [5]
+
+
+async def test_a_shard_serves_once_all_of_its_groups_are_restored(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = [group for number in range(200) if log_index(broker, group := f"g{number}") == log_index(broker)]
+    assert len(groups) > 2
+    for group in ("g", *groups):
+        broker.commit(5, group)
+    monkeypatch.setattr(runtime_module, "START_STEPS", 1)
+    broker.groups._take_up(image(leader=2))
+    broker.groups._take_up(image())
+    shard = broker.groups.runtime.shards[log_index(broker)]
+    turns = 0
+    while not shard.is_active:
+        assert error_of(broker.commit(6)) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        turns += len(shard.shard.state.groups) > 0
+        await asyncio.sleep(0)
+    assert turns > len(groups)
+    assert [broker.fetched(group) for group in ("g", *groups)] == [[5]] * (1 + len(groups))

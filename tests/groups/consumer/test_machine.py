@@ -17,6 +17,7 @@ from headrace.groups.modern.epochs import GroupEpoch
 from headrace.groups.records import decode
 from headrace.groups.settings import GroupSettings
 from headrace.groups.shard import GroupShard
+from headrace.machine.timed_steps import in_one_turn
 from headrace.wire.messages.k69_consumer_group_describe import DescribedGroup
 
 CLIENTS = st.sampled_from(["a", "b", "c", "d"])
@@ -355,7 +356,7 @@ def test_who_is_fenced_before_topics_are_told_leaves_their_hash_as_it_was() -> N
         record = decode(key, value)
         assert record is not None
         shard.apply(record, offset)
-    shard.loaded(0)
+    in_one_turn(shard.starting(0), 0)
     out = shard.due(45_000)
     assert out is not None
     assert out.records[-1] == ConsumerRecord("g", Kind.EPOCH, "", GroupEpoch(before.epoch + 1, before.metadata_hash))

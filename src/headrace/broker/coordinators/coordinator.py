@@ -416,7 +416,7 @@ class Coordinator(Generic[S]):
             return
         runtime.begin(led.log.log_start_offset, led.high_watermark)
         if led.log.end_offset == led.log.log_start_offset:
-            self._tell(runtime, partial(self._loaded, runtime))
+            self._tell(runtime, partial(self._start_some, runtime))  # an empty log: one part
         else:
             self._loads[runtime] = self._owner.spawn(self._load(runtime, led))
 
@@ -440,7 +440,7 @@ class Coordinator(Generic[S]):
         else:
             if runtime.state is ShardState.LOADING:
                 self._loaded_records[runtime.index] = records
-                self._tell(runtime, partial(self._loaded, runtime))
+                await self._start(runtime)
         finally:
             self._loads.pop(runtime, None)
             if not self._loads:
@@ -478,11 +478,17 @@ class Coordinator(Generic[S]):
                 raise OSError(f"what lies below offset {end_offset} is not committed: {error.name}")
         runtime.load(LogPiece([], 0, end_offset), end_offset)
 
-    def _loaded(self, runtime: ShardRuntime[S], now_ms: int) -> None:
-        self._retries.forget(runtime.index)
-        runtime.loaded(now_ms)
-        self._drive(runtime, now_ms)
-        if runtime.is_active:
+    async def _start(self, runtime: ShardRuntime[S]) -> None:
+        """Restores a loaded shard, a part a turn; until it is whole, requests get COORDINATOR_LOAD_IN_PROGRESS."""
+        self._tell(runtime, partial(self._start_some, runtime))
+        while runtime.state is ShardState.LOADING:
+            await asyncio.sleep(0)
+            self._tell(runtime, partial(self._start_some, runtime))
+
+    def _start_some(self, runtime: ShardRuntime[S], now_ms: int) -> None:
+        if runtime.start(now_ms) and runtime.is_active:
+            self._retries.forget(runtime.index)
+            self._drive(runtime, now_ms)
             self._tidy(runtime)
 
     def _tidy(self, runtime: ShardRuntime[S]) -> None:

@@ -229,10 +229,22 @@ class GroupCoordinator(Coordinator["GroupShard"]):
             await asyncio.sleep(0)
 
     def _tidy(self, runtime: ShardRuntime[GroupShard]) -> None:
-        """Offsets of topics that were deleted while nobody coordinated them go."""
+        """Removes the offsets of topics that were deleted while no broker coordinated them, some groups a turn."""
+        parts = runtime.shard.offset_parts()
+        self._forget_missing(runtime, next(parts, ()))
+        rest = list(parts)
+        if rest:
+            self._owner.spawn(self._forget_rest(runtime, rest))
+
+    async def _forget_rest(self, runtime: ShardRuntime[GroupShard], parts: Sequence[Sequence[str]]) -> None:
+        for group_ids in parts:
+            await asyncio.sleep(0)
+            self._forget_missing(runtime, group_ids)
+
+    def _forget_missing(self, runtime: ShardRuntime[GroupShard], group_ids: Sequence[str]) -> None:
         assert self._metadata is not None
         topic_ids = self._metadata.image.topics.topics_by_id
-        self.decide_alone(runtime, lambda shard, _: shard.forget_missing(topic_ids))
+        self.decide_alone(runtime, lambda shard, _: shard.forget_missing(topic_ids, group_ids))
 
 
 async def _seen(names: Sequence[str], known: dict[str, bool], may: Callable[[str], bool]) -> frozenset[str]:

@@ -7,7 +7,7 @@ and the clients join again. What a restart must not lose, the last completed gen
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -264,8 +264,16 @@ def session_key(group_id: str, member_id: str) -> tuple[str, str, str]:
 
 
 def restored(group_id: str, stored: StoredGroup) -> Group:
-    """A group as its last stored generation left it: stable with those members, or empty."""
+    """Returns a group as its last stored generation left it: stable with those members, or empty."""
     group = Group(group_id)
+    for _ in restoring(group, stored):
+        pass
+    return group
+
+
+def restoring(group: Group, stored: StoredGroup) -> Iterator[Member]:
+    """Brings a new group to its last stored generation; yields each member when it is in. Use the group only when the
+    iterator has ended."""
     group.generation = stored.generation
     group.protocol_type = stored.protocol_type or None
     group.protocol = stored.protocol
@@ -284,6 +292,6 @@ def restored(group_id: str, stored: StoredGroup) -> Group:
             assignment=said.assignment,
         )
         group.add(member, stored.protocol_type, None)
+        yield member
     group.leader = stored.leader if stored.leader in group.members else next(iter(group.members), None)
     group.subscribed = group.read_subscriptions()
-    return group

@@ -66,7 +66,7 @@ class ClassicKind:
 
     listed = staticmethod(describe.listed)
     apply = staticmethod(lifecycle.apply)
-    loaded = staticmethod(lifecycle.loaded)
+    starting = staticmethod(lifecycle.starting)
     reverted = staticmethod(lifecycle.reverted)
 
     def due(self, shard: GroupShardState, key: TimerKey, now_ms: int) -> Outcome:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from headrace.groups.classic import rebalance
-from headrace.groups.classic.group import Group, restored, session_key
+from headrace.groups.classic.group import Group, restored, restoring, session_key
 from headrace.groups.classic.states import GroupState
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k14_sync_group import SyncGroupResponse
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from headrace.groups.records import GroupRecord
     from headrace.groups.shard_state import GroupShardState
     from headrace.machine.outcome import Outcome
+    from headrace.machine.timed_steps import TimedSteps
 
 
 def apply(shard: GroupShardState, record: GroupRecord) -> None:
@@ -28,17 +29,24 @@ def apply(shard: GroupShardState, record: GroupRecord) -> None:
             _retire(shard, group)
         return
     shard.classic.put(group_id, record.stored)
-    if group is None or (group.protocol_type is None and record.stored.members):
+    if shard.is_loading:
+        shard.groups.setdefault(group_id, Group(group_id))  # restored once its newest generation is known
+    elif group is None or (group.protocol_type is None and record.stored.members):
         # A consumer group became a classic one: the stored generation is its state.
         shard.groups[group_id] = restored(group_id, record.stored)
 
 
-def loaded(shard: GroupShardState, now_ms: int, out: Outcome) -> None:
-    """Restores every group from its stored generation; the sessions of the members start again."""
-    for group_id in shard.classic.latest:
-        group = _restore(shard, group_id, now_ms)
+def starting(shard: GroupShardState, now_ms: int, out: Outcome) -> TimedSteps[int]:
+    """Restores every group from its stored generation, a member a step; the sessions of the members start again."""
+    for group_id, stored in list(shard.classic.latest.items()):
+        now_ms = yield 1
+        group = shard.groups[group_id] = Group(group_id)
+        for member in restoring(group, stored):
+            rebalance.touch(shard, member, now_ms)
+            now_ms = yield 1
         if len(group.members) > shard.settings.max_size:
             rebalance.prepare(shard, group, "group.max.size is lower than its size now", now_ms, out)
+    return now_ms
 
 
 def reverted(shard: GroupShardState, lost: Collection[str], now_ms: int, out: Outcome) -> None:
@@ -64,11 +72,10 @@ def dissolve(shard: GroupShardState, group_id: str, now_ms: int, out: Outcome) -
         _send_away(group, now_ms, out)
 
 
-def _restore(shard: GroupShardState, group_id: str, now_ms: int) -> Group:
+def _restore(shard: GroupShardState, group_id: str, now_ms: int) -> None:
     group = shard.groups[group_id] = restored(group_id, shard.classic.latest[group_id])
     for member in group.members.values():
         rebalance.touch(shard, member, now_ms)
-    return group
 
 
 def _retire(shard: GroupShardState, group: Group) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from headrace.groups.records import Record
     from headrace.groups.shard_state import GroupShardState
     from headrace.machine.outcome import Waiter
+    from headrace.machine.timed_steps import TimedSteps
     from headrace.machine.timers import TimerKey
     from headrace.wire.messages.k09_offset_fetch import OffsetFetchRequestGroup
     from headrace.wire.messages.k11_join_group import JoinGroupRequest
@@ -105,14 +106,17 @@ class ConsumerKind:
         """Applies a record of a consumer group."""
         lifecycle.apply(shard, record, ConsumerGroup)
 
-    def loaded(self, shard: GroupShardState, now_ms: int, out: Outcome) -> None:
-        """Starts the sessions of all members."""
+    def starting(self, shard: GroupShardState, now_ms: int, out: Outcome) -> TimedSteps[int]:
+        """Starts the sessions of all members, a member a step."""
         for group in _groups(shard):
-            member_timers.restart(shard, group, now_ms)
+            now_ms = yield 1
+            now_ms = yield from member_timers.restarting(shard, group, now_ms)
+        return now_ms
 
     def reverted(self, shard: GroupShardState, lost: Collection[str], now_ms: int, out: Outcome) -> None:
         """Starts the sessions of members that are back because the records which removed them were lost."""
-        self.loaded(shard, now_ms, out)
+        for group in _groups(shard):
+            member_timers.restart(shard, group, now_ms)
 
     def due(self, shard: GroupShardState, key: TimerKey, now_ms: int) -> Outcome:
         """Decides what follows from a timer that fired."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.groups.consumer.records import CurrentAssignment, Member, MemberState
 from headrace.groups.modern.member_timers import MemberTimers
+from headrace.machine.timed_steps import TimedSteps, in_one_turn
 
 if TYPE_CHECKING:
     from headrace.groups.consumer.group import ConsumerGroup
@@ -84,15 +85,21 @@ def forget(shard: GroupShardState, group_id: str, member_id: str) -> None:
 
 
 def restart(shard: GroupShardState, group: ConsumerGroup, now_ms: int) -> None:
-    """After a load, or where records were lost: every member that has no timer gets its time in full."""
+    """Gives every member that has no timer its time in full, after a load or the loss of records."""
+    in_one_turn(restarting(shard, group, now_ms), now_ms)
+
+
+def restarting(shard: GroupShardState, group: ConsumerGroup, now_ms: int) -> TimedSteps[int]:
+    """The same, a member a step. Returns the time that it was sent last."""
     group.checked_topics = None
-    for member_id, member in group.members.latest.items():
+    for member_id, member in list(group.members.latest.items()):
         if session_key(group.id, member_id) not in shard.timers:
             touch(shard, group.id, member_id, member, now_ms)
         current = group.current(member_id)
-        if current.state is not MemberState.UNREVOKED or current.epoch == AWAY:
-            continue
-        if member.classic is not None:
-            await_join(shard, group.id, member_id, member, now_ms)
-        elif rebalance_key(group.id, member_id) not in shard.timers:
-            await_revocation(shard, group.id, member_id, member, current, now_ms)
+        if current.state is MemberState.UNREVOKED and current.epoch != AWAY:
+            if member.classic is not None:
+                await_join(shard, group.id, member_id, member, now_ms)
+            elif rebalance_key(group.id, member_id) not in shard.timers:
+                await_revocation(shard, group.id, member_id, member, current, now_ms)
+        now_ms = yield 1
+    return now_ms
