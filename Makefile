@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 install: $(INSTALLED)
 
-$(INSTALLED): $(LOCK) pyproject.toml setup.py
+$(INSTALLED): $(LOCK) pyproject.toml setup.py pipelines/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=...")'
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || tools/system_deps.sh install --if-root
 	@test -x $(RUN) || $(PYTHON) -m venv $(VENV)
@@ -138,7 +138,8 @@ lock: install
 	$(RUN) -m pip install --quiet pip-tools
 	$(RUN) tools/lock.py
 
-# sdist, pure wheel and a manylinux wheel for each Python here, in dist/, checked; the same commit gives the same bytes.
+# sdist, pure wheel and a manylinux wheel for each Python here, and sdist and wheel of headrace-pipelines, in dist/, checked;
+# the same commit gives the same bytes.
 # make dist PYTHONS="3.11 3.13" for these alone.
 dist: install
 	$(RUN) -m tools.dist $(PYTHONS)

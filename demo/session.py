@@ -16,7 +16,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from headrace.spark.pipelines.running import standard_error_in
+from headrace_pipelines.running import standard_error_in
 
 JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For a minute's work on two cores: the second compiler and parallel collectors would cost more than they bring."""

@@ -15,8 +15,8 @@ from headrace.client import BrokerError, Client, Fetcher, Producer, Transactiona
 from headrace.client.admin import create_topic
 from headrace.client.metadata import TopicInfo
 from headrace.client.reading import Fetched, latest_offsets
-from headrace.spark.pipelines.tables import read_table
 from headrace.wire.records import Compression
+from headrace_pipelines.tables import read_table
 
 
 def write(bootstrap: str) -> int:

@@ -1,4 +1,5 @@
-"""Builds what a release consists of, into dist/: the sdist, the pure wheel, and a manylinux wheel for each Python here.
+"""Builds what a release consists of, into dist/: the sdist, the pure wheel, and a manylinux wheel for each Python here;
+and the sdist and the wheel of headrace-pipelines.
 
     python -m tools.dist [--out dist] [3.11 3.12 ...]
 
@@ -20,7 +21,7 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -30,14 +31,25 @@ from tools.lock import DIST_LOCK, LOCK
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 TOOLS: Final = ROOT / "build" / "dist"
-PACKAGED: Final = ("src/", "setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE")
+PACKAGED: Final = (
+    "src/headrace/", "src/pyspark_headrace/", "setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE",
+)  # fmt: skip
+"""What the distribution headrace is built from."""
+PIPELINES: Final = "pipelines/"
+"""Where the distribution headrace-pipelines has its metadata; its package is in src/ too."""
 BUILDERS: Final = ("cython", "setuptools")
 """What compiles and packs, of requirements.lock; for each Python its own."""
 GLIBC_MAX: Final = (2, 28)
 """The newest glibc that a wheel may need: manylinux_2_28."""
 FORBIDDEN: Final = re.compile(r"(^|/)((tests?|bench|demo|tools|examples)/|(test_[^/]*|conftest)\.py$)|\.(c|pyc|lock)$")
 """What no archive may hold; `headrace/testing` is for users."""
-NEEDED_IN_WHEELS: Final = ("headrace/py.typed", "headrace/cli/__main__.py", "METADATA", "entry_points.txt", "LICENSE")
+OTHERS: Final = {"headrace": "headrace_pipelines/", "headrace_pipelines": "headrace/"}
+"""By distribution, the package of the other, which it may not hold."""
+METADATA: Final = ("METADATA", "entry_points.txt", "LICENSE")
+NEEDED_IN_WHEELS: Final = {
+    "headrace": ("headrace/py.typed", "headrace/cli/__main__.py", *METADATA),
+    "headrace_pipelines": ("headrace_pipelines/py.typed", "headrace_pipelines/commands/pipeline.py", *METADATA),
+}
 
 
 class DistError(Exception):
@@ -47,11 +59,27 @@ class DistError(Exception):
 def sources(folder: Path) -> Path:
     """Copies what a clone holds of the package: a build leaves nothing behind in this tree, and takes nothing that was
     built in it."""
+    return _copied(folder, {name: name for name in _tracked() if name.startswith(PACKAGED)})
+
+
+def pipeline_sources(folder: Path) -> Path:
+    """Copies what a clone holds of headrace-pipelines, its metadata where a project has them."""
+    names = {name: name.removeprefix(PIPELINES) for name in _tracked() if name.startswith(PIPELINES)}
+    names |= {name: name for name in _tracked() if name.startswith("src/headrace_pipelines/")}
+    del names[f"{PIPELINES}src"]  # a link to all of src
+    return _copied(folder, names)
+
+
+def _tracked() -> list[str]:
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    for name in filter(None, listed.split("\0")):
-        if name.startswith(PACKAGED) and (ROOT / name).exists():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_bytes((ROOT / name).read_bytes())
+    return [name for name in listed.split("\0") if name and (ROOT / name).exists()]
+
+
+def _copied(folder: Path, names: Mapping[str, str]) -> Path:
+    """Copies files of this tree to other names in a folder."""
+    for name, target in names.items():
+        (folder / target).parent.mkdir(parents=True, exist_ok=True)
+        (folder / target).write_bytes((ROOT / name).read_bytes())
     return folder
 
 
@@ -129,11 +157,11 @@ def _built(kind: str, python: str, folder: Path, environment: dict[str, str]) ->
     return made
 
 
-def build_sdist(folder: Path, out: Path) -> Path:
+def build_sdist(folder: Path, out: Path, copied: Callable[[Path], Path] = sources) -> Path:
     """The sdist, from a copy of the sources in `folder`."""
     packages = installed("builders", pins_of(LOCK.read_text(), BUILDERS))
     environment = _environment(packages)
-    made = _built("sdist", sys.executable, sources(folder), environment)
+    made = _built("sdist", sys.executable, copied(folder), environment)
     target = out / made.name
     target.write_bytes(packed_again(made.read_bytes(), int(environment["SOURCE_DATE_EPOCH"])))
     return target
@@ -172,16 +200,18 @@ def build_native(sdist: Path, version: str, folder: Path, out: Path) -> Path:
 
 def problems(archive: Path) -> list[str]:
     """What is wrong with one file of a release: what it holds, lacks or needs; a line each."""
+    distribution = archive.name.partition("-")[0]
+    forbidden = re.compile(rf"{FORBIDDEN.pattern}|(^|/){OTHERS[distribution]}")
     if archive.name.endswith(".tar.gz"):
         with tarfile.open(archive) as opened:
             names = [member.name for member in opened.getmembers() if member.isfile()]
         # setuptools leaves what it knows in the sdist, under src
-        return [f"{archive.name}: holds {name}" for name in names if FORBIDDEN.search(name)]
+        return [f"{archive.name}: holds {name}" for name in names if forbidden.search(name)]
     names = zipfile.ZipFile(archive).namelist()
-    found = [f"{archive.name}: holds {name}" for name in names if FORBIDDEN.search(name)]
+    found = [f"{archive.name}: holds {name}" for name in names if forbidden.search(name)]
     found += [
         f"{archive.name}: lacks {wanted}"
-        for wanted in NEEDED_IN_WHEELS
+        for wanted in NEEDED_IN_WHEELS[distribution]
         if not any(name == wanted or name.endswith(f"/{wanted}") for name in names)
     ]
     native = any(name.endswith(".so") for name in names)
@@ -212,11 +242,11 @@ def sums(archives: Sequence[Path]) -> str:
 def build(out: Path, versions: Sequence[str]) -> list[Path]:
     """All files of a release, checked. Raises DistError."""
     out.mkdir(parents=True, exist_ok=True)
-    for old in [*out.glob("headrace-*.whl"), *out.glob("headrace-*.tar.gz")]:
+    for old in [*out.glob("headrace*-*.whl"), *out.glob("headrace*-*.tar.gz")]:
         old.unlink()
     with tempfile.TemporaryDirectory(prefix="headrace-dist-") as text:
         folder = Path(text)
-        for name in ("sdist", "pure", *versions):
+        for name in ("sdist", "pure", *versions, "pipelines-sdist", "pipelines"):
             (folder / name).mkdir()
         made = [build_sdist(folder / "sdist", out)]
         _say(made[-1])
@@ -225,6 +255,10 @@ def build(out: Path, versions: Sequence[str]) -> list[Path]:
         for version in versions:
             made.append(build_native(made[0], version, folder / version, out))
             _say(made[-1])
+        made.append(build_sdist(folder / "pipelines-sdist", out, pipeline_sources))
+        _say(made[-1])
+        made.append(build_pure(made[-1], folder / "pipelines", out))
+        _say(made[-1])
     check(made)
     (out / "SHA256SUMS").write_text(sums(made))
     return made

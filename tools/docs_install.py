@@ -23,10 +23,8 @@ PURPOSE: Final = {
     "fast": "uvloop: less CPU per request",
     "kerberos": "Kerberos logins; needs a C compiler and the headers of MIT Kerberos (Debian's `libkrb5-dev`)",
     "metrics": "`/metrics` for Prometheus",
-    "plot": "the charts that pipelines draw",
-    "postgres": "PostgreSQL as a source or a target of `table-sync`",
     "security": "TLS, OAUTHBEARER and keystores",
-    "spark": "the source and sink for PySpark, and pipelines; needs Java 17 or later",
+    "spark": "the source and sink for PySpark; needs Java 17 or later",
 }
 """What users install an extra for; those of development are not listed."""
 
@@ -34,12 +32,17 @@ PURPOSE: Final = {
 def commands(*, on_an_index: bool = ON_AN_INDEX, version: str = __version__) -> str:
     """The commands that install the package, and one of them with extras."""
     if on_an_index:
-        lines = ["pip install headrace", "pip install 'headrace[metrics,security]'     # with extras"]
+        lines = [
+            "pip install headrace",
+            "pip install 'headrace[metrics,security]'     # with extras",
+            "pip install headrace-pipelines               # with the pipelines",
+        ]
         return "\n".join(["```sh", *lines, "```"])
     wheel = f"dist/headrace-{version}-py3-none-any.whl"
     lines = [
         "pip install .                               # in a checkout",
         "pip install '.[metrics,security]'           # with extras",
+        "pip install . ./pipelines                   # with the pipelines",
         f"pip install {wheel}",
         f"pip install '{wheel}[metrics,security]'",
     ]

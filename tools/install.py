@@ -94,7 +94,7 @@ def main(arguments: list[str]) -> int:
     status = run([*PIP, "--require-hashes", "-r", name], Progress(total, sys.stdout))
     if status == 0:
         print("compiling and installing Headrace itself", flush=True)
-        status = run([*PIP, "--no-deps", "--no-build-isolation", "-e", "."])
+        status = run([*PIP, "--no-deps", "--no-build-isolation", "-e", ".", "-e", "./pipelines"])
     if status != 0:
         print(f"make install: pip ended with status {status}; what it said is above", file=sys.stderr)
         return 1

@@ -66,7 +66,7 @@ def test_a_picture_that_cannot_be_drawn(tmp_path: Path, monkeypatch: pytest.Monk
     without = lambda name, *rest: None if name == "matplotlib" else real(name, *rest)  # noqa: E731
     monkeypatch.setattr(importlib.util, "find_spec", without)
     done = run("run", "surge", *FROM_TO, str(tmp_path), "--plot", str(tmp_path / "x.png"), code=1)
-    assert done.stderr == "headrace: matplotlib is not installed; `pip install headrace[plot]` installs it\n"
+    assert done.stderr == "headrace: matplotlib is not installed; `pip install headrace-pipelines[plot]` installs it\n"
 
 
 def test_without_java(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_a_topic_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_of_something_else(tmp_path: Path) -> None:
-    from headrace.spark.pipelines.running import claim
+    from headrace_pipelines.running import claim
 
     ours = {"pipeline": "surge", "window": "60000 milliseconds", "levels": ("a", "b")}
     claim(tmp_path, {"pipeline": "sessions"})
@@ -112,8 +112,8 @@ def test_a_checkpoint_of_something_else(tmp_path: Path) -> None:
 
 
 def test_a_line_a_batch_and_what_it_came_to(capsys: pytest.CaptureFixture[str]) -> None:
-    from headrace.cli.driving import Report
-    from headrace.spark.pipelines.running import Batch
+    from headrace_pipelines.commands.driving import Report
+    from headrace_pipelines.running import Batch
 
     for as_json in (False, True):
         with Report("surge", as_json) as report:

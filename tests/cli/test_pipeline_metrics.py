@@ -9,10 +9,10 @@ import urllib.request
 import click
 import pytest
 
-from headrace.cli.driving import Report
 from headrace.cli.failures import Failure
-from headrace.cli.pipeline_metrics import Metric, MetricsServer, exposition
-from headrace.spark.pipelines.running import Batch
+from headrace_pipelines.commands.driving import Report
+from headrace_pipelines.commands.metrics import Metric, MetricsServer, exposition
+from headrace_pipelines.running import Batch
 
 
 def page_of(port: int, path: str = "/metrics") -> str:
@@ -70,7 +70,7 @@ def test_a_report_serves_what_it_says(capsys: pytest.CaptureFixture[str]) -> Non
             "last_batch_duration_seconds": 1.5, "last_batch_records": 300, "state_rows": 62, "behind_records": 10,
         }  # fmt: skip
 
-    from headrace.cli.driving import run_options
+    from headrace_pipelines.commands.driving import run_options
 
     command = click.command()(run_options(lambda **_: follow()))
     command.main(["--checkpoint", "x", "--metrics-port", "0"], standalone_mode=False)
@@ -82,6 +82,6 @@ def test_a_port_that_is_taken() -> None:
         ctx = click.Context(click.Command("x"))
         with ctx, pytest.raises(Failure, match=f"cannot serve metrics on 127.0.0.1:{port}: Address already in use"):
             for name, value in (("port", port), ("host", "127.0.0.1")):
-                ctx.meta[f"headrace.cli.driving.metrics_{name}"] = value
+                ctx.meta[f"headrace_pipelines.commands.driving.metrics_{name}"] = value
             with Report("surge", as_json=True):
                 pass

@@ -62,7 +62,7 @@ def test_without_psycopg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     without = lambda name, *rest: None if name == "psycopg" else real(name, *rest)  # noqa: E731
     monkeypatch.setattr(importlib.util, "find_spec", without)
     done = run("--from", "a", "--to", "postgresql://h/d#t", "--checkpoint", str(tmp_path), code=1)
-    assert done.stderr == "headrace: psycopg is not installed; `pip install headrace[postgres]` installs it\n"
+    assert done.stderr == "headrace: psycopg is not installed; `pip install headrace-pipelines[postgres]` installs it\n"
 
 
 def test_a_table_that_does_not_fit_and_nobody_there(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ TESTS = (
     "tests/spark/test_spark.py",
     "tests/spark/test_typed_values.py",
     # a pipeline, and its restart from a checkpoint
-    "tests/spark/pipelines/test_runs.py::test_surge_once",
+    "tests/pipelines/test_runs.py::test_surge_once",
     # planning and writing, without a JVM
     "tests/spark/test_source.py",
     "tests/spark/test_sink.py",

@@ -70,6 +70,7 @@ def a_wheel(folder: Path, tags: str, *more: str, without: str = "") -> Path:
         ("py3-none-any", ("headrace/testing/broker.py",), "", []),
         ("py3-none-any", ("headrace/wire/_walk.c", "bench/x.py"), "", ["holds headrace/wire/_walk.c", "holds bench"]),
         ("py3-none-any", (), "headrace/py.typed", ["lacks headrace/py.typed"]),
+        ("py3-none-any", ("headrace_pipelines/mirror.py",), "", ["holds headrace_pipelines/mirror.py"]),
     ],
 )
 def test_a_wheel_holds_what_it_has_to_and_nothing_else(
@@ -127,7 +128,7 @@ def test_two_builds_are_the_same(release: Path, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "SHA256SUMS").read_text() == (release / "SHA256SUMS").read_text()
-    assert len(list(tmp_path.iterdir())) == 3 + len(HERE)
+    assert len(list(tmp_path.iterdir())) == 5 + len(HERE)
 
 
 def megabytes(folder: Path) -> float:
@@ -162,7 +163,7 @@ def test_it_installs_without_a_network_and_serves(
     fetch = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--require-hashes", "--only-binary", ":all:"]
     fetch += ["--python-version", version, "--dest", str(wheels), "-r", str(wheels / "pins.txt")]
     subprocess.run(fetch, check=True, capture_output=True)
-    pattern = "*-py3-none-any.whl" if pure else f"*-cp{version.replace('.', '')}-*.whl"
+    pattern = "headrace-*-py3-none-any.whl" if pure else f"headrace-*-cp{version.replace('.', '')}-*.whl"
     (own,) = release.glob(pattern)
     shutil.copy(own, wheels)
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "LC_ALL": "C.UTF-8"}

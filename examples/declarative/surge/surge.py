@@ -9,7 +9,7 @@ import os
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.spark.pipelines.surge import Surge
+from headrace_pipelines.surge import Surge
 
 BROKERS = {"kafka.bootstrap.servers": os.environ.get("HEADRACE_BOOTSTRAP", "127.0.0.1:9092")}
 

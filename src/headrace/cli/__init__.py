@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from headrace import __version__
+from headrace.cli.extensions import DISTRIBUTIONS, extension
 from headrace.cli.failures import FAILED, Failure, failure_of, output_is_full, usage_failure
 from headrace.cli.suggestions import nearest
 
@@ -39,7 +40,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "quorum": ("headrace.cli.quorum:quorum", "Describe the metadata quorum, and change who votes."),
     "partition": ("headrace.cli.partition:partition", "Move partitions, elect leaders, throttle replication."),
     "broker": ("headrace.cli.broker:broker", "Take brokers out of the cluster."),
-    "pipeline": ("headrace.cli.pipeline:pipeline", "Run Spark pipelines, from topics to topics or tables."),
+    "pipeline": ("", DISTRIBUTIONS["pipeline"][1]),
     "debug": ("headrace.cli.debug:debug", "Collect the information that a fault report needs."),
     "completion": ("headrace.cli.completion:completion", "Print a script that completes commands in a shell."),
     "log": ("headrace.cli.log:log", "Dump and verify the files of a broker."),
@@ -55,6 +56,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
+        if cmd_name in DISTRIBUTIONS:
+            return extension(cmd_name)
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
         command = getattr(import_module(module), attribute)
         assert isinstance(command, click.Command)

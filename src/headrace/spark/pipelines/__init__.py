@@ -1,5 +1,0 @@
-"""Pipelines that people run: small programs over Structured Streaming, from one topic into another.
-
-Each module holds one: a frozen dataclass of its settings, whose `results` turns rows of `format("headrace")` into the
-keys and values to write. `running` starts and follows them; `headrace pipeline run` is the way in from a shell.
-"""
