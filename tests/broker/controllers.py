@@ -9,17 +9,22 @@ from typing import Any
 from headrace.broker.quorum.driver import QuorumDriver
 from headrace.broker.quorum.local_controller import LocalController
 from headrace.broker.quorum.metadata_start import open_quorum, register, registration
+from headrace.broker.settings.dynamic_config import DynamicConfig
 from headrace.broker.storage.storage_format import StorageLayout
 from headrace.config import BrokerConfig
 from headrace.env import Node
-from headrace.security.authorizer import OpenAuthorizer
 
 PATIENCE_S = 60.0
 
 
 def controller_of(node: Node, config: BrokerConfig, quorum: QuorumDriver) -> LocalController:
     """The port to a quorum."""
-    return LocalController(quorum, lambda: config, OpenAuthorizer, node.entropy)
+    return LocalController(quorum, dynamic_of(node, config), node.entropy)
+
+
+def dynamic_of(node: Node, config: BrokerConfig) -> DynamicConfig:
+    """Settings that never change."""
+    return DynamicConfig(config, None, node.logger("settings"))
 
 
 async def started(node: Node, config: BrokerConfig, *, was_clean: bool = True) -> tuple[QuorumDriver, StorageLayout]:

@@ -130,9 +130,9 @@ def test_nodes_use_their_own_listener_also_to_see_who_is_dead(three: tuple[TestC
     # Nothing listens where clients from outside are sent to: whoever looked there would think that all are dead.
 
     def suspect_all(controller: Broker) -> None:
-        assert controller.duties is not None
+        assert controller.controller_tasks is not None
         for node in NODES:
-            controller.duties._deaths.suspect(node)
+            controller.controller_tasks.suspect(node)
 
     cluster.nodes[cluster.controller()].call(suspect_all)
     time.sleep(0.5)

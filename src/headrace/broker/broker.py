@@ -45,12 +45,12 @@ from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from headrace.broker.coordinators.door import MarkerHere
+    from headrace.broker.quorum.cluster_node import ClusterNode
     from headrace.broker.quorum.controller import Controller
     from headrace.broker.quorum.controller_link import ControllerLink
+    from headrace.broker.quorum.controller_tasks import ControllerTasks
     from headrace.broker.quorum.driver import QuorumDriver
-    from headrace.broker.quorum.duties import Duties
     from headrace.broker.quorum.membership import Membership
-    from headrace.broker.quorum.seat import QuorumSeat
     from headrace.broker.self_topics import SelfTopics
     from headrace.config import BrokerConfig
     from headrace.controller.brokers import Registration
@@ -136,8 +136,8 @@ class Broker:
         self.replicas.on_opened = self.moves.resume
         self.cluster_id, self.epoch = "", -1
         self.controller_link: ControllerLink | None = None
-        self.duties: Duties | None = None
-        self._seat: QuorumSeat | None = None
+        self.controller_tasks: ControllerTasks | None = None
+        self._cluster_node: ClusterNode | None = None
         self._membership: Membership | None = None
         self._make_gauges()
         self.self_topics: SelfTopics | None = None
@@ -312,22 +312,19 @@ class Broker:
         return round((self.node.clock.monotonic() - began) * 1000)
 
     def _reach_controller(self, quorum: QuorumDriver) -> None:
-        """Takes this node's seat in the quorum, where others can be in it: they are served and spoken with from here
-        on."""
+        """Becomes a node of the quorum, if others can be in it: from here on it exchanges messages with them."""
         if self.config.is_by_itself:
-            alone = LocalController(quorum, lambda: self.config, lambda: self.authorizer, self.node.entropy)
+            alone = LocalController(quorum, self.dynamic, self.node.entropy)
             self.controller = self.local_controller = alone
             return
         # Imported where there may be others: a broker by itself starts without.
-        from headrace.broker.quorum.seat import QuorumSeat
+        from headrace.broker.quorum.cluster_node import ClusterNode
 
-        self._seat = QuorumSeat(
-            self.node, quorum, lambda: self.config, lambda: self.authorizer, self.ways
-        )
-        self.controller_link, self.duties = self._seat.forwarding, self._seat.duties
-        self.controller, self.local_controller = self._seat.controller, self._seat.local
+        self._cluster_node = ClusterNode(self.node, quorum, self.dynamic, self.ways)
+        self.controller_link, self.controller_tasks = self._cluster_node.forwarding, self._cluster_node.tasks
+        self.controller, self.local_controller = self._cluster_node.controller, self._cluster_node.local
         self.server.serve_controllers()
-        self._seat.start()
+        self._cluster_node.start()
 
     def _alter_partitions(self, request: AlterPartitions) -> Awaitable[PartitionsAltered]:
         return self.controller.ask(request)
@@ -358,15 +355,19 @@ class Broker:
 
         Raises StorageError where there is something among them that no node of ours serves.
         """
-        if self._seat is None:
+        if self._cluster_node is None:
             return
         from headrace.broker.quorum.membership import Membership
 
         membership = self._membership = Membership(
-            self.node, self._seat.controller, lambda: self.config, self.quorum, self._failed_directories
+            self.node,
+            self._cluster_node.controller,
+            self.dynamic,
+            self.quorum,
+            self._cluster_node.liveness,
+            self._failed_directories,
         )
-        self._seat.controller.heartbeat_now = membership.heartbeat_now
-        self._seat.duties.own_broker_epoch = lambda: membership.epoch
+        self._cluster_node.controller.heartbeat_now = membership.heartbeat_now
         await self._membership.register(self._registration())
         self.epoch = self._membership.epoch
         self._must_be_served()
@@ -400,8 +401,8 @@ class Broker:
     async def _leave_cluster(self) -> None:
         if self._membership is not None:
             await self._membership.close()
-        if self._seat is not None:
-            await self._seat.close()
+        if self._cluster_node is not None:
+            await self._cluster_node.close()
 
     async def _listen(self) -> None:
         """Binds exactly the listeners that are in force now, and waits for what their logins need. Raises CannotListen,

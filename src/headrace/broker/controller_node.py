@@ -11,8 +11,8 @@ from headrace.broker.acl_watch import AclWatch, audit_of, authorizer_of, followe
 from headrace.broker.monitoring import monitor_of_controller
 from headrace.broker.net.client_quotas import ClientQuotas
 from headrace.broker.net.server import OpenListener, Server
+from headrace.broker.quorum.cluster_node import ClusterNode
 from headrace.broker.quorum.metadata_start import lock_directories, open_quorum
-from headrace.broker.quorum.seat import QuorumSeat
 from headrace.broker.quorum.token_sweep import TokenSweep, sweep_of
 from headrace.broker.requests.apis import CLUSTER
 from headrace.broker.requests.dispatch import Dispatch
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from headrace.broker.net.connection import Connection
     from headrace.broker.quorum.controller import Controller
     from headrace.broker.quorum.controller_link import ControllerLink
+    from headrace.broker.quorum.controller_tasks import ControllerTasks
     from headrace.broker.quorum.driver import QuorumDriver
-    from headrace.broker.quorum.duties import Duties
     from headrace.broker.storage.storage_format import StorageLayout
     from headrace.config import BrokerConfig
     from headrace.env import DiskLock, Node
@@ -143,8 +143,8 @@ class ControllerNode:
         self.cluster_id = ""
         self.on_failure: Callable[[str], None] | None = None
         self.controller_link: ControllerLink | None = None
-        self.duties: Duties | None = None
-        self._seat: QuorumSeat | None = None
+        self.controller_tasks: ControllerTasks | None = None
+        self._cluster_node: ClusterNode | None = None
         self._token_sweep: TokenSweep | None = None
         self._locks: list[DiskLock] = []
         self.metrics.gauge("defects", lambda: node.defects.count)
@@ -195,23 +195,21 @@ class ControllerNode:
             elif quorum.is_alone:
                 acls.is_current()
             self.cluster_id = self.layout.cluster_id
-            self._seat = QuorumSeat(
-                self.node, quorum, lambda: self.config, lambda: self.authorizer, self.ways
-            )
-            self.controller, self.local_controller = self._seat.controller, self._seat.local
-            self.duties = self._seat.duties
+            self._cluster_node = ClusterNode(self.node, quorum, self.dynamic, self.ways)
+            self.controller, self.local_controller = self._cluster_node.controller, self._cluster_node.local
+            self.controller_tasks = self._cluster_node.tasks
             self._token_sweep = sweep_of(self)
             self.ways.settle()
             self.server.serve()
-            self._seat.start()
+            self._cluster_node.start()
             self.monitor.serves()
         except BaseException:
             self.monitor.close()
             if self._token_sweep is not None:
                 self._token_sweep.close()
             await self.server.close()
-            if self._seat is not None:
-                await self._seat.close()
+            if self._cluster_node is not None:
+                await self._cluster_node.close()
             if quorum is not None:
                 await quorum.close()
             self._unlock()
@@ -226,8 +224,8 @@ class ControllerNode:
         self.server.stop_listening()
         if self._token_sweep is not None:
             self._token_sweep.close()
-        if self._seat is not None:
-            await self._seat.close()
+        if self._cluster_node is not None:
+            await self._cluster_node.close()
         await self.quorum.close()
         await self.server.close()
         self.monitor.close()

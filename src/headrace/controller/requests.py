@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
+from headrace.controller.access import Access
 from headrace.controller.acls import AclsDeleted, decide_create_acls, decide_delete_acls
 from headrace.controller.brokers import (
     Registered,
@@ -76,38 +77,6 @@ R = TypeVar("R")
 
 OfPartitions = list[tuple[str, list[tuple[int, ApiError]]]]
 """An outcome for each partition, by topic."""
-
-
-class Access(Protocol):
-    """What whoever asks may do. A name that is not allowed is refused alone, or not even shown."""
-
-    def may_create(self, topic: str) -> bool:
-        """Create a topic of that name."""
-        ...
-
-    def may_see_to_delete(self, topic: str) -> bool:
-        """Know that a topic exists which is to be deleted."""
-        ...
-
-    def may_describe_configs(self, topic: str) -> bool:
-        """See the settings of a topic."""
-        ...
-
-    def may_delete(self, topic: str) -> bool:
-        """Delete a topic."""
-        ...
-
-    def may_alter(self, topic: str) -> bool:
-        """Alter a topic: add partitions to it."""
-        ...
-
-    def may_alter_configs(self, resource_type: int, name: str) -> ErrorCode:
-        """Alter the settings of a resource: NONE, or the error that says which access is missing."""
-        ...
-
-    def may_change(self, partitions: int) -> bool:
-        """Create or delete so many partitions: they are paid for with the answer True."""
-        ...
 
 
 class ControllerRequest(Protocol[R]):

@@ -15,7 +15,7 @@ from typing import Any
 from headrace.broker.partitions.fetch_loop import FetchLoop
 from headrace.broker.partitions.opening import Opener
 from headrace.broker.partitions.replica import Replica
-from headrace.broker.quorum.deaths import DeathWatch
+from headrace.broker.quorum.controller_tasks import ControllerTasks
 from headrace.broker.quorum.images import Images
 from headrace.controller import in_sync, partition_changes
 from headrace.controller.sessions import BrokerSessions
@@ -169,7 +169,7 @@ def cluster_plants() -> dict[str, list[tuple[Any, str, Any]]]:
         "forgets-producers-of-others": [(Replica, "become_leader", _forget_producers(Replica.become_leader))],
         "reports-before-its-sync": [(FetchLoop, "_sync", _sync_nothing)],
         "elects-whoever-is-there": [(vars(partition_changes)["_Draft"], "_elect", _elect_anyone)],
-        "never-fences": [(BrokerSessions, "expired", _nobody), (DeathWatch, "suspect", _nothing)],
+        "never-fences": [(BrokerSessions, "expired", _nobody), (ControllerTasks, "suspect", _nothing)],
         "forgets-who-is-being-added": [(PartitionState, "maximal_isr", property(lambda self: self.isr))],
         "commits-with-too-few-in-sync": [
             (PartitionState, "is_under_min_isr", lambda *_: False),

@@ -15,7 +15,6 @@ from headrace.broker.quorum.cluster_controller import ClusterController
 from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.quorum.controller_link import ControllerLink
 from headrace.client.errors import UnreachableError
-from headrace.client.security import PLAIN_WAY
 from headrace.controller.requests import AllocateProducerIds, Heartbeat
 from headrace.env.posix_node import PosixNode
 from headrace.metadata.image import ClusterImage
@@ -27,6 +26,11 @@ from headrace.wire.messages.k63_broker_heartbeat import BrokerHeartbeatRequest, 
 BEAT = Heartbeat(1, 5, 0, False, False, (), None)
 
 
+def link_of(node: PosixNode, **locator: Any) -> ControllerLink:
+    """A link whose locator answers with these functions."""
+    return ControllerLink(node, cast("Any", SimpleNamespace(**locator)), None, name="broker-1", timeout_s=60.0)
+
+
 class World:
     """Two controllers; the first is silent. `deaf`: this node hears of no election, and asks both in turn."""
 
@@ -36,13 +40,10 @@ class World:
         self.endpoints = [VoterEndpoint("CONTROLLER", "127.0.0.1", each.port) for each in self.voters]
         self.leader = 0
         self.deaf = False
-        self.link = ControllerLink(
+        self.link = link_of(
             node,
-            lambda: self.endpoints[self.leader],
-            lambda: self.endpoints if self.deaf else [],
-            name="broker-1",
-            timeout_s=60.0,
-            way=lambda: PLAIN_WAY,
+            endpoint=lambda: self.endpoints[self.leader],
+            candidates=lambda: self.endpoints if self.deaf else [],
         )
         driver = SimpleNamespace(decides=False, node_id=1, raft=SimpleNamespace(known_leader=2), image=ClusterImage())
         self.controller = ClusterController(cast("Any", driver), cast("Any", None), self.link)
@@ -89,15 +90,7 @@ async def test_what_may_take_effect_once_alone_waits_for_its_answer(world: World
 
 async def test_why_no_controller_is_known_is_said_where_that_is_known() -> None:
     node, why = PosixNode(), [""]
-    link = ControllerLink(
-        node,
-        lambda: None,
-        list,
-        name="broker-1",
-        timeout_s=60.0,
-        way=lambda: PLAIN_WAY,
-        why_unknown=lambda: why[0],
-    )
+    link = link_of(node, endpoint=lambda: None, candidates=list, why_unknown=lambda: why[0])
     for reason, said in (("", "is known$"), ("refused by node 2", "is known: refused by node 2$")):
         why[0] = reason
         with pytest.raises(UnreachableError, match=f"no active controller {said}"):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
-from broker.controllers import started
+from broker.controllers import controller_of, started
 
-from headrace.broker.quorum.controller import Asker, Controller
-from headrace.broker.quorum.local_controller import LocalController
+from headrace.broker.quorum.controller import Controller
+from headrace.broker.requests.client_access import ClientAccess
 from headrace.config import BrokerConfig
 from headrace.controller.configs import Alteration, AlterOperation
 from headrace.controller.requests import (
@@ -29,7 +31,7 @@ from headrace.wire.messages.k19_create_topics import CreatableTopic, CreateTopic
 from headrace.wire.messages.k37_create_partitions import CreatePartitionsTopic
 from headrace.wire.uuids import ZERO
 
-ANN = Asker("User:ann", "10.0.0.1")
+PRINCIPAL, HOST = "User:ann", "10.0.0.1"
 
 
 class Rules:
@@ -44,7 +46,7 @@ class Rules:
     def authorize(
         self, principal: str, client_host: str, operation: Operation, resource: ResourceType, name: str
     ) -> bool:
-        assert (principal, client_host) == (ANN.principal, ANN.host)
+        assert (principal, client_host) == (PRINCIPAL, HOST)
         return (operation, resource, name) in self.allowed
 
     def authorize_any(self, principal: str, client_host: str, operation: Operation, resource: ResourceType) -> bool:
@@ -57,10 +59,16 @@ async def asked(tmp_path: Path) -> AsyncIterator[tuple[Controller, Rules]]:
     config = BrokerConfig.load({"log.dirs": str(tmp_path)})
     quorum, _ = await started(node, config)
     rules = Rules()
-    yield LocalController(quorum, lambda: config, lambda: rules, node.entropy), rules
+    yield controller_of(node, config, quorum), rules
     await quorum.close()
     await node.close()
     assert node.defects.count == 0
+
+
+def ann(rules: Rules) -> ClientAccess:
+    """What the rules allow Ann now."""
+    context = SimpleNamespace(principal=PRINCIPAL, client_host=HOST, api_key=-1)
+    return ClientAccess(rules, cast("Any", context))
 
 
 def creates(*names: str) -> CreateTopics:
@@ -70,22 +78,22 @@ def creates(*names: str) -> CreateTopics:
 async def test_topics_are_made_changed_and_deleted_by_those_who_may(asked: tuple[Controller, Rules]) -> None:
     controller, rules = asked
     rules.allowed = {(Operation.CREATE, ResourceType.TOPIC, "a")}
-    made = await controller.ask(creates("a", "b"), ANN)
+    made = await controller.ask(creates("a", "b"), ann(rules))
     codes = {result.name: (result.error_code, result.topic_config_error_code) for result in made.topics}
     denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert codes == {"a": (ErrorCode.NONE, denied), "b": (denied, ErrorCode.NONE)}
 
     rules.allowed = {(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)}
     rules.allowed.add((Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, "b"))
-    made = await controller.ask(creates("b"), ANN)
+    made = await controller.ask(creates("b"), ann(rules))
     assert (made.topics[0].error_code, made.topics[0].topic_config_error_code) == (ErrorCode.NONE, ErrorCode.NONE)
 
     rules.allowed = {(Operation.ALTER, ResourceType.TOPIC, "a")}
     wanted = CreatePartitions([CreatePartitionsTopic(name, 2, None) for name in ("a", "b")])
-    assert [error.code for _, error in await controller.ask(wanted, ANN)] == [ErrorCode.NONE, denied]
+    assert [error.code for _, error in await controller.ask(wanted, ann(rules))] == [ErrorCode.NONE, denied]
 
     rules.allowed = {(Operation.DELETE, ResourceType.TOPIC, "a"), (Operation.DESCRIBE, ResourceType.TOPIC, "a")}
-    results = await controller.ask(DeleteTopics([("a", ZERO), ("b", ZERO)]), ANN)
+    results = await controller.ask(DeleteTopics([("a", ZERO), ("b", ZERO)]), ann(rules))
     assert [result.error_code for result in results] == [ErrorCode.NONE, denied]
 
 
@@ -98,7 +106,7 @@ async def test_settings_are_altered_by_those_who_may(asked: tuple[Controller, Ru
         Alteration(Config.GROUP, "g", []),
         Alteration(Config.BROKER, "", []),
     ]
-    answers = await controller.ask(AlterConfigs(alterations), ANN)
+    answers = await controller.ask(AlterConfigs(alterations), ann(rules))
     assert [answer.code for answer in answers] == [
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         ErrorCode.GROUP_AUTHORIZATION_FAILED,
@@ -109,7 +117,8 @@ async def test_settings_are_altered_by_those_who_may(asked: tuple[Controller, Ru
         (Operation.ALTER_CONFIGS, ResourceType.GROUP, "g"),
         (Operation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME),
     }
-    assert [answer.code for answer in await controller.ask(AlterConfigs(alterations), ANN)] == [ErrorCode.NONE] * 3
+    answers = await controller.ask(AlterConfigs(alterations), ann(rules))
+    assert [answer.code for answer in answers] == [ErrorCode.NONE] * 3
 
 
 async def test_the_node_asks_for_itself(asked: tuple[Controller, Rules]) -> None:

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from broker.controllers import until
+from broker.controllers import dynamic_of, until
 
+from headrace.broker.quorum.broker_liveness import BrokerLiveness
 from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.quorum.membership import Membership
 from headrace.config import BrokerConfig
@@ -41,6 +42,10 @@ class Asked:
         return await asyncio.wait_for(self.heartbeats.get(), PATIENCE_S)
 
 
+def membership_of(node: PosixNode, asked: Asked, config: BrokerConfig, quorum: Any, failed: Any) -> Membership:
+    return Membership(node, cast(Any, asked), dynamic_of(node, config), quorum, BrokerLiveness(node), failed)
+
+
 @pytest.mark.parametrize("is_in_flight", [True, False])
 async def test_a_directory_that_fails_is_reported_at_once(node: PosixNode, is_in_flight: bool) -> None:
     """Or as soon as the heartbeat is answered that is on its way and says nothing of it."""
@@ -48,7 +53,7 @@ async def test_a_directory_that_fails_is_reported_at_once(node: PosixNode, is_in
     config = BrokerConfig.load({"log.dirs": "/a", "broker.heartbeat.interval.ms": str(AN_HOUR_MS)})
     known = SimpleNamespace(brokers={1: SimpleNamespace(epoch=1)}, offset=5)
     quorum = SimpleNamespace(image=known, on_image=lambda _: None, decides=False)
-    membership = Membership(node, cast(Any, asked), lambda: config, cast(Any, quorum), lambda: tuple(failed))
+    membership = membership_of(node, asked, config, quorum, lambda: tuple(failed))
     await membership.register(cast(Any, None))
     _, first = await asked.next()
     joining = asyncio.ensure_future(membership.join())
@@ -76,7 +81,7 @@ async def test_no_heartbeat_follows_one_without_an_answer_at_once(node: PosixNod
     config = BrokerConfig.load({"log.dirs": "/a"})
     known = SimpleNamespace(brokers={1: SimpleNamespace(epoch=1)}, offset=5)
     quorum = SimpleNamespace(image=known, on_image=lambda _: None, decides=False)
-    membership = Membership(node, cast(Any, asked), lambda: config, cast(Any, quorum), tuple)
+    membership = membership_of(node, asked, config, quorum, tuple)
     await membership.register(cast(Any, None))
     _, answer = await asked.next()
     membership.heartbeat_now()

@@ -3,11 +3,12 @@
 What lives here
 - `controller`: the port. Whoever wants the metadata changed holds a `Controller` and gives it a value of
   `headrace.controller.requests`. `AbsentController` stands where there is none.
-- `local_controller`: the controller in this process. It turns a request and the newest image into a decision, and asks
-  the authorizer what the client may do.
+- `local_controller`: the controller in this process. It turns a request and the newest image into a decision.
 - `cluster_controller`: the controller as a node with other voters sees it, here or elsewhere; `controller_link` is the
-  way there, `node_requests` what a node asks for itself, on the wire. `seat` sets all of this up, and ends it.
-- `duties`: what the active controller does of its own accord. `deaths`: which signs of death it believes.
+  connection there, `node_requests` what a node asks for itself, on the wire. `cluster_node` builds all of this, starts
+  it and closes it.
+- `controller_tasks`: the periodic tasks of the active controller. `failure_detector`: which brokers it takes for dead.
+  `broker_liveness`: the brokers' sessions, which decisions and tasks share.
 - `membership`: this broker in its cluster: registration, heartbeats, controlled shutdown. `controller_registration`:
   this controller in it.
 - `driver`: the shell around the pure `headrace.raft.machine.Raft`, one loop over data. It takes events, has the machine

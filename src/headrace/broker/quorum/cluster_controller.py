@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from headrace.broker.quorum.controller import Asker, ControllerError
+from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.quorum.node_requests import wire_form
 from headrace.client.errors import ClientError
+from headrace.controller.access import Access
 from headrace.controller.heartbeats import HeartbeatReply
 from headrace.controller.requests import ControllerRequest, FailDirectories, Heartbeat
 from headrace.wire.errors import ErrorCode
@@ -35,15 +36,15 @@ class ClusterController:
         self._local = local
         self._link = link
 
-    def ask(self, request: ControllerRequest[R], asker: Asker | None = None) -> Awaitable[R]:
+    def ask(self, request: ControllerRequest[R], access: Access | None = None) -> Awaitable[R]:
         """See Controller. What a client asks is decided here or not at all: it goes elsewhere in an envelope alone,
         which says on whose behalf (`requests/forwarding`)."""
         if isinstance(request, FailDirectories):
             self.heartbeat_now()
             return self._done()
         driver = self._driver
-        if asker is not None or driver.decides or driver.raft.known_leader == driver.node_id:
-            return self._local.ask(request, asker)
+        if access is not None or driver.decides or driver.raft.known_leader == driver.node_id:
+            return self._local.ask(request, access)
         return self._ask_elsewhere(request)
 
     async def _done(self) -> Any:

@@ -1,15 +1,16 @@
-"""The controller port: what the broker asks of whoever decides on the cluster's metadata, here, elsewhere or nowhere.
+"""The controller port: what the node asks of the controller, which decides on the cluster's metadata here, elsewhere
+or nowhere.
 
 Handlers and drivers hold a `Controller` and give it values (`headrace.controller.requests`). The one that decides here
-is in `local_controller`, the one that asks whoever decides in `cluster_controller`.
+is in `local_controller`, the one that asks the node that decides in `cluster_controller`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable
 from typing import Protocol, TypeVar
 
+from headrace.controller.access import Access
 from headrace.controller.requests import ControllerRequest
 from headrace.wire.errors import ErrorCode, message_of
 
@@ -28,32 +29,14 @@ class ControllerError(Exception):
         self.code = code
 
 
-def free(_partitions: int) -> bool:
-    """What pays where changes cost nothing."""
-    return True
-
-
-@dataclass(frozen=True, slots=True)
-class Asker:
-    """The client on whose behalf something is asked: it decides what is allowed.
-
-    `pay` says whether so many partitions may be created or deleted, and counts them then.
-    """
-
-    principal: str
-    host: str
-    pay: Callable[[int], bool] = free
-    api_key: int = -1
-    """Of what is asked; -1: of no request."""
-
-
 class Controller(Protocol):
-    """Whoever decides."""
+    """The controller, as the rest of the node sees it."""
 
-    def ask(self, request: ControllerRequest[R], asker: Asker | None = None) -> Awaitable[R]:
+    def ask(self, request: ControllerRequest[R], access: Access | None = None) -> Awaitable[R]:
         """Decides on the newest image; answers once what was decided is committed and this broker has applied it.
 
-        `asker` None: this node asks for itself, and may do everything. Raises ControllerError.
+        `access` is what the client may do that asks; None: this node asks for itself, and may do everything. Raises
+        ControllerError.
         """
         ...
 
@@ -61,6 +44,6 @@ class Controller(Protocol):
 class AbsentController:
     """No controller can be reached."""
 
-    async def ask(self, request: ControllerRequest[R], asker: Asker | None = None) -> R:
+    async def ask(self, request: ControllerRequest[R], access: Access | None = None) -> R:
         """Raises ControllerError, always."""
         raise ControllerError(ErrorCode.NOT_CONTROLLER)

@@ -1,6 +1,6 @@
 """The way of a node to the active controller: one connection, to the voter that leads as far as this node knows.
 
-A node has two of them: for what it asks itself, heartbeats among it, and for what it forwards (see `seat`).
+A node has two of them: for what it asks itself, heartbeats among it, and for what it forwards (see `cluster_node`).
 
 A node whose metadata log cannot be written hears of no election. It asks the voters in turn, and stays with the one
 that does not send it away.
@@ -9,17 +9,18 @@ that does not send it away.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from headrace.client.async_connection import AsyncConnection
 from headrace.client.channel import Request, Response
 from headrace.client.errors import ConnectionLostError, UnreachableError
+from headrace.client.security import PLAIN_WAY
 
 if TYPE_CHECKING:
     from asyncio import Future
 
-    from headrace.client.security import Way
+    from headrace.broker.quorum.driver import QuorumDriver
+    from headrace.client.ways import Ways
     from headrace.env import Node
     from headrace.raft.control import VoterEndpoint
 
@@ -30,31 +31,44 @@ LINGER_S: Final = 1.0
 before the answer is here."""
 
 
+class ControllerLocator:
+    """Finds the active controller, by what this node knows of the quorum."""
+
+    def __init__(self, driver: QuorumDriver) -> None:
+        self._driver = driver
+
+    def endpoint(self) -> VoterEndpoint | None:
+        """Returns the address of the active controller; None if no voter is known to lead."""
+        leader = self._driver.raft.known_leader
+        return None if leader is None else self._driver.addresses.endpoint(leader)
+
+    def candidates(self) -> list[VoterEndpoint]:
+        """Returns the addresses of all other voters while this node takes no part in the quorum, to be asked in turn;
+        else none, since this node knows then who leads as soon as the others do."""
+        driver = self._driver
+        if not driver.waits_for_room:
+            return []
+        others = [driver.addresses.endpoint(voter.id) for voter in driver.voters if voter.id != driver.node_id]
+        return [endpoint for endpoint in others if endpoint is not None]
+
+    def why_unknown(self) -> str:
+        """Returns why no controller may be known; empty if that is not known either."""
+        return "" if self._driver.links is None else self._driver.links.denial
+
+
 class ControllerLink:
-    """`endpoint` says where the active controller is now, None where no voter is known to lead; `in_turn` whom to ask
-    one after the other where this node cannot know, and nobody where it can."""
+    """A connection to the active controller, which `locator` finds. `ways` says how it is protected."""
 
     def __init__(
-        self,
-        node: Node,
-        endpoint: Callable[[], VoterEndpoint | None],
-        in_turn: Callable[[], Sequence[VoterEndpoint]],
-        *,
-        name: str,
-        timeout_s: float,
-        way: Callable[[], Way],
-        why_unknown: Callable[[], str] = str,
+        self, node: Node, locator: ControllerLocator, ways: Ways | None, *, name: str, timeout_s: float
     ) -> None:
-        """`name` is what the controller's log calls this client; `timeout_s`: how long a connection may take; `way`:
-        what it is opened with; `why_unknown`: why no controller may be known, empty where that is not known either."""
+        """`name` is what the controller's log calls this client; `timeout_s`: how long a connection may take."""
         self._node = node
-        self._endpoint = endpoint
-        self._in_turn = in_turn
+        self._locator = locator
         self._turn = 0
         self._name = name
         self._timeout_s = timeout_s
-        self._way = way
-        self._why_unknown = why_unknown
+        self._ways = ways
         self._owner = node.owner("controller link")
         self._opening = asyncio.Lock()
         self._link: AsyncConnection | None = None
@@ -81,18 +95,18 @@ class ControllerLink:
                 answer.set_exception(ConnectionLostError("another controller is known by now"))
 
     def sent_away(self) -> None:
-        """Whoever was asked is not the active controller, or cannot be reached."""
+        """The node that was asked is not the active controller, or cannot be reached."""
         self._turn += 1
 
     def _where(self) -> VoterEndpoint | None:
-        others = self._in_turn()
-        return others[self._turn % len(others)] if others else self._endpoint()
+        others = self._locator.candidates()
+        return others[self._turn % len(others)] if others else self._locator.endpoint()
 
     async def _connected(self) -> AsyncConnection:
         async with self._opening:
             endpoint = self._where()
             if endpoint is None:
-                why = self._why_unknown()
+                why = self._locator.why_unknown()
                 raise UnreachableError("no active controller is known" + (f": {why}" if why else ""))
             link = self._link
             if link is not None and not link.closed and self._to == endpoint:
@@ -107,7 +121,7 @@ class ControllerLink:
                 endpoint.port,
                 client_id=self._name,
                 timeout_s=self._timeout_s,
-                way=self._way(),
+                way=PLAIN_WAY if self._ways is None else self._ways.to_controllers(),
             )
             self._to = endpoint
             return self._link

@@ -5,7 +5,7 @@ All of it is synchronous: at a start there is nothing to wait for. A node that v
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -58,23 +58,22 @@ def load_machine(
     node: Node,
     log: MetadataLog,
     member: Member,
-    cluster_id: str,
+    found: LoadedMetadata,
     settings: RaftSettings,
     min_insync_replicas: int,
-    obstacles: Callable[[ClusterImage], list[str]],
+    obstacles: Sequence[str],
 ) -> LoadedMachine:
-    """Replays the metadata on disk, and takes the lead if no other node votes.
+    """Makes the machine from the metadata that were found on disk, and takes the lead if no other node votes.
 
-    Raises StorageError if this node must not start on the directory, naming every reason; `obstacles` returns those
-    that the image of a lone voter gives. No record has been written then. Raises OSError.
+    Raises StorageError if this node must not start on the directory, naming every reason; `obstacles` are those that
+    the image of a lone voter gives. No record has been written then. Raises OSError.
     """
-    found = log.load(cluster_id, member)
     saved = log.read_quorum_state()
     completeness = Completeness(node, log, member, node.logger("quorum"))
     is_alone = member.is_alone_in(found.sets.newest)
     reasons = _contradictions(member, found, saved)
     if is_alone and not found.image.is_empty:
-        reasons += obstacles(found.image)
+        reasons += obstacles
     reasons += completeness.look(found.sets.newest, saved, is_alone=is_alone)
     if reasons:
         raise StorageError(f"{log.directory} cannot be served: " + "; ".join(reasons))

@@ -21,8 +21,9 @@ from headrace.wire.errors import ErrorCode
 if TYPE_CHECKING:
     from asyncio import Future, Task
 
+    from headrace.broker.quorum.broker_liveness import BrokerLiveness
     from headrace.broker.quorum.driver import QuorumDriver
-    from headrace.config import BrokerConfig
+    from headrace.broker.settings.dynamic_config import DynamicConfig
     from headrace.controller.brokers import Registration
     from headrace.env import Node
     from headrace.metadata.delta import ImageDelta
@@ -56,19 +57,21 @@ class Membership:
         self,
         node: Node,
         controller: Controller,
-        config: Callable[[], BrokerConfig],
+        dynamic: DynamicConfig,
         quorum: QuorumDriver,
+        liveness: BrokerLiveness,
         failed_directories: Callable[[], tuple[bytes, ...]],
     ) -> None:
         self.epoch = -1
         self._node = node
         self._controller = controller
-        self._config = config
+        self._dynamic = dynamic
         self._quorum = quorum
+        self._liveness = liveness
         self._failed_directories = failed_directories
         self._owner = node.owner("membership")
         self._log = node.logger("broker")
-        self._id = config().node_id
+        self._id = dynamic.config.node_id
         self._ready = False
         self._leaving = False
         self._beating: Task[None] | None = None
@@ -90,14 +93,14 @@ class Membership:
         Raises StorageError where the controller refuses it for good, or none answers within
         initial.broker.registration.timeout.ms.
         """
-        patience_s = self._config().initial_broker_registration_timeout_ms / 1000
+        patience_s = self._dynamic.config.initial_broker_registration_timeout_ms / 1000
         began = self._node.clock.monotonic()
         why = ""
         while self.epoch < 0:
             try:
                 reply = await self._controller.ask(RegisterBroker(registration))
                 if reply.error is ErrorCode.NONE:
-                    self.epoch = reply.broker_epoch
+                    self.epoch = self._liveness.own_broker_epoch = reply.broker_epoch
                     break
                 text = reply.message or _text_of(reply.error)
                 if reply.error in _FINAL:
@@ -154,7 +157,7 @@ class Membership:
             return LEAVING_S
         if not self._unfenced.done():
             return STARTING_S
-        return self._config().broker_heartbeat_interval_ms / 1000
+        return self._dynamic.config.broker_heartbeat_interval_ms / 1000
 
     async def _pause(self, seconds: float) -> None:
         self._early = self._node.future()
@@ -196,7 +199,7 @@ class Membership:
     def _alone_s(self) -> float:
         """How long a broker that stops waits for a controller that answers: as long as voters may need for another one.
         Where all stop at once, there is none."""
-        config = self._config()
+        config = self._dynamic.config
         return (config.controller_quorum_fetch_timeout_ms + 2 * config.controller_quorum_election_timeout_ms) / 1000
 
     def _release(self, why: str) -> None:
@@ -209,7 +212,7 @@ class Membership:
     async def leave(self) -> None:
         """A clean stop: returns when this broker leads nothing any more, or waits in vain for a controller; at once
         where `controlled.shutdown.enable` is false."""
-        if self._beating is not None and self._config().controlled_shutdown_enable:
+        if self._beating is not None and self._dynamic.config.controlled_shutdown_enable:
             self._leaving = True
             self._heard_s = self._node.clock.monotonic()
             self.heartbeat_now()

@@ -183,24 +183,21 @@ def _open(node: Node, config: BrokerConfig, cluster_id: str) -> tuple[QuorumDriv
         auto_join=config.controller_quorum_auto_join_enable,
     )
 
-    def obstacles(image: ClusterImage) -> list[str]:
-        unserved = adoption.obstacles(image, enforces_acls=bool(config.authorizer_class_name))
-        if config.is_controller_alone:
-            return unserved
-        others = adoption.foreign_replicas(image, layout.node_id) if config.is_by_itself else []
-        return unserved + others
-
-    loaded = load_machine(
-        node,
-        log,
-        _member(config, layout),
-        layout.cluster_id,
-        settings,
-        int(config.shown("min.insync.replicas")),
-        obstacles,
-    )
+    member = _member(config, layout)
+    found = log.load(layout.cluster_id, member)
+    obstacles = _obstacles(config, layout, found.image)
+    min_insync_replicas = int(config.shown("min.insync.replicas"))
+    loaded = load_machine(node, log, member, found, settings, min_insync_replicas, obstacles)
     quorum = QuorumDriver(node, loaded, policy=policy, settings=settings, has_observers=not config.is_by_itself)
     return quorum, layout
+
+
+def _obstacles(config: BrokerConfig, layout: StorageLayout, image: ClusterImage) -> list[str]:
+    """Returns what this node does not serve of an image that nobody else decides on."""
+    unserved = adoption.obstacles(image, enforces_acls=bool(config.authorizer_class_name))
+    if config.is_controller_alone or not config.is_by_itself:
+        return unserved
+    return unserved + adoption.foreign_replicas(image, layout.node_id)
 
 
 def _member(config: BrokerConfig, layout: StorageLayout) -> Member:

@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from headrace.broker.net.context import RequestContext
-from headrace.broker.quorum.controller import Asker, ControllerError
-from headrace.broker.quorum.local_controller import AskerAccess
+from headrace.broker.quorum.controller import ControllerError
+from headrace.broker.requests.client_access import ClientAccess
 from headrace.broker.requests.forwarding import forward
 from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_turn, listed, named_twice, parts_of
 from headrace.broker.settings.config_rules import rules_of
@@ -31,8 +31,7 @@ T = TypeVar("T")
 
 def config_access(context: RequestContext, operation: Operation, resource_type: int, name: str) -> ErrorCode:
     """NONE where the client may do the operation to a resource's configuration, or the code that says it may not."""
-    asker = Asker(context.principal, context.client_host, api_key=context.api_key)
-    return AskerAccess(context.authorizer, asker).of_configs(operation, resource_type, name)
+    return ClientAccess(context.authorizer, context).of_configs(operation, resource_type, name)
 
 
 async def alter(
@@ -191,8 +190,8 @@ async def _forwarded(
 async def _decided(
     broker: Services, alterations: Sequence[Alteration], context: RequestContext, validate_only: bool
 ) -> list[ApiError]:
-    asker = Asker(context.principal, context.client_host, api_key=context.api_key)
+    access = ClientAccess(broker.authorizer, context)
     try:
-        return await broker.controller.ask(AlterConfigs(alterations, validate_only), asker)
+        return await broker.controller.ask(AlterConfigs(alterations, validate_only), access)
     except ControllerError as error:
         return [ApiError(error.code, str(error))] * len(alterations)

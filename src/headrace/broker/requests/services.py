@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from headrace.broker.partitions.replica_moves import ReplicaMoves
     from headrace.broker.quorum.controller import Controller
     from headrace.broker.quorum.controller_link import ControllerLink
+    from headrace.broker.quorum.controller_tasks import ControllerTasks
     from headrace.broker.quorum.driver import QuorumDriver
-    from headrace.broker.quorum.duties import Duties
     from headrace.broker.quorum.producer_ids import ProducerIds
     from headrace.broker.requests.bad_batches import BadBatches
     from headrace.broker.requests.fetching import Fetches
@@ -58,7 +58,7 @@ class NodeServices(Protocol):
     """The controller of this process: what other nodes ask of it goes no further."""
     controller_link: ControllerLink | None
     """The way of what is forwarded to the active controller; None where nothing is."""
-    duties: Duties | None
+    controller_tasks: ControllerTasks | None
     """What this node does while it is the active controller of several nodes; None where it votes alone."""
 
     @property

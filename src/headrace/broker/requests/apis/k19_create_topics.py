@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from headrace.broker.net.context import RequestContext
-from headrace.broker.quorum.controller import Asker, ControllerError
+from headrace.broker.quorum.controller import ControllerError
+from headrace.broker.requests.client_access import ClientAccess
 from headrace.broker.requests.pieces import listed
 from headrace.broker.requests.registry import handles
 from headrace.controller.context import ApiError
@@ -28,9 +29,9 @@ STRICT_FROM: Final = 6
 async def handle(broker: Services, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
     """Creates what can be created; each topic has a result of its own."""
     mutations = broker.quotas.mutations(context, strict_from=STRICT_FROM)
-    asker = Asker(context.principal, context.client_host, mutations.pay, context.api_key)
+    access = ClientAccess(broker.authorizer, context, mutations.pay)
     try:
-        response = await broker.controller.ask(CreateTopics(request), asker)
+        response = await broker.controller.ask(CreateTopics(request), access)
     except ControllerError as error:
         failed = ApiError(error.code, str(error))
         refused = await listed(broker, context, request.topics, lambda topic: refusal(topic.name, failed))

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from headrace.broker.net.context import RequestContext
-from headrace.broker.quorum.controller import Asker, ControllerError
+from headrace.broker.quorum.controller import ControllerError
+from headrace.broker.requests.client_access import ClientAccess
 from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_turn, listed, named_twice, parts_of
 from headrace.broker.requests.registry import handles
 from headrace.controller.requests import DeleteTopics
@@ -40,9 +41,9 @@ async def handle(broker: Services, request: DeleteTopicsRequest, context: Reques
     context.keep(refused)
     context.keep(asked)
     mutations = broker.quotas.mutations(context, strict_from=STRICT_FROM)
-    asker = Asker(context.principal, context.client_host, mutations.pay, context.api_key)
+    access = ClientAccess(broker.authorizer, context, mutations.pay)
     try:
-        results = await broker.controller.ask(DeleteTopics(asked), asker)
+        results = await broker.controller.ask(DeleteTopics(asked), access)
     except ControllerError as error:
         return await _all(broker, context, wanted, error.code, str(error))
     responses = await in_turn(broker, context, _joined(refused, results))

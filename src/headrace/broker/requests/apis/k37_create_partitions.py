@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from headrace.broker.net.context import RequestContext
-from headrace.broker.quorum.controller import Asker, ControllerError
+from headrace.broker.quorum.controller import ControllerError
+from headrace.broker.requests.client_access import ClientAccess
 from headrace.broker.requests.pieces import listed
 from headrace.broker.requests.registry import handles
 from headrace.controller.context import ApiError
@@ -35,8 +36,8 @@ async def handle(
     wanted = CreatePartitions(request.topics, request.validate_only)
     mutations = broker.quotas.mutations(context, strict_from=STRICT_FROM)
     try:
-        asker = Asker(context.principal, context.client_host, mutations.pay, context.api_key)
-        answers = await broker.controller.ask(wanted, asker)
+        access = ClientAccess(broker.authorizer, context, mutations.pay)
+        answers = await broker.controller.ask(wanted, access)
     except ControllerError as error:
         failed = ApiError(error.code, str(error))
         answers = [(topic.name, failed) for topic in request.topics]

@@ -34,7 +34,7 @@ async def handle(
         reply = await broker.local_controller.ask(read_registration(request))
     except ControllerError as error:
         return BrokerRegistrationResponse(error_code=error.code)
-    if reply.error is ErrorCode.DUPLICATE_BROKER_REGISTRATION and broker.duties is not None:
+    if reply.error is ErrorCode.DUPLICATE_BROKER_REGISTRATION and broker.controller_tasks is not None:
         # Its last life may have ended a moment ago: then its session need not be waited for.
-        broker.duties.suspect(request.broker_id)
+        broker.controller_tasks.suspect(request.broker_id)
     return BrokerRegistrationResponse(error_code=reply.error, broker_epoch=reply.broker_epoch)

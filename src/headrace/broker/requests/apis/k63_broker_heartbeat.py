@@ -29,8 +29,8 @@ async def handle(
         return BrokerHeartbeatResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if names_many(request):
         return BrokerHeartbeatResponse(error_code=ErrorCode.INVALID_REQUEST)
-    if broker.duties is not None:
-        broker.duties.heard(request.broker_id, request.broker_epoch, context.client)
+    if broker.controller_tasks is not None:
+        broker.controller_tasks.heard(request.broker_id, request.broker_epoch, context.client)
     try:
         reply = await broker.local_controller.ask(read_heartbeat(request))
     except ControllerError as error:

@@ -1,19 +1,18 @@
 """Tells dead brokers from silent ones, for the active controller: a process that is gone refuses connections.
 
 A broker is suspected when the connection of its heartbeats ends, when another incarnation of it asks to be registered,
-and by a new controller that has not heard of it yet. A suspected broker is asked for connections at the listener that
+and by a new controller that has not heard of it yet. A suspected broker is probed with connections to the listener that
 nodes use among themselves: if two in a row are refused it is dead, and fenced at once. Anything else (an answer,
 silence, a host that cannot be reached) proves nothing: its session decides then. See docs/adr/0011.
 
 A process that dies closes its sockets one after the other: its listener may take connections for a moment after the
-others have ended. So a suspected broker that answers is asked a few times more.
+others have ended. So a suspected broker that answers is probed a few times more.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from headrace.env.node import settle
@@ -23,71 +22,60 @@ if TYPE_CHECKING:
 
     from headrace.env import Node
     from headrace.env.network import Stream
-    from headrace.metadata.image import ClusterImage, Endpoint
+    from headrace.metadata.image import Broker, Endpoint
 
 GRACE_S: Final = 0.1
-"""Between two attempts: a listener that is being replaced has that long."""
+"""The pause between two attempts: a listener that is being replaced has that long."""
 ATTEMPTS: Final = 5
-"""At most so many."""
+"""How many attempts a probe makes at most."""
 REFUSED: Final = 2
-"""So many in a row have to be refused."""
+"""How many attempts in a row have to be refused."""
 ATTEMPT_S: Final = 0.5
 """How long an attempt waits for an answer."""
 SPARED_S: Final = 600.0
-"""For so long a broker is not fenced early again that lived on."""
+"""How long a broker is not fenced early again that was declared dead and lived."""
 
 
-class DeathWatch:
-    """See the module. `dead(id, epoch)` is told of each death, once; `image` is the newest one, `listener` returns the
-    name of the listener that brokers use among themselves."""
+class FailureDetector:
+    """The brokers that are being probed, and those that were declared dead."""
 
-    def __init__(
-        self,
-        node: Node,
-        image: Callable[[], ClusterImage],
-        listener: Callable[[], str],
-        dead: Callable[[int, int], None],
-    ) -> None:
+    def __init__(self, node: Node) -> None:
         self._node = node
-        self._image = image
-        self._listener = listener
-        self._dead = dead
-        self._owner = node.owner("death watch")
+        self._owner = node.owner("failure detector")
         self._log = node.logger("quorum")
         self._probed: set[int] = set()
-        self._fenced: dict[int, int] = {}
-        """Those that were declared dead, with the broker epoch that they had."""
+        self._declared_dead: dict[int, int] = {}
+        """Brokers with the broker epoch that they had."""
         self._spared_until_s: dict[int, float] = {}
 
-    def suspect(self, broker_id: int) -> None:
-        """There is a sign that a broker is no more."""
-        if broker_id not in self._probed and self._node.clock.monotonic() >= self._spared_until_s.get(broker_id, 0.0):
-            self._probed.add(broker_id)
-            self._owner.spawn(self._probe(broker_id))
+    async def is_dead(self, broker: Broker, listener: str) -> bool:
+        """Probes a suspected broker at its listener of that name, and returns whether it is dead.
+
+        False if it is fenced or spared, or if another probe is under way; and if it has no such listener, for an
+        address that is meant for others may refuse this node.
+        """
+        endpoint = None if broker.fenced else broker.endpoint(listener)
+        is_spared = self._node.clock.monotonic() < self._spared_until_s.get(broker.id, 0.0)
+        if endpoint is None or is_spared or broker.id in self._probed:
+            return False
+        self._probed.add(broker.id)
+        try:
+            return await self._is_gone(endpoint)
+        finally:
+            self._probed.discard(broker.id)
+
+    def declare_dead(self, broker_id: int, broker_epoch: int) -> None:
+        """The broker is fenced because it is dead."""
+        self._declared_dead[broker_id] = broker_epoch
 
     def heard(self, broker_id: int, broker_epoch: int) -> None:
-        """A broker lives: where it was declared dead under that epoch, that was wrong, and is not done again soon."""
-        if self._fenced.get(broker_id) == broker_epoch:
-            del self._fenced[broker_id]
+        """A broker lives. If it was declared dead under that epoch, that was wrong, and is not repeated soon."""
+        if self._declared_dead.get(broker_id) == broker_epoch:
+            del self._declared_dead[broker_id]
             self._spared_until_s[broker_id] = self._node.clock.monotonic() + SPARED_S
             self._log.warning(
                 "broker was fenced though it lives: its listener refused this controller", broker=broker_id
             )
-
-    async def _probe(self, broker_id: int) -> None:
-        try:
-            broker = self._image().brokers.get(broker_id)
-            endpoint = None if broker is None or broker.fenced else broker.endpoint(self._listener())
-            if broker is None or endpoint is None:
-                return  # an address that is meant for others may refuse this node, and the broker lives
-            if not await self._is_gone(endpoint):
-                return
-        finally:
-            self._probed.discard(broker_id)
-        now = self._image().brokers.get(broker_id)
-        if now is not None and now.epoch == broker.epoch and not now.fenced:
-            self._fenced[broker_id] = broker.epoch
-            self._dead(broker_id, broker.epoch)
 
     async def _is_gone(self, endpoint: Endpoint) -> bool:
         refused = 0
@@ -121,6 +109,6 @@ class DeathWatch:
             timer.cancel()
             connecting.cancel()
 
-    async def close(self) -> None:
-        """Suspects no more."""
-        await self._owner.closed()
+    def close(self) -> None:
+        """Ends its timers."""
+        self._owner.close()

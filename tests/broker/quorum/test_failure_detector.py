@@ -6,14 +6,19 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import pytest_asyncio
 from broker.controllers import until
 from peers.kafka import free_port
 
-from headrace.broker.quorum import deaths
-from headrace.broker.quorum.deaths import DeathWatch
+from headrace.broker.quorum import failure_detector
+from headrace.broker.quorum.broker_liveness import BrokerLiveness
+from headrace.broker.quorum.controller_tasks import ControllerTasks
+from headrace.controller.requests import FenceBrokers
+from headrace.controller.sessions import BrokerSessions
 from headrace.env.posix_node import PosixNode
 from headrace.metadata.image import Broker, ClusterImage, Endpoint
 
@@ -22,7 +27,9 @@ PROBED_S = 0.5
 
 
 class Watched:
-    """A watch on broker 7, which listens at a port or does not."""
+    """The tasks of an active controller over broker 7, which listens at a port or does not."""
+
+    node_id, decides, on_decides = 1, True, None
 
     def __init__(self, node: PosixNode, port: int) -> None:
         inside = Endpoint("INSIDE", "127.0.0.1", port, 0)
@@ -30,9 +37,26 @@ class Watched:
         broker = Broker(7, 40, bytes(16), (outside, inside), (), None, False, False, ())
         self.image = ClusterImage(brokers={7: broker})
         self.dead: list[tuple[int, int]] = []
-        self.watch = DeathWatch(
-            node, lambda: self.image, lambda: "INSIDE", lambda id_, epoch: self.dead.append((id_, epoch))
+        self._node = node
+        config = SimpleNamespace(early_fencing_enable=True, inter_broker_listener="INSIDE")
+        liveness = BrokerLiveness(node)
+        liveness.sessions = BrokerSessions(1000)
+        self.tasks = ControllerTasks(
+            node, cast("Any", self), cast("Any", SimpleNamespace(config=config)), cast("Any", self), liveness
         )
+
+    def ask(self, request: FenceBrokers) -> asyncio.Future[None]:
+        """The controller, which fences at once."""
+        self.dead += request.expired
+        fenced = self._node.future()
+        fenced.set_result(None)
+        return fenced
+
+    def suspect(self) -> None:
+        self.tasks.suspect(7)
+
+    def heard(self, epoch: int) -> None:
+        self.tasks.heard(7, epoch, cast("Any", SimpleNamespace()))
 
     def becomes(self, **changes: object) -> None:
         self.image = ClusterImage(brokers={7: replace(self.image.brokers[7], **changes)})  # type: ignore[arg-type]
@@ -53,7 +77,7 @@ def port() -> int:
 @pytest.fixture
 def long_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a test does between two attempts what it has to, however busy the machine is."""
-    monkeypatch.setattr(deaths, "GRACE_S", 1.0)
+    monkeypatch.setattr(failure_detector, "GRACE_S", 1.0)
 
 
 async def tried(server: socket.socket) -> None:
@@ -66,7 +90,7 @@ async def tried(server: socket.socket) -> None:
 async def test_who_refuses_twice_is_dead(node: PosixNode, port: int) -> None:
     watched = Watched(node, port)
     for _ in range(3):
-        watched.watch.suspect(7)
+        watched.suspect()
     await until(lambda: watched.dead)
     await asyncio.sleep(PROBED_S)
     assert watched.dead == [(7, 40)]
@@ -75,7 +99,7 @@ async def test_who_refuses_twice_is_dead(node: PosixNode, port: int) -> None:
 async def test_who_answers_lives(node: PosixNode) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         watched = Watched(node, server.getsockname()[1])
-        watched.watch.suspect(7)
+        watched.suspect()
         await asyncio.sleep(PROBED_S)
     assert not watched.dead
 
@@ -85,14 +109,14 @@ async def test_whose_listener_goes_last_is_dead(node: PosixNode, long_grace: Non
     """The kernel closes the sockets of a dying process one after the other."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         watched = Watched(node, server.getsockname()[1])
-        watched.watch.suspect(7)
+        watched.suspect()
         await tried(server)
     await until(lambda: watched.dead == [(7, 40)])
 
 
 async def test_who_listens_again_within_the_grace_lives(node: PosixNode, port: int, long_grace: None) -> None:
     watched = Watched(node, port)
-    watched.watch.suspect(7)
+    watched.suspect()
     await asyncio.sleep(0.1)
     with socket.create_server(("127.0.0.1", port)) as server:
         await tried(server)
@@ -108,8 +132,8 @@ async def test_who_does_not_answer_at_all_is_not_dead(node: PosixNode) -> None:
             each.setblocking(False)
             each.connect_ex(full.getsockname())
         watched = Watched(node, full.getsockname()[1])
-        watched.watch.suspect(7)
-        await asyncio.sleep(2 * deaths.ATTEMPT_S + PROBED_S)
+        watched.suspect()
+        await asyncio.sleep(2 * failure_detector.ATTEMPT_S + PROBED_S)
         for each in held:
             each.close()
     assert not watched.dead
@@ -119,8 +143,8 @@ async def test_who_does_not_answer_at_all_is_not_dead(node: PosixNode) -> None:
 async def test_what_changed_meanwhile_counts(node: PosixNode, port: int, changes: dict[str, object]) -> None:
     """Another registration, or one that is fenced already."""
     watched = Watched(node, port)
-    watched.watch.suspect(7)
-    await asyncio.sleep(deaths.GRACE_S / 2)  # between the two attempts
+    watched.suspect()
+    await asyncio.sleep(failure_detector.GRACE_S / 2)  # between the two attempts
     watched.becomes(**changes)
     await asyncio.sleep(PROBED_S)
     assert not watched.dead
@@ -128,10 +152,10 @@ async def test_what_changed_meanwhile_counts(node: PosixNode, port: int, changes
 
 async def test_who_lived_on_is_spared(node: PosixNode, port: int) -> None:
     watched = Watched(node, port)
-    watched.watch.suspect(7)
+    watched.suspect()
     await until(lambda: watched.dead)
-    watched.watch.heard(7, 39)  # of an earlier life
-    watched.watch.heard(7, 40)
-    watched.watch.suspect(7)
+    watched.heard(39)  # of an earlier life
+    watched.heard(40)
+    watched.suspect()
     await asyncio.sleep(PROBED_S)
     assert watched.dead == [(7, 40)]

@@ -1,5 +1,5 @@
-"""What the active controller does of its own accord: it watches the brokers' sessions, returns leaderships to preferred
-replicas, and marks the time in a log that nobody writes to."""
+"""The periodic tasks of the active controller: it watches the brokers' sessions, fences dead brokers, returns
+leaderships to preferred replicas, and marks the time in a log that nobody writes to."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from headrace.broker.quorum.deaths import DeathWatch
+from headrace.broker.quorum.failure_detector import FailureDetector
 from headrace.controller.requests import BalanceLeaders, ElectMissing, ElectUnclean, FenceBrokers
 from headrace.controller.sessions import BrokerSessions
 from headrace.machine import Decision
@@ -16,14 +16,15 @@ from headrace.wire.messages.metadata_records import NoOpRecord
 if TYPE_CHECKING:
     from asyncio import Future
 
+    from headrace.broker.quorum.broker_liveness import BrokerLiveness
     from headrace.broker.quorum.driver import QuorumDriver
     from headrace.broker.quorum.local_controller import LocalController
-    from headrace.config import BrokerConfig
+    from headrace.broker.settings.dynamic_config import DynamicConfig
     from headrace.controller.requests import ControllerRequest
     from headrace.env import Node
 
 CHECKS_A_SESSION = 8
-"""How often sessions are looked at while one lasts."""
+"""How often sessions are checked while one lasts."""
 UNHEARD_S = 0.25
 """How long a new controller waits for the brokers to come by, before it looks for those that do not."""
 BALANCED_AT_ONCE = 1000
@@ -36,38 +37,42 @@ class HeartbeatClient(Protocol):
     on_closed: Callable[[], None] | None
 
 
-class Duties:
-    """See the module. `sessions` are those of the brokers while this node is the active controller."""
+class ControllerTasks:
+    """The tasks of one node, while it is the active controller."""
 
-    def __init__(self, node: Node, driver: QuorumDriver, config: Callable[[], BrokerConfig]) -> None:
-        self.sessions: BrokerSessions | None = None
-        self.controller: LocalController
-        self.own_broker_epoch: Callable[[], int] = lambda: -1
-        """Under which epoch this process is registered as a broker; -1: it is not, or not yet."""
-        self._node = node
+    def __init__(
+        self,
+        node: Node,
+        driver: QuorumDriver,
+        dynamic: DynamicConfig,
+        controller: LocalController,
+        liveness: BrokerLiveness,
+    ) -> None:
         self._driver = driver
-        self._config = config
-        self._owner = node.owner("duties of the controller")
+        self._dynamic = dynamic
+        self._controller = controller
+        self._liveness = liveness
+        self._detector = FailureDetector(node)
+        self._owner = node.owner("controller tasks")
         self._log = node.logger("quorum")
         self._term = 0
         self._marked = -1
         self._fenced: set[tuple[int, int]] = set()
-        """The brokers, with their epochs, of which it is being decided that they are fenced."""
+        """Brokers, with their epochs, whose fencing is being decided."""
         self._heard: set[int] = set()
-        """The brokers that this controller has heard of since it is active."""
-        self._deaths = DeathWatch(node, lambda: driver.image, lambda: config().inter_broker_listener, self._dead)
+        """Brokers that this controller has heard of since it is active."""
         driver.on_decides = self._changed
 
     def _changed(self) -> None:
-        """This node begins to decide, or decides no more."""
+        """This node begins to decide, or no longer does."""
         self._term += 1
         if not self._driver.decides:
-            self.sessions = None
+            self._liveness.sessions = None
             return
-        config = self._config()
-        self.sessions = BrokerSessions(config.broker_session_timeout_ms)
-        self.sessions.begin(self._driver.image, self.now_ms())
-        self._forget_predecessor(self.sessions)
+        config = self._dynamic.config
+        sessions = self._liveness.sessions = BrokerSessions(config.broker_session_timeout_ms)
+        sessions.begin(self._driver.image, self._liveness.now_ms())
+        self._forget_predecessor(sessions)
         self._heard.clear()
         if self._driver.raft.bereft_of is not None:
             self.suspect(self._driver.raft.bereft_of)
@@ -83,36 +88,45 @@ class Duties:
         """Where this node votes alone, whatever was registered as this node before it was started is dead: this process
         has its directories. Beside others it is asked like them: who died last should be the last that is fenced."""
         own = self._driver.image.brokers.get(self._driver.node_id)
-        if self._driver.is_alone and own is not None and own.epoch != self.own_broker_epoch():
+        if self._driver.is_alone and own is not None and own.epoch != self._liveness.own_broker_epoch:
             sessions.forget(own.id, own.epoch)
 
-    def _again(self, seconds: float, duty: Callable[[], None]) -> None:
-        """Does it every so many seconds for as long as this node decides without a break."""
+    def _again(self, seconds: float, task: Callable[[], None]) -> None:
+        """Runs a task at an interval, for as long as this node decides without a break."""
         term = self._term
 
         def due() -> None:
             if term == self._term and self._driver.decides:
-                duty()
+                task()
                 self._owner.later(seconds, due)
 
         self._owner.later(seconds, due)
 
-    def now_ms(self) -> int:
-        """The time of sessions: a clock that nobody sets."""
-        return int(self._node.clock.monotonic() * 1000)
+    # --- dead brokers
 
-    # --- deaths
-
-    def heard(self, broker_id: int, broker_epoch: int, client: HeartbeatClient) -> None:
-        """Takes note of a broker's heartbeat: the broker is suspected when its connection ends."""
+    def heard(self, broker_id: int, broker_epoch: int, connection: HeartbeatClient) -> None:
+        """A broker's heartbeat came over a connection."""
         self._heard.add(broker_id)
-        self._deaths.heard(broker_id, broker_epoch)
-        client.on_closed = partial(self.suspect, broker_id)
+        self._detector.heard(broker_id, broker_epoch)
+        connection.on_closed = partial(self.suspect, broker_id)
 
     def suspect(self, broker_id: int) -> None:
-        """There is a sign that a broker's process is no more."""
-        if self._driver.decides and self._config().early_fencing_enable:
-            self._deaths.suspect(broker_id)
+        """There is a sign that a broker's process is dead."""
+        if self._driver.decides and self._dynamic.config.early_fencing_enable:
+            self._owner.spawn(self._probe(broker_id))
+
+    async def _probe(self, broker_id: int) -> None:
+        broker = self._driver.image.brokers.get(broker_id)
+        if broker is None or not await self._detector.is_dead(broker, self._dynamic.config.inter_broker_listener):
+            return
+        now, sessions = self._driver.image.brokers.get(broker_id), self._liveness.sessions
+        if now is None or now.fenced or now.epoch != broker.epoch:
+            return  # it has registered again meanwhile, or is fenced
+        self._detector.declare_dead(broker_id, broker.epoch)
+        if sessions is not None and self._driver.decides:
+            self._log.warning("broker is dead, and is fenced: its listener refuses connections", broker=broker_id)
+            sessions.forget(broker_id, broker.epoch)
+            self._fence([(broker_id, broker.epoch)])
 
     def _look_for_deaths(self, term: int) -> None:
         """A new controller never had the connections of those that died before it was elected."""
@@ -121,19 +135,13 @@ class Duties:
                 if broker.id not in self._heard:
                     self.suspect(broker.id)
 
-    def _dead(self, broker_id: int, broker_epoch: int) -> None:
-        if self.sessions is not None and self._driver.decides:
-            self._log.warning("broker is dead, and is fenced: its listener refuses connections", broker=broker_id)
-            self.sessions.forget(broker_id, broker_epoch)
-            self._fence([(broker_id, broker_epoch)])
-
-    # --- what is done every now and then
+    # --- periodic tasks
 
     def _check_sessions(self) -> None:
-        assert self.sessions is not None
-        expired = [
-            each for each in self.sessions.expired(self._driver.image, self.now_ms()) if each not in self._fenced
-        ]
+        liveness = self._liveness
+        assert liveness.sessions is not None
+        silent = liveness.sessions.expired(self._driver.image, liveness.now_ms())
+        expired = [each for each in silent if each not in self._fenced]
         if expired:
             for broker, _ in expired:
                 self._log.warning("broker is silent, and is fenced", broker=broker)
@@ -152,7 +160,7 @@ class Duties:
         self._marked = end
 
     def _balance(self) -> None:
-        if self._config().auto_leader_rebalance_enable:
+        if self._dynamic.config.auto_leader_rebalance_enable:
             self._decide(BalanceLeaders(BALANCED_AT_ONCE))
 
     def _elect_missing(self, term: int) -> None:
@@ -164,18 +172,18 @@ class Duties:
         self._decide(ElectUnclean(BALANCED_AT_ONCE))
 
     def _decide(self, request: ControllerRequest[Any]) -> Future[Any]:
-        asked = self.controller.ask(request)
+        asked = self._controller.ask(request)
         asked.add_done_callback(self._decided)
         return asked
 
     def _decided(self, asked: Future[Any]) -> None:
         if not asked.cancelled() and (error := asked.exception()) is not None:
-            self._log.warning("the controller cannot carry out a duty now", why=error)
+            self._log.warning("the controller cannot carry out a task now", why=error)
 
     async def close(self) -> None:
-        """Ends every duty. The sessions stay: brokers are answered for as long as this node decides."""
+        """Ends every task. The sessions stay: brokers are answered for as long as this node decides."""
         self._term += 1
-        await self._deaths.close()
+        self._detector.close()
         await self._owner.closed()
 
 

@@ -1,4 +1,4 @@
-"""What the active controller does of its own accord when it begins."""
+"""The tasks of an active controller when it begins."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import time
 from pathlib import Path
 
 import pytest
-from broker.controllers import started, until
+from broker.controllers import dynamic_of, started, until
 from broker.quorum.test_driver import config_of, write
 from peers.kafka import free_port
 
+from headrace.broker.quorum.broker_liveness import BrokerLiveness
+from headrace.broker.quorum.controller_tasks import ControllerTasks
 from headrace.broker.quorum.driver import QuorumDriver
-from headrace.broker.quorum.duties import Duties
 from headrace.broker.quorum.local_controller import LocalController
 from headrace.config import BrokerConfig
 from headrace.env.posix_node import PosixNode
 from headrace.metadata.image import NO_LEADER
-from headrace.security.authorizer import OpenAuthorizer
 from headrace.wire.messages.metadata_records import (
     BrokerEndpoint,
     PartitionRecord,
@@ -28,10 +28,10 @@ from headrace.wire.messages.metadata_records import (
 SESSION_S = 3.0
 
 
-def duties_of(node: PosixNode, quorum: QuorumDriver, config: BrokerConfig) -> Duties:
-    duties = Duties(node, quorum, lambda: config)
-    duties.controller = LocalController(quorum, lambda: config, OpenAuthorizer, node.entropy, duties)
-    return duties
+def tasks_of(node: PosixNode, quorum: QuorumDriver, config: BrokerConfig) -> ControllerTasks:
+    dynamic, liveness = dynamic_of(node, config), BrokerLiveness(node)
+    controller = LocalController(quorum, dynamic, node.entropy, liveness)
+    return ControllerTasks(node, quorum, dynamic, controller, liveness)
 
 
 async def test_a_new_controller_elects_what_its_predecessor_left_without_a_leader(
@@ -46,13 +46,13 @@ async def test_a_new_controller_elects_what_its_predecessor_left_without_a_leade
     )  # fmt: skip
     broker = RegisterBrokerRecord(broker_id=7, broker_epoch=1, fenced=False, log_dirs=[directory])
     await write(quorum, [broker, TopicRecord(name="t", topic_id=topic_id), partition])
-    duties = duties_of(node, quorum, config)
+    tasks = tasks_of(node, quorum, config)
     elected = asyncio.get_running_loop().create_future()
     quorum.on_image(lambda _old, new, _delta: elected.set_result(new.topics.partition("t", 0)))
     quorum.on_decides()
     after = await asyncio.wait_for(elected, 10)
     assert after.leader == 7
-    await duties.close()
+    await tasks.close()
     await quorum.close()
 
 
@@ -72,12 +72,12 @@ async def test_a_new_controller_asks_for_those_that_do_not_come_by(
         broker_id=7, broker_epoch=1, fenced=False, log_dirs=[b"\x07" * 16], end_points=[endpoint]
     )
     await write(quorum, [gone])
-    duties = duties_of(node, quorum, config)
+    tasks = tasks_of(node, quorum, config)
     quorum.on_decides()
     began = time.monotonic()
     await until(lambda: quorum.image.brokers[7].fenced)
     assert (time.monotonic() - began < session_s) is early
-    await duties.close()
+    await tasks.close()
     await quorum.close()
 
 
@@ -85,10 +85,10 @@ async def test_a_log_that_nobody_writes_to_goes_on(node: PosixNode, tmp_path: Pa
     """So that whoever follows it knows that it is up to date."""
     config = config_of(tmp_path / "data", metadata_max_idle_interval_ms="20")
     quorum, _ = await started(node, config)
-    duties = duties_of(node, quorum, config)
+    tasks = tasks_of(node, quorum, config)
     quorum.on_decides()
     image, end = quorum.image, quorum.raft.log.end_offset
     await until(lambda: quorum.raft.log.end_offset >= end + 3)
     assert quorum.image.topics is image.topics and quorum.image.brokers.keys() == image.brokers.keys()
-    await duties.close()
+    await tasks.close()
     await quorum.close()
