@@ -157,7 +157,7 @@ def test_a_kafka_file_is_taken_and_options_win(tmp_path: Path) -> None:
         assert len(client.topic("t").partitions) == 2
         assert list(client.nodes) == [5]
         with Client(f"127.0.0.1:{controller}") as at_controller:
-            assert at_controller.any_connection().channel.supports(55)
+            assert at_controller.supports(55)
     assert (tmp_path / "one" / "meta.properties").exists()
     assert (tmp_path / "two" / "meta.properties").exists()
 

@@ -68,7 +68,7 @@ def test_one_that_hangs_is_found_and_ended() -> None:
             return done.stdout
 
         run("topic", "create", "t", "-p", "1")
-        connection = client.node_connection(client.topic("t").partitions[0].leader)
+        router, leader = client.router, client.topic("t").partitions[0].leader
         name = InitProducerIdRequest("id", 60_000)
         coordinator = client.coordinator("id", kind=1)
         made = client.call(name, InitProducerIdResponse, node_id=coordinator)
@@ -82,8 +82,9 @@ def test_one_that_hangs_is_found_and_ended() -> None:
         )  # fmt: skip
         data = TopicProduceData(name="t", partition_data=[PartitionProduceData(0, batch)])
         request = ProduceRequest(transactional_id="id", acks=-1, timeout_ms=10_000, topic_data=[data])
-        call = connection.send(request, ProduceResponse, version=9)
-        assert client.wait(call, time.monotonic() + 60).responses[0].partition_responses[0].error_code == 0
+        call = client.run(router.send(leader, request, ProduceResponse, version=9))
+        answer = client.run(router.wait(call, time.monotonic() + 60))
+        assert answer.responses[0].partition_responses[0].error_code == 0
 
         def stable() -> int:
             return list_offsets(client, {("t", 0): LATEST}, isolation="read_committed")["t", 0].offset

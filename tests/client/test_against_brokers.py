@@ -13,9 +13,10 @@ from peers.waiting import until
 from headrace.client import admin, describe, groups, reading
 from headrace.client.cluster import Client
 from headrace.client.errors import BrokerError, OffsetOutOfRangeError, TimedOutError, UnknownTopicError
+from headrace.client.fetcher import Fetcher
 from headrace.client.membership import Member
 from headrace.client.producer import Producer
-from headrace.client.reading import Fetcher, visible_batches
+from headrace.client.reading import visible_batches
 from headrace.wire import uuids
 from headrace.wire.config_source import ConfigSource
 from headrace.wire.errors import ErrorCode
@@ -236,7 +237,6 @@ def _poll_until(condition: Callable[[], bool], *members: Member) -> None:
     def run(member: Member) -> None:
         while not done.is_set():
             member.poll()
-            member.client.move(0.05)
             time.sleep(0.02)
 
     threads = [threading.Thread(target=run, args=(member,)) for member in members]

@@ -11,8 +11,9 @@ from peers.headrace import HeadracePeer
 
 from headrace.client import admin, reading
 from headrace.client.cluster import Client
+from headrace.client.fetcher import Fetcher
 from headrace.client.producer import Producer
-from headrace.client.reading import Fetcher, visible_batches
+from headrace.client.reading import visible_batches
 from headrace.wire.records import decode_batch
 
 KILLS = 2

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from headrace.client import producer as producer_module
+from headrace.client import producing
 from headrace.client.batch_limits import BATCH_SIZE_MAX, FORGET_AFTER_S, BatchLimits
 from headrace.client.cluster import Client
 from headrace.client.deliveries import IN_FLIGHT_MAX
@@ -173,7 +173,7 @@ def test_the_size_that_was_learned_shrinks_by_refusals_alone() -> None:
             for count in (400, *range(150, 10, -1)):
                 producer.send_batch("events", 0, numbered(count))
                 producer.flush()
-            assert producer.batch_limit("events") > 20_000 // 2 - BATCH_OVERHEAD
+            assert client.batch_limits.records("events") > 20_000 // 2 - BATCH_OVERHEAD
     assert partition.refused <= 2
 
 
@@ -229,7 +229,7 @@ def test_batches_closed_at_the_size_that_was_learned_leave_at_once() -> None:
 def test_a_partition_that_takes_nothing_for_long_is_logged_with_the_reason(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(producer_module, "WARN_AFTER_S", 0.1)
+    monkeypatch.setattr(producing, "WARN_AFTER_S", 0.1)
     partition = Partition(lambda _number: ErrorCode.NOT_ENOUGH_REPLICAS)
     with pytest.raises(TimedOutError, match="took no batch in time.*NOT_ENOUGH_REPLICAS"):
         write(partition, 5, delivery_timeout_s=0.5)
@@ -346,7 +346,7 @@ def test_a_refusal_of_one_partition_ends_what_was_sent_with_it(
         producer = Producer(client)
         with monkeypatch.context() as patch:
             # both leave in one request
-            patch.setattr(producer, "_pump", lambda _timeout_s: None)
+            patch.setattr(producer, "_pump", lambda _timeout_s: ())
             deliveries = [producer.send_batch("events", index, build_batch(records)) for index in range(2)]
         with pytest.raises(BrokerError, match="INVALID_RECORD") as stopped:
             producer.flush()

@@ -8,15 +8,15 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
-import pytest
 from peers.tried import tried
 
-from headrace.client import producer as producer_module
 from headrace.client.batch_limits import BatchLimits
 from headrace.client.channel import Call
 from headrace.client.cluster import Client
+from headrace.client.conversation import Await, Pause, Steps
 from headrace.client.errors import ConnectionLostError
-from headrace.client.producer import Producer, Transaction
+from headrace.client.producer import Producer
+from headrace.client.producer_options import Transaction
 from headrace.wire.batch import read_header
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k00_produce import (
@@ -139,11 +139,12 @@ class World:
         self.nodes = [Node(self, 0), Node(self, 1)]
         self.known: list[int | None] = [0, 0]
         self.batch_limits = BatchLimits(self.monotonic)
+        self.known_topics = {TOPIC: Info(0)}
 
     def chance(self, share: float) -> bool:
         return self.random.random() < share
 
-    # -- as the module `time`
+    # -- as the clock
 
     def monotonic(self) -> float:
         return self.now
@@ -151,15 +152,29 @@ class World:
     def time_ns(self) -> int:
         return int(self.now * 1e9)
 
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
+    # -- as the client and its router
 
-    # -- as the client
+    @property
+    def router(self) -> World:
+        return self
 
-    def topic(self, _name: str) -> Info:
-        return Info(0)
+    @property
+    def clock(self) -> World:
+        return self
 
-    def leader(self, _topic: str, index: int) -> Info:
+    def run(self, steps: Steps[Any]) -> Any:
+        try:
+            while True:
+                step = next(steps)
+                if isinstance(step, Pause):
+                    self.now += step.seconds
+                else:
+                    assert isinstance(step, Await)
+                    self.move(step.until - self.now)
+        except StopIteration as stop:
+            return stop.value
+
+    def known_leader(self, _topic: str, index: int) -> Info:
         known = self.known[index]
         if known is None:
             known = self.known[index] = self.logs[index].leader
@@ -168,8 +183,11 @@ class World:
     def forget(self, _topics: Any) -> None:
         self.known = [None, None]
 
-    def node_connection(self, number: int) -> Node:
+    def open_connection(self, number: int) -> Node:
         return self.nodes[number]
+
+    def close_node(self, number: int) -> None:
+        self.nodes[number].close()
 
     def move(self, timeout_s: float) -> None:
         if timeout_s <= 0 and self.chance(0.7):
@@ -186,36 +204,34 @@ class World:
                 node.work()
 
 
-def run(seed: int, monkeypatch: pytest.MonkeyPatch) -> World:
+def run(seed: int) -> World:
     dice = random.Random(-seed)
     world = World(seed, dice.choice([250, 400, 1_000, 1 << 30]))
     compression = dice.choice(list(Compression))
     transaction = Transaction("fuzz", 7, 0, 12) if dice.random() < 0.7 else None
-    with monkeypatch.context() as patch:
-        patch.setattr(producer_module, "time", world)
-        producer = Producer(
-            cast("Client", world), compression=compression, transaction=transaction, batch_size=600, linger_ms=0
-        )
-        producer._producer_id, producer._producer_epoch = 7, 0
-        sent: list[list[bytes]] = [[], []]
-        for number in range(120):
-            index = dice.randrange(2)
-            values = [b"%05d-%d" % (number, each) + b"x" * dice.randrange(90) for each in range(dice.randrange(1, 12))]
-            sent[index] += values
-            if dice.random() < 0.5:
-                records = [Record(0, 5, None, value, []) for value in values]
-                producer.send_batch(TOPIC, index, build_batch(records, compression=compression))
-            else:
-                for value in values:
-                    producer.send(TOPIC, value, partition=index)
-            if dice.random() < 0.1:
-                producer.flush()
-        producer.flush()
+    producer = Producer(
+        cast("Client", world), compression=compression, transaction=transaction, batch_size=600, linger_ms=0
+    )
+    producer._producer_id, producer._producer_epoch = 7, 0
+    sent: list[list[bytes]] = [[], []]
+    for number in range(120):
+        index = dice.randrange(2)
+        values = [b"%05d-%d" % (number, each) + b"x" * dice.randrange(90) for each in range(dice.randrange(1, 12))]
+        sent[index] += values
+        if dice.random() < 0.5:
+            records = [Record(0, 5, None, value, []) for value in values]
+            producer.send_batch(TOPIC, index, build_batch(records, compression=compression))
+        else:
+            for value in values:
+                producer.send(TOPIC, value, partition=index)
+        if dice.random() < 0.1:
+            producer.flush()
+    producer.flush()
     assert [log.values for log in world.logs] == sent, f"seed {seed}"
     assert producer.buffered == 0
     return world
 
 
-def test_everything_arrives_once_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everything_arrives_once_and_in_order() -> None:
     for seed in range(SEEDS):
-        run(seed, monkeypatch)
+        run(seed)

@@ -10,7 +10,8 @@ import pytest
 
 from headrace.client.cluster import Client
 from headrace.client.errors import BrokerError, OffsetOutOfRangeError, TimedOutError, UnknownTopicError
-from headrace.client.reading import Fetched, Fetcher, visible_batches, whole_batches
+from headrace.client.fetcher import Fetcher
+from headrace.client.reading import Fetched, visible_batches, whole_batches
 from headrace.wire import uuids
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode

@@ -20,9 +20,10 @@ from headrace.client.conversation import PendingCall, Steps
 from headrace.client.errors import BrokerError, InDoubtError
 from headrace.client.groups import fetch_offsets
 from headrace.client.reading import latest_offsets
+from headrace.client.transacting import OpenTransaction, State
 from headrace.client.transaction_groups import STATE_TOPIC, abandon, child_id, end_leftovers, serves_groups
 from headrace.client.transaction_states import describe_transaction
-from headrace.client.transactions import OpenTransaction, State, TransactionalProducer
+from headrace.client.transactions import TransactionalProducer
 from headrace.wire.errors import ErrorCode
 from headrace.wire.sharding import partition_of
 

@@ -14,7 +14,8 @@ import pytest
 
 from headrace.client.cluster import Client
 from headrace.client.errors import BrokerError, FencedError, InDoubtError
-from headrace.client.transactions import ErrorClass, State, TransactionalProducer, class_of
+from headrace.client.transacting import ErrorClass, State, class_of
+from headrace.client.transactions import TransactionalProducer
 from headrace.wire.apis import ApiKey
 from headrace.wire.batch import check_crc, read_header
 from headrace.wire.errors import ErrorCode

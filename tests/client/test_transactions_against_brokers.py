@@ -18,7 +18,8 @@ from headrace.client.admin import create_topic
 from headrace.client.cluster import Client
 from headrace.client.errors import BrokerError, FencedError
 from headrace.client.groups import Committed, fetch_offsets
-from headrace.client.transactions import State, TransactionalProducer
+from headrace.client.transacting import State
+from headrace.client.transactions import TransactionalProducer
 from headrace.wire.errors import ErrorCode
 from headrace.wire.records import Record, build_batch
 

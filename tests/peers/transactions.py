@@ -7,7 +7,8 @@ import time
 from headrace.client import reading
 from headrace.client.cluster import Client
 from headrace.client.describe import describe_features
-from headrace.client.reading import Fetcher, visible_batches
+from headrace.client.fetcher import Fetcher
+from headrace.client.reading import visible_batches
 from headrace.client.routing import TRANSACTION
 from headrace.client.transaction_states import list_transactions
 from headrace.wire.messages.k57_update_features import (

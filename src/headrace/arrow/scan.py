@@ -7,8 +7,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from headrace.client.cluster import Client
+from headrace.client.fetcher import Fetcher
 from headrace.client.metadata import TopicPartition
-from headrace.client.reading import EARLIEST, LATEST, Fetcher, Isolation, list_offsets
+from headrace.client.reading import EARLIEST, LATEST, Isolation, list_offsets
 from headrace.client.security import Protection
 
 if TYPE_CHECKING:

@@ -32,9 +32,10 @@ from headrace.cli.record_formats import (
 
 if TYPE_CHECKING:
     from headrace.client.cluster import Client
+    from headrace.client.fetcher import Fetcher
     from headrace.client.membership import Member
     from headrace.client.metadata import TopicPartition
-    from headrace.client.reading import Fetched, Fetcher, Isolation, Reset
+    from headrace.client.reading import Fetched, Isolation, Reset
     from headrace.wire.batch import BatchHeader
 
 POLL_S = 0.5
@@ -246,7 +247,7 @@ class _Session:
             return
 
     def fetcher(self, partitions: list[TopicPartition], positions: dict[TopicPartition, int]) -> Fetcher:
-        from headrace.client.reading import Fetcher
+        from headrace.client.fetcher import Fetcher
 
         ends = None
         if self.until is not None:

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from headrace.client.cluster import Client
     from headrace.client.deliveries import Delivery
     from headrace.client.metadata import TopicInfo
-    from headrace.client.producer import Acknowledged, Producer
+    from headrace.client.producer import Producer
+    from headrace.client.producer_options import Acknowledged
     from headrace.client.transactions import TransactionalProducer
     from headrace.wire.primitives import Buffer
 

@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 
 from headrace.client.channel import R, Request
 from headrace.client.connection import Connection, move
-from headrace.client.conversation import Await, BrokerConnection, Connect, PendingCall, Step, Steps
+from headrace.client.conversation import Await, BrokerConnection, Connect, Step, Steps
 from headrace.client.errors import ClientError
 from headrace.client.metadata import Node, PartitionInfo, TopicInfo, TopicPartition
 from headrace.client.operations import BlockingShell
@@ -199,32 +199,3 @@ class Client(BlockingShell):
     def forget(self, names: Iterable[str]) -> None:
         """Drops topics from the cache: their next use fetches them."""
         self.router.forget(names)
-
-    # -- TRANSITION: what operations that block still use
-
-    def checked(self, *args: Any, **options: Any) -> Any:
-        return self.run(self.router.checked(*args, **options))
-
-    def at_leaders(self, *args: Any, **options: Any) -> Any:
-        return self.run(self.router.at_leaders(*args, **options))
-
-    def at_coordinator(self, *args: Any, **options: Any) -> Any:
-        return self.run(self.router.at_coordinator(*args, **options))
-
-    def forget_coordinator(self, key: str, *, kind: int = GROUP) -> None:
-        self.router.forget_coordinator(key, kind=kind)
-
-    def send(self, *args: Any, **options: Any) -> PendingCall[Any]:
-        return self.run(self.router.send(*args, **options))
-
-    def wait(self, call: PendingCall[R], deadline: float) -> R:
-        return self.run(self.router.wait(call, deadline))
-
-    def node_connection(self, node_id: int) -> BrokerConnection:
-        return self.router.open_connection(node_id) or self.run(self.router.node_connection(node_id))
-
-    def any_connection(self) -> BrokerConnection:
-        return self.run(self.router.any_connection())
-
-    def move(self, timeout_s: float) -> None:
-        move(self.router.connections(), timeout_s)  # type: ignore[arg-type]

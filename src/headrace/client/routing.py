@@ -99,6 +99,12 @@ class Router:
         connection = self._connections.get(node_id)
         return None if connection is None or connection.closed else connection
 
+    def close_node(self, node_id: int) -> None:
+        """Closes the connection to a broker, if there is one: calls under way fail."""
+        connection = self._connections.get(node_id)
+        if connection is not None:
+            connection.close()
+
     def node_connection(self, node_id: int) -> Steps[BrokerConnection]:
         """Connects to a broker by id, unless there is a connection. Raises `UnreachableError`."""
         connection = self.open_connection(node_id)

@@ -21,13 +21,12 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 
-from headrace.client.cluster import Client
 from headrace.client.conversation import Steps
 from headrace.client.describe import describe_features
 from headrace.client.errors import BrokerError, ConnectionLostError, ProtocolMismatchError, UnreachableError
 from headrace.client.operations import operation
 from headrace.client.routing import TRANSACTION, Router
-from headrace.client.transactions import OpenTransaction, TransactionalProducer
+from headrace.client.transacting import OpenTransaction, TransactionalMachine
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.sharding import partition_of
@@ -79,7 +78,8 @@ def abandon(router: Router, opened: Iterable[OpenTransaction]) -> Steps[None]:
                 raise
 
 
-def end_leftovers(client: Client, main_id: str, *, keep: Collection[str] = ()) -> list[str]:
+@operation
+def end_leftovers(router: Router, main_id: str, *, keep: Collection[str] = ()) -> Steps[list[str]]:
     """Abort what is open of ids `MAIN_ID-...` at the main id's coordinator, but for those to `keep`; returns whose.
 
     Their producers are fenced. Where the broker cannot list ids by a pattern (before Apache Kafka 4.1) nothing is
@@ -89,10 +89,8 @@ def end_leftovers(client: Client, main_id: str, *, keep: Collection[str] = ()) -
 
     request = ListTransactionsRequest(["Ongoing"], transactional_id_pattern=re.escape(f"{main_id}-") + ".*")
     try:
-        listed = client.run(
-            client.router.at_coordinator(
-                main_id, request, ListTransactionsResponse, lambda r: r.error_code, kind=TRANSACTION
-            )
+        listed = yield from router.at_coordinator(
+            main_id, request, ListTransactionsResponse, lambda r: r.error_code, kind=TRANSACTION
         )
     except ProtocolMismatchError:
         return []
@@ -102,5 +100,5 @@ def end_leftovers(client: Client, main_id: str, *, keep: Collection[str] = ()) -
         return []
     left = sorted({each.transactional_id for each in listed.transaction_states}.difference(keep))
     for name in left:
-        TransactionalProducer(client, name).initialize()
+        yield from TransactionalMachine(router, name, {}).initialize_steps()
     return left

@@ -1,4 +1,4 @@
-"""A transactional producer: records of many partitions and groups' offsets, seen together or never.
+"""The blocking transactional producer: records of many partitions and groups' offsets, seen together or never.
 
     with TransactionalProducer(client, "billing") as producer:
         producer.begin()
@@ -6,322 +6,72 @@
         producer.send_offsets("billing-group", {("orders", 0): 17})
         producer.commit()
 
-What goes wrong is one of three things, by Kafka's own table (`class_of`): it is tried again; it ends the transaction
-(`abort`, then begin another); or it ends the producer, as when a newer one has its id. `commit` has a fourth answer,
-`InDoubtError`: the request left and nothing that came back says what became of it. The next `initialize` returns when
-that transaction is over, so whoever has put a mark among the offsets reads it then.
-
-Where the cluster has `transaction.version` 2 or later, partitions and groups join with the first write to them and
-every end raises the epoch (KIP-890). Elsewhere they are added first, and the epoch stays: a request of an old
-transaction that arrives late could end the next one, so after an end that was asked for twice the producer takes a new
-epoch.
+See `transacting` for what may go wrong.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from enum import Enum, auto
-from typing import Final, NamedTuple, Self, TypeVar, Unpack
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Self, Unpack
 
-from headrace.client.channel import R, Request
 from headrace.client.cluster import Client
 from headrace.client.deliveries import Delivery
-from headrace.client.describe import describe_features
-from headrace.client.errors import (
-    BrokerError,
-    ClientError,
-    ConnectionLostError,
-    FencedError,
-    InDoubtError,
-    ProtocolMismatchError,
-    TimedOutError,
-    UnreachableError,
-    code_name,
-    is_retriable,
-)
+from headrace.client.errors import ClientError
 from headrace.client.groups import Committed
 from headrace.client.metadata import TopicPartition
-from headrace.client.producer import Producer, ProducerOptions, Transaction
-from headrace.client.routing import GROUP, TRANSACTION
-from headrace.wire.apis import ApiKey
-from headrace.wire.errors import ErrorCode
-
-TIMEOUT_MS: Final = 60_000
-"""Kafka's own default: a transaction open for longer is aborted by its coordinator."""
-
-_NEWEST: Final = (1 << 15) - 1
-
-T = TypeVar("T")
+from headrace.client.transacting import OpenTransaction, TransactionalMachine, TransactionalOptions
 
 
-class ErrorClass(Enum):
-    """What an error code asks of a transactional producer."""
+class TransactionalProducer(TransactionalMachine):
+    """One transactional id's writer. Belongs to one thread, as its client does."""
 
-    RETRIABLE = auto()
-    ABORTABLE = auto()
-    FATAL = auto()
-
-
-_ABORTABLE: Final[dict[int, frozenset[int]]] = {
-    ApiKey.INIT_PRODUCER_ID: frozenset((31, 53)),
-    ApiKey.ADD_PARTITIONS_TO_TXN: frozenset((29, 30, 59)),
-    ApiKey.ADD_OFFSETS_TO_TXN: frozenset((29, 30, 59)),
-    ApiKey.END_TXN: frozenset((29, 30, 59)),
-    ApiKey.TXN_OFFSET_COMMIT: frozenset((22, 25, 30, 82)),
-    ApiKey.HEADRACE_GROUP_END_TXN: frozenset((10, 18, 29, 30, 35, 55, 59)),
-}
-_PRODUCE_FATAL: Final = frozenset((31, 35, 49, 53, 90))
-_FENCED: Final = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
-_UNDECIDED: Final = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.CONCURRENT_TRANSACTIONS)
-"""Retriable answers of a coordinator that has not taken the request. After others it may have: a record of which too
-few replicas are known to have a copy can be in the log all the same."""
-
-
-def class_of(api_key: int, code: int) -> ErrorClass:
-    """How Kafka's Java client takes this code in an answer to this API."""
-    if code == ErrorCode.TRANSACTION_ABORTABLE:
-        return ErrorClass.ABORTABLE
-    if is_retriable(code):
-        return ErrorClass.RETRIABLE
-    if api_key == ApiKey.PRODUCE:
-        return ErrorClass.FATAL if code in _PRODUCE_FATAL else ErrorClass.ABORTABLE
-    return ErrorClass.ABORTABLE if code in _ABORTABLE[api_key] else ErrorClass.FATAL
-
-
-def _leaves_open(api_key: int, error: ClientError) -> bool:
-    """Whether a commit that failed so was refused, and the transaction is there to be aborted; or was never asked for,
-    as the coordinator does not serve groups."""
-    if isinstance(error, BrokerError):
-        return class_of(api_key, error.code) is ErrorClass.ABORTABLE
-    return isinstance(error, ProtocolMismatchError)
-
-
-class State(Enum):
-    """Where a producer stands. `NEW` has no epoch yet, or must get another one."""
-
-    NEW = auto()
-    READY = auto()
-    OPEN = auto()
-    FAILED = auto()
-    DEAD = auto()
-
-
-class OpenTransaction(NamedTuple):
-    """A transaction whose writes are all acknowledged, for somebody else to end: see `transaction_groups`."""
-
-    transactional_id: str
-    producer_id: int
-    epoch: int
-
-
-class TransactionalProducer:
-    """One transactional id's writer; belongs to one thread, as its client does."""
-
-    def __init__(
-        self,
-        client: Client,
-        transactional_id: str,
-        *,
-        timeout_ms: int = TIMEOUT_MS,
-        request_timeout_s: float = 30.0,
-        **options: Unpack[ProducerOptions],
-    ) -> None:
-        """`timeout_ms` is that of a transaction, `options` are those of `Producer`. Nothing is asked before `begin`."""
+    def __init__(self, client: Client, transactional_id: str, **options: Unpack[TransactionalOptions]) -> None:
+        """Nothing is asked before `begin`."""
+        super().__init__(client.router, transactional_id, options)
         self.client = client
-        self.transactional_id = transactional_id
-        self.timeout_ms = timeout_ms
-        self.request_timeout_s = request_timeout_s
-        self.state = State.NEW
-        self.records_committed = 0
-        self.bytes_committed = 0
-        self._options = options
-        self._joins_by_writing = False
-        self._identity = (-1, -1)
-        self._writer: Producer | None = None
-        self._joined: set[TopicPartition] = set()
-        self._groups: set[str] = set()
-        self._has_ended = False
-        """Whether a transaction has ended since the id was taken."""
-        self._taken_on = False
-        """Whether another producer wrote what this one is to end."""
-        self._undecided = False
-        """Whether a request has left, of those that the last call sent, of which it is not known what it did."""
-
-    def __repr__(self) -> str:
-        done = f"records committed: {self.records_committed}"
-        return f"<TransactionalProducer {self.transactional_id!r}, {self.state.name.lower()}, {done}>"
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        """An open transaction is aborted, as far as that is possible: its timeout does the same later."""
-        if self.state in (State.OPEN, State.FAILED):
+        """Aborts an open transaction, as far as that is possible: its timeout does the same later."""
+        if self.is_open:
             try:
                 self.abort()
             except ClientError:
                 if kind is None:
                     raise
 
-    # -- the life of a transaction
-
     def initialize(self) -> None:
-        """Take the id over: earlier producers are fenced, and what they had open is over when this returns.
+        """Takes the id over: earlier producers are fenced, and what they had open is over when this returns.
 
-        Raises `BrokerError` where the cluster has no transactions, or not for us, and `ProtocolMismatchError`.
+        Raises `BrokerError` if the cluster has no transactions, or not for us, and `ProtocolMismatchError`.
         """
-        from headrace.wire.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-
-        self.state = State.NEW
-        self._has_ended = False
-        self._forget()
-        self._find_version()
-        request = InitProducerIdRequest(transactional_id=self.transactional_id, transaction_timeout_ms=self.timeout_ms)
-        answer = self._ask(request, InitProducerIdResponse, lambda r: r.error_code)
-        self._identity = (answer.producer_id, answer.producer_epoch)
-        self.state = State.READY
+        self.client.run(self.initialize_steps())
 
     def begin(self) -> None:
-        """Begin a transaction; the cluster hears of it with the first write. Takes the id over where need be."""
-        if self.state is State.NEW:
-            self.initialize()
-        if self.state is not State.READY:
-            raise ValueError(f"transactional id {self.transactional_id}: {self.state.name.lower()}, not ready to begin")
-        self._joined.clear()
-        self._groups.clear()
-        self._taken_on = False
-        self.state = State.OPEN
+        """Begins a transaction; the cluster hears of it with the first write. Takes the id over if need be."""
+        self.client.run(self.begin_steps())
 
     def take_on(self, opened: OpenTransaction) -> None:
-        """Go on where the producer stood that has handed this transaction over, to end it: nothing can be written."""
-        if opened.transactional_id != self.transactional_id:
-            raise ValueError(f"transactional id {self.transactional_id}: cannot take on {opened.transactional_id}")
-        self._forget()
-        self._joined.clear()
-        self._groups.clear()
-        self._find_version()
-        self._taken_on = True
-        self._identity = (opened.producer_id, opened.epoch)
-        self.state = State.OPEN
-
-    def _find_version(self) -> None:
-        self._joins_by_writing = describe_features(self.client).get("transaction.version", 0) >= 2
-
-    @property
-    def _has_begun(self) -> bool:
-        """Whether the cluster may know of the transaction."""
-        return bool(self._joined or self._groups) or self._taken_on
+        """Goes on where the producer stopped that has handed this transaction over, to end it."""
+        self.client.run(self.take_on_steps(opened))
 
     def commit(self, others: Sequence[OpenTransaction] = ()) -> None:
-        """All of it becomes visible, a moment after this has returned; and all of `others`, which other producers have
-        handed over: together or not at all. Their ids must be of the same partition of `__transaction_state` (see
-        `transaction_groups`), and something must be written here, an offset for one.
+        """Commits the transaction, and `others` with it, which other producers have handed over: all or none.
 
-        Raises `InDoubtError` where that is not known, `FencedError`, or what made a write fail: then it is not.
+        Raises `InDoubtError` if that is not known, `FencedError`, or what made a write fail: then it is not committed.
         """
-        writer = self._flushed()
-        delivered, size = (0, 0) if writer is None else (writer.records_delivered, writer.bytes_delivered)
-        if self._has_begun:
-            self._end_all(others) if others else self._end(committed=True)
-        elif others:
-            raise ValueError(f"transactional id {self.transactional_id}: nothing is written that others could end with")
-        self.state = State.READY if self._identity != (-1, -1) else State.NEW
-        self.records_committed += delivered
-        self.bytes_committed += size
-        if writer is not None:
-            writer.records_delivered = writer.bytes_delivered = 0
+        self.client.run(self.commit_steps(others))
 
     def abort(self) -> None:
-        """Nothing of it is ever visible to readers of what is committed. Raises `FencedError`."""
-        if self.state not in (State.OPEN, State.FAILED):
-            raise ValueError(f"transactional id {self.transactional_id}: no transaction to abort")
-        self._writer = None
-        if self._has_begun:
-            self._end(committed=False)
-        if not self._joins_by_writing:
-            self._identity = (-1, -1)  # the sequences that brokers have seen are not known, and the epoch stays
-        self.state = State.READY if self._identity != (-1, -1) else State.NEW
+        """Aborts: nothing of it is ever visible to readers of what is committed. Raises `FencedError`."""
+        self.client.run(self.abort_steps())
 
     def hand_over(self) -> OpenTransaction | None:
-        """What was written is acknowledged, and left for somebody else to end; None where nothing was. This producer is
-        at its end. The epoch must be this transaction's alone: below `transaction.version` 2 only the first one after
-        `initialize` can be handed over."""
-        self._flushed()
-        if not self._joins_by_writing and self._has_ended:
-            raise ProtocolMismatchError("a second transaction can be handed over from transaction.version 2 on")
-        opened = OpenTransaction(self.transactional_id, *self._identity) if self._has_begun else None
-        self.state = State.DEAD
-        self._forget()
-        return opened
-
-    def _end(self, *, committed: bool) -> None:
-        self._decide(committed, ApiKey.END_TXN, lambda: self._ask_for_one(committed))
-
-    def _end_all(self, others: Sequence[OpenTransaction]) -> None:
-        self._decide(True, ApiKey.HEADRACE_GROUP_END_TXN, lambda: self._ask_for_all(others))
-
-    def _decide(self, committed: bool, api_key: int, ask: Callable[[], tuple[int, int]]) -> None:
-        """`ask` ends the transaction and returns the producer's id and epoch from now on."""
-        try:
-            identity = ask()
-        except ClientError as error:
-            if committed and not self._undecided and _leaves_open(api_key, error):
-                self.state = State.FAILED
-                raise
-            self.state = State.DEAD
-            self._forget()
-            if committed and self._undecided:
-                what = f"transactional id {self.transactional_id}: whether the transaction was committed is not known"
-                raise InDoubtError(f"{what} ({error})") from error
-            raise
-        self._has_ended = True
-        if self._joins_by_writing:
-            self._identity = identity
-            self._writer = None
-        elif self._undecided:
-            self._forget()
-
-    def _ask_for_one(self, committed: bool) -> tuple[int, int]:
-        """EndTxn; returns the producer's id and epoch from now on."""
-        from headrace.wire.messages.k26_end_txn import EndTxnRequest, EndTxnResponse
-
-        request = EndTxnRequest(self.transactional_id, *self._identity, committed)
-        answer = self._ask(request, EndTxnResponse, lambda r: r.error_code, 5 if self._joins_by_writing else 4)
-        return answer.producer_id, answer.producer_epoch
-
-    def _ask_for_all(self, others: Sequence[OpenTransaction]) -> tuple[int, int]:
-        """The same of this transaction and others; where one of them stands in the way the error names it."""
-        from headrace.wire.messages import k19900_headrace_group_end_txn as k19900
-
-        children = [k19900.GroupEndTxnChild(*each) for each in others]
-        request = k19900.HeadraceGroupEndTxnRequest(self.transactional_id, *self._identity, True, children)
-        named = ""
-
-        def code_of(answer: k19900.HeadraceGroupEndTxnResponse) -> int:
-            nonlocal named
-            wrong = next((each for each in answer.children if each.error_code), None)
-            named = "" if wrong is None else f"{wrong.transactional_id} of the group: {code_name(wrong.error_code)}"
-            return answer.error_code
-
-        try:
-            answer = self._ask(request, k19900.HeadraceGroupEndTxnResponse, code_of)
-        except BrokerError as error:
-            if error.code != ErrorCode.OPERATION_NOT_ATTEMPTED:
-                raise
-            raise BrokerError(error.code, f"transactional id {self.transactional_id}", named) from error
-        return answer.producer_id, answer.producer_epoch
-
-    def _forget(self) -> None:
-        self._identity = (-1, -1)
-        self._writer = None
-
-    @property
-    def renews_epoch(self) -> bool:
-        """Whether every transaction has an epoch of its own, as `initialize` has found: one that is fenced is told."""
-        return self._joins_by_writing
-
-    # -- writes
+        """Waits until what was written is acknowledged, and leaves it for another producer to end; None if nothing
+        was. This producer is at its end."""
+        return self.client.run(self.hand_over_steps())
 
     def send(
         self,
@@ -333,188 +83,24 @@ class TransactionalProducer:
         timestamp_ms: int | None = None,
         partition: int | None = None,
     ) -> None:
-        """Queue one record, as `Producer.send`. Raises what ends the transaction or the producer."""
-        writer = self._writing()
-        if partition is None:
-            partition = writer.choose(topic, key)
-        self.join([(topic, partition)])
-        self._joined.add((topic, partition))
-        self._guarded(
-            lambda: writer.send(topic, value, key=key, headers=headers, timestamp_ms=timestamp_ms, partition=partition)
-        )
+        """Queues one record, as `Producer.send`. Raises what ends the transaction or the producer."""
+        steps = self.send_steps(topic, value, key=key, headers=headers, timestamp_ms=timestamp_ms, partition=partition)
+        if steps is not None:
+            self.client.run(steps)
 
     def send_batch(self, topic: str, partition: int, batch: bytes | bytearray | memoryview) -> Delivery:
-        """Queue one ready-made batch, as `Producer.send_batch`."""
-        writer = self._writing()
-        self.join([(topic, partition)])
-        self._joined.add((topic, partition))
-        return self._guarded(lambda: writer.send_batch(topic, partition, batch))
+        """Queues one ready-made batch, as `Producer.send_batch`."""
+        return self.client.run(self.send_batch_steps(topic, partition, batch))
 
     def join(self, partitions: Iterable[TopicPartition]) -> None:
-        """Say which partitions will be written to: one request for all, where else the first write to each is one."""
-        self._writing()
-        fresh = [at for at in dict.fromkeys(partitions) if at not in self._joined]
-        if fresh and not self._joins_by_writing:
-            self._joined.update(fresh)
-            self._in_transaction(lambda: self._add(fresh))
-
-    def _add(self, fresh: list[TopicPartition]) -> None:
-        from headrace.wire.messages import k24_add_partitions_to_txn as k24
-
-        topics: dict[str, k24.AddPartitionsToTxnTopic] = {}
-        for name, index in fresh:
-            topics.setdefault(name, k24.AddPartitionsToTxnTopic(name=name)).partitions.append(index)
-        producer_id, epoch = self._identity
-        request = k24.AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=self.transactional_id,
-            v3_and_below_producer_id=producer_id,
-            v3_and_below_producer_epoch=epoch,
-            v3_and_below_topics=list(topics.values()),
-        )
-
-        def code_of(answer: k24.AddPartitionsToTxnResponse) -> int:
-            topics = answer.results_by_topic_v3_and_below
-            found = {each.partition_error_code for topic in topics for each in topic.results_by_partition}
-            found -= {ErrorCode.NONE}
-            # one partition's fault fails all, and the others say that they were not tried
-            return min(found - {ErrorCode.OPERATION_NOT_ATTEMPTED} or found or {ErrorCode.NONE})
-
-        self._ask(request, k24.AddPartitionsToTxnResponse, code_of, 3)
+        """Adds the partitions that will be written to: one request for all, instead of one before the first write to
+        each."""
+        self.client.run(self.join_steps(partitions))
 
     def send_offsets(self, group: str, offsets: Mapping[TopicPartition, int | Committed]) -> None:
-        """Commit a group's offsets with the transaction, from outside the group, whatever members it has."""
-        from headrace.wire.messages import k25_add_offsets_to_txn as k25
-        from headrace.wire.messages import k28_txn_offset_commit as k28
-
-        self._flushed()
-        producer_id, epoch = self._identity
-        if group not in self._groups and not self._joins_by_writing:
-            add = k25.AddOffsetsToTxnRequest(self.transactional_id, producer_id, epoch, group)
-            self._in_transaction(lambda: self._ask(add, k25.AddOffsetsToTxnResponse, lambda r: r.error_code))
-        self._groups.add(group)
-        topics: dict[str, k28.TxnOffsetCommitRequestTopic] = {}
-        for (name, index), given in offsets.items():
-            place = given if isinstance(given, Committed) else Committed(given)
-            topics.setdefault(name, k28.TxnOffsetCommitRequestTopic(name=name)).partitions.append(
-                k28.TxnOffsetCommitRequestPartition(index, place.offset, place.leader_epoch, place.metadata)
-            )
-        request = k28.TxnOffsetCommitRequest(
-            transactional_id=self.transactional_id,
-            group_id=group,
-            producer_id=producer_id,
-            producer_epoch=epoch,
-            topics=list(topics.values()),
-        )
-
-        def code_of(answer: k28.TxnOffsetCommitResponse) -> int:
-            return max((p.error_code for topic in answer.topics for p in topic.partitions), key=abs, default=0)
-
-        # version 6 names topics by id, and Kafka has it since 4.4 alone
-        highest = 5 if self._joins_by_writing else 4
-        self._in_transaction(lambda: self._ask(request, k28.TxnOffsetCommitResponse, code_of, highest, group=group))
+        """Commits a group's offsets with the transaction, from outside the group, whatever members it has."""
+        self.client.run(self.send_offsets_steps(group, offsets))
 
     def flush(self) -> None:
-        """Until all that was sent is acknowledged, without a decision."""
-        self._flushed()
-
-    def _writing(self) -> Producer:
-        if self.state is not State.OPEN:
-            raise ValueError(f"transactional id {self.transactional_id}: no transaction to write in")
-        if self._writer is None:
-            newest = _NEWEST if self._joins_by_writing else 11
-            self._writer = Producer(
-                self.client,
-                request_timeout_s=self.request_timeout_s,
-                transaction=Transaction(self.transactional_id, *self._identity, newest),
-                **self._options,
-            )
-        return self._writer
-
-    def _flushed(self) -> Producer | None:
-        if self.state is not State.OPEN:
-            raise ValueError(f"transactional id {self.transactional_id}: no transaction to write in")
-        if self._writer is not None:
-            self._guarded(self._writer.flush)
-        return self._writer
-
-    def _guarded(self, write: Callable[[], T]) -> T:
-        """A write, what its partitions answered taken as the table says."""
-        try:
-            return write()
-        except BrokerError as error:
-            if class_of(ApiKey.PRODUCE, error.code) is ErrorClass.FATAL:
-                self.state = State.DEAD
-                self._forget()
-                if error.code in _FENCED:
-                    raise FencedError(self.transactional_id, error.code) from error
-            else:
-                self.state = State.FAILED
-            raise
-        except ClientError:
-            self.state = State.FAILED
-            raise
-
-    def _in_transaction(self, ask: Callable[[], object]) -> None:
-        """A request to a coordinator; where it cannot be done the transaction has failed, if the producer has not."""
-        try:
-            ask()
-        except ClientError:
-            if self.state is State.OPEN:
-                self.state = State.FAILED
-            raise
-
-    # -- coordinators
-
-    def _ask(
-        self,
-        request: Request,
-        response_class: type[R],
-        code_of: Callable[[R], int],
-        highest: int = _NEWEST,
-        *,
-        group: str | None = None,
-    ) -> R:
-        """Ask the coordinator of the id, or of a group, until it answers with something else than to ask again."""
-        key, kind = (self.transactional_id, TRANSACTION) if group is None else (group, GROUP)
-        retry = self.client.router.retry()
-        self._undecided = False
-        while True:
-            remaining = retry.deadline - time.monotonic()
-            try:
-                node_id = self.client.run(self.client.router.coordinator(key, kind=kind, timeout_s=max(0.0, remaining)))
-                connection = self.client.node_connection(node_id)
-                version = min(connection.channel.version_for(request.API_KEY), highest)
-                call = connection.send(request, response_class, version=version)
-            except (UnreachableError, ConnectionLostError) as error:
-                self.client.forget_coordinator(key, kind=kind)
-                self.client.run(retry.pause(error))
-                continue
-            try:
-                until = min(retry.deadline, time.monotonic() + self.request_timeout_s)
-                answer = self.client.wait(call, until)
-            except (ConnectionLostError, TimedOutError) as error:
-                connection.close()  # an answer that comes late would block those behind it
-                self._undecided = True
-                self.client.forget_coordinator(key, kind=kind)
-                self.client.run(retry.pause(error))
-                continue
-            code = code_of(answer)
-            if code == ErrorCode.NONE:
-                return answer
-            refused = self._refused(request.API_KEY, code, group)
-            if class_of(request.API_KEY, code) is not ErrorClass.RETRIABLE:
-                raise refused
-            if code not in _UNDECIDED:
-                self._undecided = True
-                self.client.forget_coordinator(key, kind=kind)
-            self.client.run(retry.pause(refused))
-
-    def _refused(self, api_key: int, code: int, group: str | None) -> BrokerError:
-        """The answer as an exception, and the state that it leaves."""
-        if api_key != ApiKey.END_TXN and self.state is State.OPEN and class_of(api_key, code) is ErrorClass.FATAL:
-            self.state = State.DEAD
-            self._forget()
-        if code in _FENCED and api_key != ApiKey.INIT_PRODUCER_ID:
-            return FencedError(self.transactional_id, code)
-        of_group = "" if group is None else f", offsets of group {group}"
-        return BrokerError(code, f"transactional id {self.transactional_id}{of_group}")
+        """Waits until all that was sent is acknowledged, without a decision."""
+        self.client.run(self.flush_steps())

@@ -18,7 +18,7 @@ from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
-from headrace.client import cluster, producer, reading, transactions
+from headrace.client import cluster
 from headrace.client.async_calls import AsyncCall, ConversingConnection
 from headrace.client.async_connection import AsyncConnection
 from headrace.client.cluster import Client
@@ -57,7 +57,6 @@ class _Connection(ConversingConnection):
 
     def __init__(self, process: Process, connection: AsyncConnection, host: str, port: int) -> None:
         super().__init__(connection, host, port)
-        self.waiting: list[AsyncCall[Any]] = []
         self._process = process
 
     def send(
@@ -73,8 +72,6 @@ class _Connection(ConversingConnection):
         if fate is Fate.FREEZES:
             self._process.freeze()
         call = super().send(request, response_class, version=version)
-        self.waiting = [each for each in self.waiting if not each.done]
-        self.waiting.append(call)
         if fate is Fate.DIES_AFTER:
             self._process.die()
         if fate is Fate.LOSES_THE_ANSWER:
@@ -102,21 +99,10 @@ class _Client(Client):
             process.wait_for(sleep(step.seconds))
             return None
         calls: Sequence[Any] = step.calls
-        self._wait_for_one(calls, step.until)
-        return None
-
-    def move(self, timeout_s: float) -> None:
-        """See Client.move."""
-        connections: list[Any] = list(self.router.connections())
-        calls = [call for connection in connections for call in connection.waiting if not call.done]
-        if calls:
-            self._wait_for_one(calls, self._process.now() + timeout_s)
-
-    def _wait_for_one(self, calls: Sequence[Any], until: float) -> None:
-        process = self._process
-        remaining_s = until - process.now()
+        remaining_s = step.until - process.now()
         if remaining_s > 0 and not any(call.done for call in calls):
             process.wait_for(_first_of([call.future for call in calls], remaining_s))
+        return None
 
 
 async def _first_of(futures: list[Future[Any]], timeout_s: float) -> None:
@@ -146,8 +132,7 @@ class Process:
         self.fate: Callable[[Any], Fate] = lambda _: Fate.LIVES
         """What becomes of it at a request."""
         clock = _Clock(self)
-        own: dict[Variable, Any] = {(module, "time"): clock for module in (cluster, producer, reading, transactions)}
-        own |= {(cluster, "Random"): lambda: client.rng, (producer, "random"): client.rng}
+        own: dict[Variable, Any] = {(cluster, "time"): clock, (cluster, "Random"): lambda: client.rng}
         own[cluster, "Client"] = partial(_Client, self)
         self._variables = own | {place: clock if value is time else value for place, value in variables.items()}
         self._step: Step | None = None

@@ -9,8 +9,8 @@ import pyarrow as pa
 from headrace.arrow.decode import decode_fetched
 from headrace.client.cluster import Client
 from headrace.client.errors import OffsetOutOfRangeError, UnknownTopicError
+from headrace.client.fetcher import Fetcher
 from headrace.client.metadata import TopicPartition
-from headrace.client.reading import Fetcher
 from headrace.spark.client_settings import ClusterSettings
 from headrace.spark.options import SourceOptions
 from headrace.spark.planning import Range, earliest, lost

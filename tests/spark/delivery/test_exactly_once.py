@@ -26,8 +26,10 @@ from peers.waiting import until
 from headrace.client.admin import add_partitions, create_topic
 from headrace.client.cluster import Client
 from headrace.client.errors import ClientError, ConnectionLostError, FencedError, InDoubtError
+from headrace.client.fetcher import Fetcher
 from headrace.client.groups import commit_offsets, delete_offsets, fetch_offsets
-from headrace.client.reading import Fetcher, latest_offsets, visible_batches
+from headrace.client.reading import latest_offsets, visible_batches
+from headrace.client.routing import Router
 from headrace.client.transaction_states import list_transactions
 from headrace.spark.delivery.exactly_once import commit_batch, commit_write
 from headrace.spark.delivery.markers import HistoryError
@@ -256,10 +258,10 @@ def test_a_driver_that_was_frozen_before_its_decision(query: Query, monkeypatch:
     commit(query, 0)
     end = TransactionalProducer._end
 
-    def frozen(self: Any, *, committed: bool) -> None:
+    def frozen(self: Any, *, committed: bool) -> Any:
         monkeypatch.setattr(TransactionalProducer, "_end", end)
         assert commit_and_die(query.options, query.tasks(1), 1, None) == DONE
-        end(self, committed=committed)
+        return end(self, committed=committed)
 
     monkeypatch.setattr(TransactionalProducer, "_end", frozen)
     with pytest.raises(FencedError):
@@ -272,28 +274,29 @@ def test_a_driver_that_was_frozen_before_its_decision(query: Query, monkeypatch:
 def test_a_rival_between_the_first_look_and_the_fence(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
     from headrace.client.transactions import TransactionalProducer
 
-    take = TransactionalProducer.initialize
+    take = TransactionalProducer.initialize_steps
 
-    def late(self: Any) -> None:
-        monkeypatch.setattr(TransactionalProducer, "initialize", take)
+    def late(self: Any) -> Any:
+        monkeypatch.setattr(TransactionalProducer, "initialize_steps", take)
         assert commit_and_die(query.options, query.tasks(0), 0, None) == DONE
-        take(self)
+        return take(self)
 
-    monkeypatch.setattr(TransactionalProducer, "initialize", late)
+    monkeypatch.setattr(TransactionalProducer, "initialize_steps", late)
     commit_batch(query.options, query.tasks(0, attempt="late"), 0)
     query.check(0)
 
 
 def test_an_answer_that_is_lost_is_found_in_the_mark(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
     """The end is decided, its answer does not come, and neither do those to its repetitions."""
-    from headrace.client.transactions import State, TransactionalProducer
+    from headrace.client.transacting import State
+    from headrace.client.transactions import TransactionalProducer
 
     end = TransactionalProducer._end
     for batch_id, decided in enumerate((True, False)):
 
-        def lost(self: Any, *, committed: bool, decided: bool = decided) -> None:
+        def lost(self: Any, *, committed: bool, decided: bool = decided) -> Any:
             if decided:
-                end(self, committed=committed)
+                yield from end(self, committed=committed)
             self.state = State.DEAD
             raise InDoubtError("no answer")
 
@@ -351,22 +354,22 @@ def test_a_broker_killed_in_the_middle_of_a_commit(
             peer.kill()
             peer.start()
 
-    flush, end, wait = TransactionalProducer.flush, TransactionalProducer._end, Client.wait
+    flush, end, wait = TransactionalProducer.flush, TransactionalProducer._end, Router.wait
 
     def before_rows_are_answered(self: Any) -> None:
         monkeypatch.setattr(TransactionalProducer, "flush", flush)
         killed("rows")
         flush(self)
 
-    def before_the_end(self: Any, *, committed: bool) -> None:
+    def before_the_end(self: Any, *, committed: bool) -> Any:
         monkeypatch.setattr(TransactionalProducer, "_end", end)
         killed("end")
-        end(self, committed=committed)
+        return end(self, committed=committed)
 
-    def answer_of_the_end_is_lost(self: Client, call: Any, deadline: float) -> Any:
-        answer = wait(self, call, deadline)
+    def answer_of_the_end_is_lost(self: Router, call: Any, deadline: float) -> Any:
+        answer = yield from wait(self, call, deadline)
         if isinstance(answer, EndTxnResponse):
-            monkeypatch.setattr(Client, "wait", wait)
+            monkeypatch.setattr(Router, "wait", wait)
             killed("answer")
             raise ConnectionLostError("the answer did not come")
         return answer
@@ -376,7 +379,7 @@ def test_a_broker_killed_in_the_middle_of_a_commit(
     commit(query, 1)
     monkeypatch.setattr(TransactionalProducer, "_end", before_the_end)
     commit(query, 2)
-    monkeypatch.setattr(Client, "wait", answer_of_the_end_is_lost)
+    monkeypatch.setattr(Router, "wait", answer_of_the_end_is_lost)
     commit(query, 3)
     commit(query, 4)
     assert kills == ["rows", "end", "answer"]

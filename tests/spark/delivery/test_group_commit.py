@@ -22,6 +22,7 @@ from peers.transactions import SMALL, set_transaction_version, settled_ends, sta
 from headrace.client.cluster import Client
 from headrace.client.errors import BrokerError, ConnectionLostError, FencedError
 from headrace.client.reading import latest_offsets
+from headrace.client.routing import Router
 from headrace.client.transaction_states import list_transactions
 from headrace.client.transactions import TransactionalProducer
 from headrace.spark.delivery.exactly_once import abort_batch, commit_batch
@@ -288,17 +289,17 @@ def test_a_broker_killed_in_the_middle_of_a_commit(
         peer.kill()
         peer.start()
 
-    end, wait = TransactionalProducer._end_all, Client.wait
+    end, wait = TransactionalProducer._end_all, Router.wait
 
-    def before_the_end(self: Any, others: Any) -> None:
+    def before_the_end(self: Any, others: Any) -> Any:
         monkeypatch.setattr(TransactionalProducer, "_end_all", end)
         killed("end")
-        end(self, others)
+        return end(self, others)
 
-    def answer_of_the_end_is_lost(self: Client, call: Any, deadline: float) -> Any:
-        answer = wait(self, call, deadline)
+    def answer_of_the_end_is_lost(self: Router, call: Any, deadline: float) -> Any:
+        answer = yield from wait(self, call, deadline)
         if isinstance(answer, HeadraceGroupEndTxnResponse):
-            monkeypatch.setattr(Client, "wait", wait)
+            monkeypatch.setattr(Router, "wait", wait)
             killed("answer")
             raise ConnectionLostError("the answer did not come")
         return answer
@@ -309,7 +310,7 @@ def test_a_broker_killed_in_the_middle_of_a_commit(
     commit_batch(query.options, messages, 1)
     monkeypatch.setattr(TransactionalProducer, "_end_all", before_the_end)
     commit(query, 2)
-    monkeypatch.setattr(Client, "wait", answer_of_the_end_is_lost)
+    monkeypatch.setattr(Router, "wait", answer_of_the_end_is_lost)
     commit(query, 3)
     commit(query, 4)
     assert kills == ["written", "end", "answer"]

@@ -219,11 +219,11 @@ def test_a_broker_killed_before_the_decision(
 ) -> None:
     end = TransactionalProducer._end_all
 
-    def killed(self: Any, others: Any) -> None:
+    def killed(self: Any, others: Any) -> Any:
         monkeypatch.setattr(TransactionalProducer, "_end_all", end)
         peer.kill()
         peer.start()
-        end(self, others)
+        return end(self, others)
 
     tasks = [write.run(0), write.run(1)]
     monkeypatch.setattr(TransactionalProducer, "_end_all", killed)

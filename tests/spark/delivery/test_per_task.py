@@ -23,7 +23,8 @@ from headrace.client.connection import Connection
 from headrace.client.errors import FencedError, InDoubtError
 from headrace.client.groups import commit_offsets
 from headrace.client.reading import latest_offsets
-from headrace.client.transactions import State, TransactionalProducer
+from headrace.client.transacting import State
+from headrace.client.transactions import TransactionalProducer
 from headrace.spark.delivery import markers
 from headrace.spark.delivery.batch_commit import commit_parts
 from headrace.spark.delivery.exactly_once import commit_batch
@@ -219,23 +220,23 @@ def test_of_two_attempts_one_commits(query: Query, monkeypatch: pytest.MonkeyPat
     whole(query, 0)
     end = TransactionalProducer._end
 
-    def frozen(self: Any, *, committed: bool) -> None:
+    def frozen(self: Any, *, committed: bool) -> Any:
         monkeypatch.setattr(TransactionalProducer, "_end", end)
         whole(query, 1)
-        end(self, committed=committed)
+        return end(self, committed=committed)
 
     monkeypatch.setattr(TransactionalProducer, "_end", frozen)
     with pytest.raises(FencedError):
         run(query, 1, 0)
     assert run(query, 1, 0).rows == 12, "the batch is done, and these are compared with it"
-    take = TransactionalProducer.initialize
+    take = TransactionalProducer.initialize_steps
 
-    def late(self: Any) -> None:
-        monkeypatch.setattr(TransactionalProducer, "initialize", take)
+    def late(self: Any) -> Any:
+        monkeypatch.setattr(TransactionalProducer, "initialize_steps", take)
         whole(query, 2)
-        take(self)
+        return take(self)
 
-    monkeypatch.setattr(TransactionalProducer, "initialize", late)
+    monkeypatch.setattr(TransactionalProducer, "initialize_steps", late)
     run(query, 2, 0, [(0, b"of another plan")])
     query.check(0, 1, 2)
     query.check_reader(0, 1, 2)
@@ -245,9 +246,9 @@ def test_an_answer_that_is_lost_is_found_in_the_mark(query: Query, monkeypatch: 
     end = TransactionalProducer._end
     for decided in (True, False):
 
-        def lost(self: Any, *, committed: bool, decided: bool = decided) -> None:
+        def lost(self: Any, *, committed: bool, decided: bool = decided) -> Any:
             if decided:
-                end(self, committed=committed)
+                yield from end(self, committed=committed)
             self.state = State.DEAD
             raise InDoubtError("no answer")
 
@@ -292,10 +293,10 @@ def test_a_driver_frozen_in_its_transaction_is_fenced_by_tasks(query: Query, mon
     commit_batch(query.options, query.tasks(0), 0)
     end = TransactionalProducer._end
 
-    def frozen(self: Any, *, committed: bool) -> None:
+    def frozen(self: Any, *, committed: bool) -> Any:
         monkeypatch.setattr(TransactionalProducer, "_end", end)
         assert run_and_die(lambda: whole(query, 1), None) == DONE
-        end(self, committed=committed)
+        return end(self, committed=committed)
 
     monkeypatch.setattr(TransactionalProducer, "_end", frozen)
     with pytest.raises(FencedError):
@@ -399,10 +400,10 @@ def test_of_two_runs_that_plan_a_batch_differently_one_writes(query: Query, monk
     end = TransactionalProducer._end
     first = thirds(query, 1)
 
-    def frozen(self: Any, *, committed: bool) -> None:
+    def frozen(self: Any, *, committed: bool) -> Any:
         monkeypatch.setattr(TransactionalProducer, "_end", end)
         whole(query, 1, of="second")
-        end(self, committed=committed)
+        return end(self, committed=committed)
 
     monkeypatch.setattr(TransactionalProducer, "_end", frozen)
     with pytest.raises(FencedError):
@@ -421,15 +422,15 @@ def test_a_task_that_has_seen_its_plan_before_another_run_took_over(
 ) -> None:
     """It takes its producer id when the other run has fenced those that were known."""
     whole(query, 0)
-    take = TransactionalProducer.initialize
+    take = TransactionalProducer.initialize_steps
 
-    def late(self: Any) -> None:
+    def late(self: Any) -> Any:
         if "-task-2" in self.transactional_id:
-            monkeypatch.setattr(TransactionalProducer, "initialize", take)
+            monkeypatch.setattr(TransactionalProducer, "initialize_steps", take)
             run(query, 1, 0, of="second")
-        take(self)
+        return take(self)
 
-    monkeypatch.setattr(TransactionalProducer, "initialize", late)
+    monkeypatch.setattr(TransactionalProducer, "initialize_steps", late)
     with pytest.raises(FencedError):
         run(query, 1, 2, thirds(query, 1)[2])
     this_process().query_producers.kept.clear()

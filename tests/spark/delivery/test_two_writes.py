@@ -21,6 +21,7 @@ from peers.transactions import SMALL, settled_ends, visible
 from headrace.arrow.encode import hash_rows
 from headrace.client.admin import create_topic
 from headrace.client.cluster import Client
+from headrace.client.conversation import Steps
 from headrace.client.groups import commit_offsets, fetch_offsets
 from headrace.client.reading import latest_offsets
 from headrace.client.transactions import TransactionalProducer
@@ -119,13 +120,13 @@ def numbered(batch_id: int, number: int) -> bytes:
 def test_two_writes_a_batch(query: Query, topics: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Both are there, by one producer that is initialized once, whichever sinks the writes are of."""
     taken: list[int] = []
-    initialize = TransactionalProducer.initialize
+    initialize = TransactionalProducer.initialize_steps
 
-    def counted(self: TransactionalProducer) -> None:
+    def counted(self: TransactionalProducer) -> Steps[None]:
         taken.append(1)
-        initialize(self)
+        return initialize(self)
 
-    monkeypatch.setattr(TransactionalProducer, "initialize", counted)
+    monkeypatch.setattr(TransactionalProducer, "initialize_steps", counted)
     for batch_id in range(4):
         for number, topic in enumerate(topics):
             before = (batch_id - 1, 2) if batch_id else None

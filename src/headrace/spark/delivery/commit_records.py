@@ -15,8 +15,9 @@ from typing import Any, Final
 
 from headrace.client import admin
 from headrace.client.cluster import Client
+from headrace.client.fetcher import Fetcher
 from headrace.client.metadata import TopicPartition
-from headrace.client.reading import EARLIEST, LATEST, Fetcher, Isolation, list_offsets, visible_batches
+from headrace.client.reading import EARLIEST, LATEST, Isolation, list_offsets, visible_batches
 from headrace.spark.delivery.markers import Mark, mark_of
 from headrace.wire.errors import ErrorCode
 from headrace.wire.records import decode_batch

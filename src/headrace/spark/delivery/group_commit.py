@@ -26,8 +26,9 @@ import pyarrow as pa
 from headrace.arrow.encode import Encoded
 from headrace.client.deliveries import Delivery
 from headrace.client.errors import BrokerError
+from headrace.client.transacting import TIMEOUT_MS, OpenTransaction
 from headrace.client.transaction_groups import child_id, serves_groups
-from headrace.client.transactions import TIMEOUT_MS, OpenTransaction, TransactionalProducer
+from headrace.client.transactions import TransactionalProducer
 from headrace.spark.delivery import markers
 from headrace.spark.delivery.commit_records import Span
 from headrace.spark.delivery.encoding import HashedRows, SourceRange, encoded_rows, span_of

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from headrace.arrow.encode import Encoded
-from headrace.client.transactions import OpenTransaction
+from headrace.client.transacting import OpenTransaction
 from headrace.spark.delivery.commit_records import Span
 from headrace.spark.delivery.encoding import SourceRange, encoded_rows
 from headrace.spark.delivery.spark_task import NO_BATCH, QueryBatch

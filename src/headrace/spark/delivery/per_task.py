@@ -24,7 +24,8 @@ from pyspark.sql.datasource import WriterCommitMessage
 from headrace.arrow.encode import Encoded
 from headrace.client.cluster import Client
 from headrace.client.errors import FencedError, InDoubtError, ProtocolMismatchError
-from headrace.client.transactions import OpenTransaction, TransactionalProducer
+from headrace.client.transacting import OpenTransaction
+from headrace.client.transactions import TransactionalProducer
 from headrace.spark.delivery import markers, plans
 from headrace.spark.delivery.batch_commit import commit_parts
 from headrace.spark.delivery.commit_records import Span

@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from headrace.client.cluster import Client
 from headrace.client.deliveries import Delivery
 from headrace.client.errors import ClientError, FencedError
+from headrace.client.transacting import TIMEOUT_MS, OpenTransaction, State
 from headrace.client.transaction_groups import abandon, end_leftovers
-from headrace.client.transactions import TIMEOUT_MS, OpenTransaction, State, TransactionalProducer
+from headrace.client.transactions import TransactionalProducer
 from headrace.spark.delivery import commit_records
 from headrace.spark.delivery.commit_records import Span
 from headrace.spark.delivery.encoding import SourceRange, span_of
