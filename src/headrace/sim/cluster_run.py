@@ -127,6 +127,7 @@ class ClusterRun:
 
     directories: Sequence[str] = DIRECTORIES
     """Of each broker."""
+    interrupts = False
 
     def __init__(
         self,
@@ -142,7 +143,7 @@ class ClusterRun:
         guarded: bool = False,
         encrypted: bool = False,
     ) -> None:
-        self.world = World(seed, say)
+        self.world = World(seed, say, interrupts=self.interrupts)
         draw = Options.draw_transactional if transactional else Options.draw
         self.options = options or draw(self.world.rng("options"))
         self._groups = self.world.rng("groups").choice(GROUPS) if grouped else 0

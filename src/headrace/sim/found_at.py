@@ -53,6 +53,8 @@ FOUND_AT: Final[Mapping[str, int]] = {
     "lets-replicas-join-below-its-epoch": 2,
     "remembers-followers-of-earlier-terms": 10,
     "undoes-what-nobody-answers": 4,
+    # roles under workers
+    "takes-a-removed-log-for-a-broken-disk": 27,
     # raises of kraft.version
     "confirms-a-raise-at-once": 2,
     "keeps-a-level-that-was-cut": 1001771,

@@ -22,6 +22,7 @@ from headrace.sim.failing_run import run_failing_seed
 from headrace.sim.load_run import run_load_seed
 from headrace.sim.quorum_run import run_quorum_seed
 from headrace.sim.replica_run import run_replica_seed
+from headrace.sim.roles_run import run_roles_seed
 from headrace.sim.run import Result, run_light_seed, run_moving_seed, run_seed
 from headrace.sim.sabotage import (
     PLANTED,
@@ -38,6 +39,7 @@ from headrace.sim.sabotage import (
     PLANTED_IN_RAISES,
     PLANTED_IN_REPLICAS,
     PLANTED_IN_RIGHTS,
+    PLANTED_IN_ROLES,
     PLANTED_IN_SINKS,
     PLANTED_IN_TRANSACTIONS,
     PLANTED_IN_UNCLEAN_ELECTIONS,
@@ -87,6 +89,7 @@ KINDS: Final[tuple[Kind, ...]] = (
         run_replica_seed,
         PLANTED_IN_REPLICAS,
     ),
+    Kind("roles", "a cluster whose partitions change their role under its workers", run_roles_seed, PLANTED_IN_ROLES),
     Kind("apart", "brokers of a cluster beside three controllers", run_apart_seed),
     Kind("dynamic", "a cluster whose voters come and go", run_dynamic_seed),
     Kind(

@@ -43,6 +43,7 @@ from headrace.sim.log_sabotage import log_plants
 from headrace.sim.ownership_sabotage import ownership_plants
 from headrace.sim.raise_sabotage import raise_plants
 from headrace.sim.replica_sabotage import replica_plants
+from headrace.sim.roles_sabotage import roles_plants
 from headrace.sim.step_sabotage import step_plants
 from headrace.sim.transaction_sabotage import group_plants, transaction_plants
 from headrace.sim.unclean_sabotage import unclean_plants
@@ -317,6 +318,8 @@ PLANTED_IN_CLUSTERS: Final = tuple(cluster_plants())
 """The names of the faults of whole clusters."""
 PLANTED_IN_REPLICAS: Final = tuple(replica_plants())
 """The names of the faults of clusters whose leaders and in-sync sets change all the time."""
+PLANTED_IN_ROLES: Final = tuple(roles_plants())
+"""The names of the faults of partitions that change their role under a worker."""
 PLANTED_IN_CLOCKS: Final = tuple(clock_plants())
 """The names of the faults of whole clusters whose clocks drift apart."""
 PLANTED_IN_RAISES: Final = tuple(raise_plants())
@@ -363,7 +366,9 @@ def planted(name: str) -> Iterator[None]:
     alone = _replacements() | _quorum_replacements() | _rights_replacements()
     of_clusters = cluster_plants() | replica_plants() | raise_plants() | transaction_plants() | group_plants()
     of_clusters |= _moving_plants() | load_plants() | log_plants() | deleting_plants() | consumer_plants()
-    of_clusters |= ownership_plants() | step_plants() | clock_plants() | failing_plants() | unclean_plants()
+    of_clusters |= (
+        ownership_plants() | step_plants() | roles_plants() | clock_plants() | failing_plants() | unclean_plants()
+    )
     if name in PLANTED_IN_SINKS:
         from headrace.sim.sink_sabotage import sink_plants
 

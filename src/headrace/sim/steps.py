@@ -39,6 +39,8 @@ class Step:
         self.is_over = False
         self.is_dead = False
         """Whether its process has ended: nothing more that it does has an effect."""
+        self.stays_s = 0.0
+        """How long its next pause lasts, if its owner does not wait for it."""
         self.wants: SimLock | None = None
         self.result: Any = None
         self.error: BaseException | None = None
@@ -99,6 +101,8 @@ class Steps:
         delay_s = self._node.disk_delay()
         if world.calm_since is None and self._rng.random() < STAYS_AWAY:
             delay_s += self._rng.uniform(*AWAY_S)
+        if step.stays_s:
+            delay_s += step.stays_s
         world.loop.call_later(delay_s, self._on_time, step)
 
     def _on_time(self, step: Step) -> None:
@@ -108,6 +112,7 @@ class Steps:
                 self._go_on_later(step)
 
     def _go_on(self, step: Step) -> None:
+        step.stays_s = 0.0
         assert self.current is None, "one goes on at a time"
         self.current = step
         try:
@@ -125,10 +130,12 @@ class Steps:
         if step is not None:
             if step.is_dead:
                 raise PowerCut
-            if self._rng.random() < PAUSES:
+            if step.stays_s or self._rng.random() < PAUSES:
                 step.pause()
         elif self._waiting and PROCESS.get() is self._node and self._rng.random() < GIVES_WAY:
-            self._go_on(self._rng.choice(self._waiting))
+            step = self._rng.choice(self._waiting)
+            if not step.stays_s:
+                self._go_on(step)
 
     def wait_for(self, lock: SimLock) -> None:
         """Lets the holder of a lock go on for a while."""

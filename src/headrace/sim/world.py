@@ -34,14 +34,15 @@ LEFT_OUT: Final[ContextVar[frozenset[int]]] = ContextVar("faults that are left o
 class World:
     """See the module. Every part draws from a generator of its own, so that one draw more in one changes no other."""
 
-    def __init__(self, seed: int, say: Callable[[str], None] | None = None) -> None:
+    def __init__(self, seed: int, say: Callable[[str], None] | None = None, *, interrupts: bool = False) -> None:
+        """`interrupts`: the work of workers is interrupted, whatever is drawn."""
         self.seed = seed
         self.epoch_ms = EPOCH_MS
         self.loop = SimLoop()
         self.trace = Trace(self.loop.time, say)
         self.writes_pages = self.rng("pages").random() < WRITES_PAGES
         """Of all disks."""
-        self.interrupts = self.rng("interrupts").random() < INTERRUPTED
+        self.interrupts = interrupts or self.rng("interrupts").random() < INTERRUPTED
         """Whether the work of all workers is."""
         self.network = SimNetwork(self, self.rng("network"))
         self.objection: Objection | None = None

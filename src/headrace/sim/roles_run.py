@@ -1,0 +1,73 @@
+"""A cluster whose workers are interrupted, and in which partitions change their role under them.
+
+Leaders are elected in turn that do not reach one another, so that logs are cut, and followers fall behind; see
+`roles_under_workers` for what comes while a worker has a log.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from headrace.sim.cluster_client import ClusterClient
+from headrace.sim.cluster_options import Options
+from headrace.sim.cluster_run import CONTROLLERS, ClusterRun, host_of
+from headrace.sim.replica_faults import APART, IN_TURN, ReplicaFaults
+from headrace.sim.roles_under_workers import RolesUnderWorkers
+
+if TYPE_CHECKING:
+    from headrace.sim.run import Result
+
+
+def _options(rng: random.Random) -> Options:
+    """Producers that wait for the disks, and a group whose log is compacted."""
+    return replace(
+        Options.draw(rng),
+        nodes=3,
+        durable=rng.random() < 0.7,
+        kinds=(),
+        cluster_kinds=(),
+        mean_s=1.5,
+        faults_s=rng.uniform(7.0, 10.0),
+        plain=2,
+        idempotent=1,
+        members=rng.choice((0, 2)),
+        topics_come_and_go=False,
+        is_reborn=False,
+        is_administered=False,
+        calm_trouble="",
+        answers_are_lost=False,
+        transactors=0,
+        copiers=0,
+        coordinators_fail=False,
+        verdicts_are_late=False,
+    )
+
+
+class RolesRun(ClusterRun):
+    """See the module."""
+
+    interrupts = True
+
+    def __init__(self, seed: int, say: Callable[[str], None] | None = None) -> None:
+        super().__init__(seed, say, _options(random.Random(f"{seed}/roles")), apart=True)
+        operator = ClusterClient(self.world, "role operator", self.hosts)
+        self.roles = RolesUnderWorkers(self.world, self.machines, ("log",), operator)
+        self._moments = [(self.roles, True)]
+        self.cluster_faults = ReplicaFaults(
+            self.world,
+            self.machines,
+            self.world.rng("steered").choice(([IN_TURN], [APART], [IN_TURN, APART])),
+            self.options.mean_s,
+            controllers=[host_of(node) for node in CONTROLLERS],
+            places=self._places,
+            client=self._client,
+            lasts=lambda: False,
+        )
+
+
+def run_roles_seed(seed: int, say: Callable[[str], None] | None = None) -> Result:
+    """One run of a cluster whose partitions change their role under workers."""
+    return RolesRun(seed, say).run()

@@ -1,0 +1,32 @@
+"""Faults that are planted into what a broker does when a partition changes its role under a worker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.broker.partitions import failing
+from headrace.broker.partitions.replica import Replica
+from headrace.env.disk import is_passing
+from headrace.log import housekeeping, verdicts
+from headrace.log.verdicts import Verdict
+
+if TYPE_CHECKING:
+    from headrace.log.log import Log
+    from headrace.log.manager import LogManager
+
+
+def _judge_by_the_error(_manager: LogManager, _log: Log, error: OSError) -> Verdict:
+    """A log whose files are gone lies on a broken disk, whether it was removed under the worker or not."""
+    return Verdict.PASSING if is_passing(error) else Verdict.DIRECTORY
+
+
+def roles_plants() -> dict[str, list[tuple[Any, str, Any]]]:
+    """By name: whose attributes, which, and what takes their place."""
+    return {
+        "changes-roles-under-workers": [(Replica, "is_held", property(lambda _: False))],
+        "takes-a-removed-log-for-a-broken-disk": [
+            (failing, "judge", _judge_by_the_error),
+            (housekeeping, "judge", _judge_by_the_error),
+            (verdicts, "judge", _judge_by_the_error),
+        ],
+    }
