@@ -15,10 +15,13 @@ import pytest
 from peers.certificates import PASSWORD, Authority, write_trust_pem, write_trust_pkcs12
 
 from headrace.client.admin import create_topic
+from headrace.client.async_client import AsyncClient
 from headrace.client.async_connection import AsyncConnection
+from headrace.client.async_producer import AsyncProducer
 from headrace.client.cluster import Client
 from headrace.client.errors import ClientError, HungUpError, UntrustedError
 from headrace.client.producer import Producer
+from headrace.client.reading import latest_offsets
 from headrace.client.security import PLAINTEXT, Security, security_of
 from headrace.config import ConfigError
 from headrace.env.posix_node import PosixNode
@@ -98,6 +101,28 @@ def test_what_is_unlike_the_broker_is_said_in_one_line(place: Place) -> None:
     )
     assert "the certificate is not believed" in line(security_of(other), UntrustedError)
     assert "closed the connection" in line(PLAINTEXT, HungUpError)
+
+
+async def test_the_asyncio_client_takes_the_same_properties(place: Place) -> None:
+    address = f"localhost:{place.port}"
+    async with AsyncClient(address, security=place.properties()) as client:
+        await create_topic(client, "over-tls-from-asyncio")
+        async with AsyncProducer(client) as producer:
+            await producer.send("over-tls-from-asyncio", b"1" * 1_000_000)
+        assert await latest_offsets(client, "over-tls-from-asyncio") == {0: 1}
+    other = write_trust_pkcs12(place.folder / "fourth.p12", [Authority.new()])
+    untrusting = place.properties(
+        ssl_truststore_type="PKCS12", ssl_truststore_location=str(other), ssl_truststore_password=PASSWORD
+    )
+    async with AsyncClient(address, security=untrusting) as client:
+        with pytest.raises(UntrustedError, match="the certificate is not believed"):
+            await client.topics()
+    async with AsyncClient(address) as client:
+        with pytest.raises(HungUpError, match="closed the connection"):
+            await client.topics()
+    async with AsyncClient(address, security=place.properties(ssl_truststore_location="/nowhere")) as client:
+        with pytest.raises(ConfigError, match="No such file"):
+            await client.topics()
 
 
 def test_a_name_that_the_certificate_does_not_hold(tmp_path: Path) -> None:

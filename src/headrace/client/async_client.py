@@ -12,6 +12,7 @@ in a fetch or for a group's rebalance holds up the others, so each of these shou
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections.abc import Iterable, Sequence
 from random import Random
@@ -21,7 +22,14 @@ from headrace.client.async_calls import ConversingConnection
 from headrace.client.async_connection import AsyncConnection
 from headrace.client.channel import R, Request
 from headrace.client.conversation import Await, BrokerConnection, Clock, Connect, Step, Steps
-from headrace.client.errors import ClientError
+from headrace.client.errors import (
+    ClientError,
+    ConnectionLostError,
+    HungUpError,
+    TimedOutError,
+    UnreachableError,
+    UntrustedError,
+)
 from headrace.client.metadata import Node, TopicInfo, TopicPartition
 from headrace.client.operations import AsyncShell
 from headrace.client.profiles import reach
@@ -29,7 +37,8 @@ from headrace.client.routing import Patience, Router
 from headrace.client.security import Protection
 from headrace.config import ConfigError
 from headrace.env.posix_node import PosixNode
-from headrace.wire.address import parse_addresses
+from headrace.env.tls import reason_of
+from headrace.wire.address import address_text, parse_addresses
 
 if TYPE_CHECKING:
     from headrace.env import Node as Machine
@@ -152,6 +161,8 @@ class AsyncClient(AsyncShell):
                 timeout_s=step.timeout_s,
                 way=security,
             )
+        except (ConnectionLostError, TimedOutError) as error:
+            return _unreachable(error, address_text(step.host, step.port))
         except (ClientError, ConfigError) as error:
             return error
         return ConversingConnection(connection, step.host, step.port)
@@ -195,6 +206,19 @@ class AsyncClient(AsyncShell):
     async def partitions(self, name: str) -> list[TopicPartition]:
         """Finds the topic's partitions. Raises as `topics` does."""
         return await self.run(self.router.partitions(name))
+
+
+def _unreachable(error: ConnectionLostError | TimedOutError, peer: str) -> ClientError:
+    """Returns why a connection that ended before it could be used could not be made."""
+    if isinstance(error, TimedOutError):
+        return UnreachableError(f"cannot connect to {peer}: {error}")
+    lost = error.__cause__
+    cause = None if lost is None else lost.__cause__
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return UntrustedError(f"cannot connect to {peer}: {reason_of(cause)}")
+    if isinstance(cause, ssl.SSLError):
+        return UnreachableError(f"cannot connect to {peer}: the TLS handshake failed: {reason_of(cause)}")
+    return HungUpError(f"cannot connect to {peer}: {error}")
 
 
 class MachineClock:

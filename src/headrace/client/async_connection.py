@@ -291,7 +291,9 @@ class AsyncConnection:
         self._end(TimedOutError(f"{self.channel.peer} does not answer {name} in time"))
 
     def _lost(self, error: OSError) -> None:
-        self._end(ConnectionLostError(f"lost the connection to {self.channel.peer}: {error.strerror or error}"))
+        lost = ConnectionLostError(f"lost the connection to {self.channel.peer}: {error.strerror or error}")
+        lost.__cause__ = error
+        self._end(lost)
 
     def _end(self, error: ClientError) -> None:
         self.channel.fail(error)

@@ -86,6 +86,7 @@ class TlsStream:
     __slots__ = (
         "_ahead",
         "_failure",
+        "_handshake_error",
         "_in",
         "_inner",
         "_more",
@@ -138,6 +139,7 @@ class TlsStream:
         self._shakes = True
         self._step_is_asked = False
         self._failure = ""
+        self._handshake_error: ssl.SSLError | None = None
         self._more = False
         self._quiet = self._quiet_records = self._tiny = 0
         self._ahead = 0
@@ -198,6 +200,7 @@ class TlsStream:
             self._failure = str(failure)
         except ssl.SSLError as error:
             self._failure = f"the TLS handshake failed: {reason_of(error)}"
+            self._handshake_error = error.with_traceback(None)
         try:
             self._flush()
         except OSError as error:
@@ -221,7 +224,7 @@ class TlsStream:
     def receive_into(self, buffer: memoryview) -> int:
         """See Stream. Raises TlsFailure where what came is no TLS, or keeps TLS busy with itself."""
         if self._failure:
-            raise TlsFailure(self._failure)
+            raise TlsFailure(self._failure) from self._handshake_error
         if self._shakes:
             return self._receive_handshake()
         if self._more:
