@@ -225,13 +225,13 @@ def test_a_partition_whose_replicas_do_not_keep_up_holds_no_other_transaction_up
             assert describe(raw, stuck).transaction_state == "PrepareCommit"
             sent_again = here.call(lambda broker: broker.metrics.counter("transactions.markers_sent_again"))
             until(lambda: sent_again.value >= 4)
-            assert three.nodes[leader].call(lambda broker: len(broker.markers_under_way)) == 1
+            assert three.nodes[leader].call(lambda broker: len(broker.local_markers)) == 1
             three.resume(sleeper)
             until_state(raw, stuck, "CompleteCommit")
         leading = three.nodes[leader]
         written = leading.call(lambda broker: broker.replicas.by_name["stuck", 0].log.end_offset)
         assert written <= 2, "asked for once more after it was committed, at most"
-        assert leading.call(lambda broker: len(broker.markers_under_way)) == 0
+        assert leading.call(lambda broker: len(broker.local_markers)) == 0
 
 
 @pytest.mark.slow

@@ -73,7 +73,7 @@ class Waiter:
     client: Client
     what: str
 
-    def resolve(self, value: Any) -> None:
+    def complete(self, value: Any) -> None:
         raise AssertionError("the runtime gives answers out, it does not resolve them")
 
 

@@ -31,7 +31,7 @@ class Client:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def resolve(self, value: Any) -> None:
+    def complete(self, value: Any) -> None:
         raise AssertionError("the runtime gives answers out, it does not resolve them")
 
 

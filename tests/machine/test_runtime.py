@@ -33,7 +33,7 @@ class Asker:
     """Where the log ended when it was decided."""
     answers: list[Any] = field(default_factory=list)
 
-    def resolve(self, value: Any) -> None:
+    def complete(self, value: Any) -> None:
         raise AssertionError
 
 

@@ -44,7 +44,7 @@ class Waiter:
         self.producer = producer
         self.what = what
 
-    def resolve(self, value: Any) -> None:
+    def complete(self, value: Any) -> None:
         raise AssertionError("the runtime gives answers out, it does not resolve them")
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from headrace import __version__
 from headrace.broker.acl_watch import AclWatch, audit_of, authorizer_of, follower_of
 from headrace.broker.coordinators.group_coordinator import GroupCoordinator
+from headrace.broker.coordinators.local_markers import LocalMarkers
 from headrace.broker.coordinators.marker_sender import MarkerSender
-from headrace.broker.coordinators.markers_under_way import MarkersUnderWay
 from headrace.broker.coordinators.transaction_coordinator import TransactionCoordinator
 from headrace.broker.coordinators.verifier import Verifier
 from headrace.broker.monitoring import monitor_of_broker
@@ -41,10 +41,8 @@ from headrace.log.manager import LogManager
 from headrace.metadata import adoption, levels
 from headrace.replicas.sessions import SessionCache
 from headrace.security.authorizer import Authorizer
-from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from headrace.broker.coordinators.door import MarkerHere
     from headrace.broker.quorum.cluster_node import ClusterNode
     from headrace.broker.quorum.controller import Controller
     from headrace.broker.quorum.controller_link import ControllerLink
@@ -119,7 +117,6 @@ class Broker:
         )
         self.long_answers = self.server.long_answers
         self.quotas = ClientQuotas(node.clock, lambda: self.config, self.server.other_quotas)
-        self.markers_under_way = MarkersUnderWay()
         self.openings = Openings(node, self.server.requests_budget, self.metrics)
         self.groups = GroupCoordinator(
             config=lambda: self.config,
@@ -128,6 +125,7 @@ class Broker:
             node_id=config.node_id,
             metrics=self.metrics,
         )
+        self.local_markers = LocalMarkers(node, self.replicas, self.groups)
         self.transactions = self._make_transactions()
         self.verifier = self._make_verifier()
         failures = self.replicas.failures
@@ -158,7 +156,7 @@ class Broker:
             self.metrics,
             config=lambda: self.config,
             node_id=self.node_id,
-            write_here=self._write_markers,
+            write_local=self.local_markers.write,
             way=self.ways.to_brokers,
         )
         return TransactionCoordinator(
@@ -331,17 +329,6 @@ class Broker:
 
     def _fresh_producer_id(self) -> int | None:
         return self.producer_ids.take_or_fetch()
-
-    def _write_markers(self, markers: Sequence[MarkerHere]) -> None:
-        # Imported with the first transaction that ends.
-        try:
-            from headrace.broker.requests.apis.k27_write_txn_markers import write_here
-        except OSError as error:  # no descriptor is free for that: the sender tries again
-            self._log.error("markers cannot be written now", why=error)
-            for _, _, ended in markers:
-                ended(ErrorCode.KAFKA_STORAGE_ERROR)
-            return
-        write_here(self, markers)
 
     def _registration(self) -> Registration:
         ports = {opened.name: opened.port for opened in self.server.listeners}

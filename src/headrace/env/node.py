@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from headrace.env.clock import Clock
+from headrace.env.completion import CompletionQueue
 from headrace.env.disk import Disk
 from headrace.env.entropy import Entropy
 from headrace.env.network import Network
@@ -150,6 +151,11 @@ class Node(Environment, Protocol):
     @property
     def network(self) -> Network:
         """Where connections come from and go to."""
+        ...
+
+    @property
+    def completions(self) -> CompletionQueue:
+        """Delivers the node's completions at the end of the turn."""
         ...
 
     @property

@@ -9,6 +9,7 @@ import signal
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
+from headrace.env.completion import CompletionQueue
 from headrace.env.node import LogSink, Owner
 from headrace.env.posix import PosixEnvironment, thread_processor_s
 from headrace.env.posix_helper import PosixHelper
@@ -193,6 +194,7 @@ class PosixNode(PosixEnvironment):
         self.helper = PosixHelper()
         self.defects = PosixDefects()
         self._owners: dict[PosixOwner, None] = {}
+        self.completions = CompletionQueue(self.owner("completions"), self.future)
         if handles_loop_errors:
             self._loop.set_exception_handler(self._loop_failed)
 

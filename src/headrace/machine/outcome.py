@@ -13,7 +13,7 @@ from headrace.wire.markers import EndMarker
 class Waiter(Protocol):
     """Whoever asked, until it is answered: once."""
 
-    def resolve(self, value: Any) -> None:
+    def complete(self, value: Any) -> None:
         """Gives the answer."""
         ...
 

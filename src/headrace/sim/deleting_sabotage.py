@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from headrace.broker.coordinators.marker_sender import MarkerSender
-from headrace.broker.partitions.record_deletions import DeletedCallback, RecordDeletions
+from headrace.broker.partitions.record_deletions import RecordDeletions
 from headrace.broker.partitions.replica import Replica
+from headrace.env.completion import Completion
 from headrace.log.manager import LogManager
+from headrace.wire.errors import ErrorCode
 
 Real = Callable[..., Any]
 
@@ -40,11 +42,11 @@ def _delete_one_more(real: Real) -> Real:
     return delete_before
 
 
-def _wait_for_nobody(*given: Any) -> None:
+def _wait_for_nobody(deletions: RecordDeletions, replica: Replica, *_: object) -> Completion[ErrorCode]:
     """What the leader has deleted is gone."""
-    replica: Replica = given[1]
-    callback: DeletedCallback = given[-1]
-    callback(replica.error)
+    completion: Completion[ErrorCode] = Completion(vars(deletions)["_completions"])
+    completion.complete(replica.error)
+    return completion
 
 
 def _wait_for_what_is_gone(real: Real) -> Real:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from headrace.env.completion import CompletionQueue
 from headrace.env.posix import RESERVED_IDS
 from headrace.sim.clock import SimClock, SteadyClock
 from headrace.sim.disk import PowerCut, SimDisk
@@ -323,6 +324,7 @@ class SimNode:
         """What interrupts the work of workers, where that is done."""
         self._rng = rng
         self._owners: list[SimOwner] = []
+        self.completions = CompletionQueue(self.owner("completions"), self.future)
 
     def disk_delay(self) -> float:
         """How long a worker waits for the disk."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
 from headrace.broker.coordinators.group_coordinator import OFFSETS_TOPIC, GroupCoordinator
-from headrace.broker.net.answers import Pending
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.apis import (
     k08_offset_commit,
@@ -17,7 +17,9 @@ from headrace.broker.requests.apis import (
 )
 from headrace.broker.telemetry.metrics import Registry
 from headrace.config import BrokerConfig
+from headrace.env.completion import Completion
 from headrace.env.posix_node import PosixNode
+from headrace.log.read_results import Local
 from headrace.metadata.image import ClusterImage, Partition, Topic, TopicsImage
 from headrace.security.authorizer import OpenAuthorizer
 from headrace.wire.batch import iter_headers, read_header
@@ -61,6 +63,7 @@ class MemoryLog:
         self.config = SimpleNamespace(max_message_bytes=1_048_588)
         self.room = 1 << 30
         self.before_read: Callable[[], None] = lambda: None
+        self.reader = self
 
     def append(self, batches: bytes) -> int | ErrorCode:
         """All of it or nothing, like a log's."""
@@ -84,19 +87,20 @@ class MemoryLog:
         size = max(max_bytes, read_header(self.data, at).size) if min_one else max_bytes
         end = min(len(self.data), at + size)
         piece = FileSlice(MemoryFile(self.data), at, end - at)
-        return SimpleNamespace(error=ErrorCode.NONE, slice=piece, size=end - at)
+        return Local(piece, end - at)
 
 
 class Replicas:
     """Appends to the logs; commits at once, or when the test says so, or never."""
 
-    def __init__(self) -> None:
+    def __init__(self, node: PosixNode) -> None:
+        self.node = node
         self.logs = {index: MemoryLog() for index in range(2)}
         self.refusal: ErrorCode | None = None
         self.appends: list[bytes] = []
         self.origins: list[str] = []
         self.holding = False
-        self.held: list[Callable[[ErrorCode], None]] = []
+        self.held: list[Completion[ErrorCode]] = []
         self.committed = dict.fromkeys(self.logs, 0)
         self.leader_epoch = 0
         self.why_not: ErrorCode | None = None
@@ -110,6 +114,9 @@ class Replicas:
 
     def when_ready(self, key: tuple[str, int], callback: Callable[[], None], *, for_appends: bool) -> None:
         callback()
+
+    def holds(self, partition: tuple[str, int]) -> bool:
+        return partition[1] in self.logs
 
     def find(self, topic: str, index: int) -> Any:
         assert topic == OFFSETS_TOPIC
@@ -129,42 +136,37 @@ class Replicas:
         self.holding = True
         self.committed = {index: log.end_offset for index, log in self.logs.items()}
 
-    def when_committed(self, replica: Any, offset: int, callback: Callable[[ErrorCode], None]) -> None:
-        self.held.append(callback)
+    def when_committed(self, replica: Any, offset: int) -> Completion[ErrorCode]:
+        return self._hold()
 
     def append_internal(
-        self,
-        topic: str,
-        partition: int,
-        appends: Sequence[tuple[bytes, Callable[[ErrorCode, int], None]]],
-        origin: str = "coordinator",
-    ) -> None:
+        self, topic: str, partition: int, appends: Sequence[bytes], origin: str = "coordinator"
+    ) -> list[ErrorCode | Completion[ErrorCode]]:
         assert topic == OFFSETS_TOPIC
-        for batches, on_committed in appends:
-            self._append(partition, batches, on_committed, origin)
+        return [self._append(partition, batches, origin) for batches in appends]
 
-    def _append(
-        self, partition: int, batches: bytes, on_committed: Callable[[ErrorCode, int], None], origin: str
-    ) -> None:
+    def _append(self, partition: int, batches: bytes, origin: str) -> ErrorCode | Completion[ErrorCode]:
         if self.refusal is not None:
-            on_committed(self.refusal, -1)
-            return
+            return self.refusal
         base = self.logs[partition].append(batches)
         if isinstance(base, ErrorCode):
-            on_committed(base, -1)
-            return
+            return base
         self.appends.append(batches)
         self.origins.append(origin)
-        if self.holding:
-            self.held.append(lambda error: on_committed(error, base))
-        else:
-            on_committed(ErrorCode.NONE, base)
+        return self._hold() if self.holding else ErrorCode.NONE
 
-    def release(self, error: ErrorCode = ErrorCode.NONE) -> None:
+    def _hold(self) -> Completion[ErrorCode]:
+        completion: Completion[ErrorCode] = Completion(self.node.completions)
+        self.held.append(completion)
+        return completion
+
+    async def release(self, error: ErrorCode = ErrorCode.NONE) -> None:
+        """Commits what was held; returns when it is delivered."""
         self.holding = False
         held, self.held = self.held, []
-        for end in held:
-            end(error)
+        for completion in held:
+            completion.complete(error)
+        await asyncio.sleep(0)
 
 
 class Clock:
@@ -198,11 +200,11 @@ class FakeBroker:
         self.node_id = 1
         self.image = image()
         self.config = BrokerConfig.load({"group.initial.rebalance.delay.ms": "0"})
-        self.replicas = Replicas()
         ids = itertools.count(1)
         self.clock = Clock()
         self.node = PosixNode(worker_threads=1, sync_threads=1)
         self.node.clock = self.clock
+        self.replicas = Replicas(self.node)
         self.node.entropy = SimpleNamespace(uuid=lambda: next(ids).to_bytes(16, "big"))
         self.quorum = SimpleNamespace(on_image=lambda _listener: None)
         self.authorizer = OpenAuthorizer()
@@ -219,7 +221,7 @@ class FakeBroker:
     def ask(self, handler: Any, request: Any, version: int) -> Any:
         context = RequestContext(self.authorizer, client_id="c", api_version=version)
         answer = handler.handle(self, request, context)
-        return answer.value if isinstance(answer, Pending) and answer.resolved else answer
+        return answer.take() if isinstance(answer, Completion) and answer.done else answer
 
     def commit(self, position: int, group: str = "g") -> Any:
         asked = [OffsetCommitRequestTopic("t", partitions=[OffsetCommitRequestPartition(0, position)])]
@@ -259,6 +261,4 @@ def commit_many(broker: FakeBroker, count: int) -> Any:
     partitions = [OffsetCommitRequestPartition(0, 1)]
     topics = [OffsetCommitRequestTopic("t" * 200 + str(i), partitions=partitions) for i in range(count)]
     request = OffsetCommitRequest(group_id="g", topics=topics)
-    answer: Pending[Any] = Pending()
-    broker.groups.write("g", lambda shard, now_ms: shard.commit(request, 9, now_ms), answer, lambda error: error)
-    return answer.value
+    return broker.groups.write("g", lambda shard, now_ms: shard.commit(request, 9, now_ms), lambda error: error).take()

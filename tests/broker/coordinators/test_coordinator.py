@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 from broker.controllers import until
 from broker.coordinators.memory import TOPIC_ID, FakeBroker, commit_many, error_of, image, log_index
 
 from headrace.broker.coordinators.coordinator import DUE_AT_ONCE
-from headrace.broker.net.answers import Pending
 from headrace.broker.requests.apis import (
     k12_heartbeat,
     k42_delete_groups,
 )
 from headrace.config import BrokerConfig
+from headrace.env.completion import Completion
 from headrace.wire.batch import iter_headers, read_header
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k12_heartbeat import HeartbeatRequest
@@ -32,10 +32,10 @@ async def test_a_commit_is_answered_at_once_when_it_is_committed_at_once(broker:
 async def test_an_answer_waits_for_the_commit(broker: FakeBroker) -> None:
     broker.replicas.hold()
     answer = broker.commit(5)
-    assert isinstance(answer, Pending) and not answer.resolved
+    assert isinstance(answer, Completion) and not answer.done
     assert broker.fetched() == []
-    broker.replicas.release()
-    assert answer.value is not None and error_of(answer.value) == ErrorCode.NONE
+    await broker.replicas.release()
+    assert error_of(answer.take()) == ErrorCode.NONE
     assert broker.fetched() == [5]
 
 
@@ -54,8 +54,8 @@ async def test_an_append_that_is_lost_later_is_taken_back_without_a_look_at_the_
     log = broker.replicas.logs[broker.groups.partition_for("g")]
     log.data = log.data[: read_header(log.data).size]  # the log lost its tail
     log.end_offset = 1
-    broker.replicas.release(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    assert error_of(answer.value) == ErrorCode.NOT_COORDINATOR
+    await broker.replicas.release(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert error_of(answer.take()) == ErrorCode.NOT_COORDINATOR
     assert broker.fetched() == [5]
     assert error_of(broker.commit(7)) == ErrorCode.NONE
     assert broker.fetched() == [7]
@@ -85,12 +85,12 @@ async def test_a_commit_that_the_disk_holds_up_is_answered_in_time(broker: FakeB
     answer = broker.commit(5)
     broker.clock.pass_ms(49)
     broker.groups._wake()
-    assert not answer.resolved
+    assert not answer.done
     broker.clock.pass_ms(1)
     broker.groups._wake()
-    assert error_of(answer.value) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert error_of(answer.take()) == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert broker.fetched() == []
-    broker.replicas.release()
+    await broker.replicas.release()
     assert broker.fetched() == [5]
 
 
@@ -102,29 +102,27 @@ async def test_an_answer_that_waits_too_long_is_woken_for(broker: FakeBroker) ->
     broker.replicas.hold()
     answer = broker.commit(5)
     broker.clock.pass_ms(1)
-    await until(lambda: answer.resolved)
-    assert error_of(answer.value) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    await until(lambda: answer.done)
+    assert error_of(answer.take()) == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-async def test_an_append_that_fails_the_disk_of_others_is_told_in_turn(broker: FakeBroker) -> None:
+async def test_an_append_that_fails_the_disk_of_others_ends_theirs_too(broker: FakeBroker) -> None:
     """The partitions end the appends of every log on a failed disk before the one that found out returns."""
     broker.replicas.hold()
     other = next(f"g{i}" for i in itertools.count() if broker.groups.partition_for(f"g{i}") != log_index(broker))
     waiting, also_waiting = broker.commit(1), broker.commit(1, other)
 
     def fail(
-        topic: str,
-        partition: int,
-        appends: Sequence[tuple[bytes, Callable[[ErrorCode, int], None]]],
-        origin: str = "",
-    ) -> None:
-        broker.replicas.release(ErrorCode.KAFKA_STORAGE_ERROR)
-        for _, on_committed in appends:
-            on_committed(ErrorCode.KAFKA_STORAGE_ERROR, -1)
+        topic: str, partition: int, appends: Sequence[bytes], origin: str = ""
+    ) -> list[ErrorCode | Completion[ErrorCode]]:
+        for completion in broker.replicas.held:
+            completion.complete(ErrorCode.KAFKA_STORAGE_ERROR)
+        return [ErrorCode.KAFKA_STORAGE_ERROR for _ in appends]
 
     broker.replicas.append_internal = fail  # type: ignore[method-assign]
     assert error_of(broker.commit(2)) == ErrorCode.NOT_COORDINATOR
-    assert error_of(waiting.value) == error_of(also_waiting.value) == ErrorCode.NOT_COORDINATOR
+    await until(lambda: waiting.done and also_waiting.done)
+    assert error_of(waiting.take()) == error_of(also_waiting.take()) == ErrorCode.NOT_COORDINATOR
     assert broker.fetched() == broker.fetched(other) == []
 
 
@@ -155,23 +153,23 @@ async def test_beyond_group_count_max_no_group_is_made(broker: FakeBroker) -> No
 
 async def test_a_join_waits_for_its_rebalance_and_hears_of_the_end(broker: FakeBroker) -> None:
     required = broker.join()
-    assert required.resolved and required.value.error_code == ErrorCode.MEMBER_ID_REQUIRED
-    waiting = broker.join(required.value.member_id)
-    assert not waiting.resolved
-    await until(lambda: waiting.resolved)
-    assert waiting.value.generation_id == 1
-    again = broker.join(required.value.member_id)
-    assert again.value.generation_id == 1
+    assert required.done and required.take().error_code == ErrorCode.MEMBER_ID_REQUIRED
+    waiting = broker.join(required.take().member_id)
+    assert not waiting.done
+    await until(lambda: waiting.done)
+    assert waiting.take().generation_id == 1
+    again = broker.join(required.take().member_id)
+    assert again.take().generation_id == 1
     another = broker.join()
-    other = broker.join(another.value.member_id)
+    other = broker.join(another.take().member_id)
     await broker.groups.stop()
-    assert other.value.error_code == ErrorCode.NOT_COORDINATOR
+    assert other.take().error_code == ErrorCode.NOT_COORDINATOR
 
 
 async def test_a_clock_that_is_set_ends_no_session(broker: FakeBroker) -> None:
-    member = broker.join().value.member_id
+    member = broker.join().take().member_id
     waiting = broker.join(member)
-    await until(lambda: waiting.resolved)
+    await until(lambda: waiting.done)
     broker.clock.wall_ms += 3_600_000
     broker.groups._wake()
     beat = HeartbeatRequest("g", 1, member)
@@ -183,11 +181,11 @@ async def test_a_clock_that_is_set_ends_no_session(broker: FakeBroker) -> None:
 
 async def test_a_clock_that_is_set_makes_no_timer_late(broker: FakeBroker) -> None:
     """The one that runs is for the end of a session; the rebalance that begins then is not to wait for it."""
-    member = broker.join().value.member_id
+    member = broker.join().take().member_id
     broker.clock.wall_ms += 3_600_000
     waiting = broker.join(member)
     async with asyncio.timeout(5):  # a session is 10 s
-        await until(lambda: waiting.resolved)
+        await until(lambda: waiting.done)
 
 
 async def test_a_huge_decision_goes_out_in_several_batches_of_one_append(broker: FakeBroker) -> None:
@@ -197,9 +195,9 @@ async def test_a_huge_decision_goes_out_in_several_batches_of_one_append(broker:
     answer = broker.ask(k42_delete_groups, DeleteGroupsRequest(["g", "nobody"]), 2)
     (appended,) = broker.replicas.appends
     sizes = [header.size for _, header in iter_headers(appended)]
-    assert len(sizes) >= 2 and max(sizes) <= 512 * 1024 and not answer.resolved
-    broker.replicas.release()
-    assert [result.error_code for result in answer.value.results] == [ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND]
+    assert len(sizes) >= 2 and max(sizes) <= 512 * 1024 and not answer.done
+    await broker.replicas.release()
+    assert [result.error_code for result in answer.take().results] == [ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND]
     assert broker.fetched() == []
 
 

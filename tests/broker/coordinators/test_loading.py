@@ -30,7 +30,7 @@ async def test_a_log_that_kept_what_was_taken_for_lost_is_loaded_again(broker: F
     broker.commit(5)
     broker.replicas.hold()
     broker.commit(6)
-    broker.replicas.release(ErrorCode.KAFKA_STORAGE_ERROR)
+    await broker.replicas.release(ErrorCode.KAFKA_STORAGE_ERROR)
     assert broker.fetched() == [5]
     assert error_of(broker.commit(7)) == ErrorCode.NOT_COORDINATOR
     assert error_of(broker.commit(7)) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -44,8 +44,8 @@ async def test_who_is_deposed_tells_nobody_that_it_worked(broker: FakeBroker) ->
     broker.replicas.hold()
     answer = broker.commit(5)
     broker.groups._take_up(image(leader=2))
-    assert error_of(answer.value) == ErrorCode.NOT_COORDINATOR
-    broker.replicas.release()
+    assert error_of(answer.take()) == ErrorCode.NOT_COORDINATOR
+    await broker.replicas.release()
     assert error_of(broker.commit(6)) == ErrorCode.NOT_COORDINATOR
 
 
@@ -71,14 +71,14 @@ async def test_a_loaded_log_is_not_told_before_all_of_it_is_committed(broker: Fa
     """KAFKA-2334: its predecessor may have told the end of it."""
     await loads_what_is_not_committed(broker)
     assert error_of(broker.commit(7)) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    broker.replicas.release()
+    await broker.replicas.release()
     await broker.groups.loaded()
     assert broker.fetched() == [6]
 
 
 async def test_a_loaded_log_that_is_not_committed_is_not_served_until_it_is(broker: FakeBroker) -> None:
     await loads_what_is_not_committed(broker)
-    broker.replicas.release(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+    await broker.replicas.release(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
     await broker.groups.loaded()
     assert error_of(broker.commit(7)) == ErrorCode.NOT_COORDINATOR
     await served_again(broker)

@@ -15,10 +15,11 @@ from broker.controllers import until
 from client.fake_broker import HANG_UP, FakeBroker
 
 from headrace.broker.coordinators import marker_sender
-from headrace.broker.coordinators.door import MarkerHere
+from headrace.broker.coordinators.local_markers import PartitionEnding
 from headrace.broker.coordinators.marker_sender import HEARD_AT_ONCE, MarkerSender
 from headrace.broker.telemetry.metrics import Registry
 from headrace.config import BrokerConfig
+from headrace.env.completion import Completion
 from headrace.env.posix_node import PosixNode
 from headrace.machine.outcome import Ending
 from headrace.metadata.delta import ImageDelta
@@ -103,6 +104,7 @@ class World:
     """Brokers 2 and 3 beside this one, and topics that they lead."""
 
     def __init__(self, node: PosixNode, stack: ExitStack) -> None:
+        self.node = node
         self.peers = {id_: Peer(stack) for id_ in (2, 3)}
         self.here: list[list[tuple[TopicPartition, Ending]]] = []
         self.here_says: list[ErrorCode] = []
@@ -113,7 +115,7 @@ class World:
         self.image = ClusterImage(brokers=brokers)
         self.metrics = Registry()
         self.sender = MarkerSender(
-            node, self.metrics, config=lambda: self.config, node_id=SELF, write_here=self._write_here
+            node, self.metrics, config=lambda: self.config, node_id=SELF, write_local=self._write_local
         )
         self.sender.start(self)
 
@@ -125,11 +127,13 @@ class World:
     def on_image(self, listener: Callable[[ClusterImage, ClusterImage, ImageDelta], None]) -> None:
         self.listeners.append(listener)
 
-    def _write_here(self, markers: Sequence[MarkerHere]) -> None:
-        self.here.append([(partition, ending) for partition, ending, _ in markers])
+    def _write_local(self, markers: Sequence[PartitionEnding]) -> list[Completion[ErrorCode]]:
+        self.here.append(list(markers))
         says = self.here_says.pop(0) if self.here_says else NONE
-        for _, _, told in markers:
-            told(says)
+        answers = [Completion[ErrorCode](self.node.completions) for _ in markers]
+        for answer in answers:
+            answer.complete(says)
+        return answers
 
     def lead(self, name: str, *leaders: int, followers: Sequence[tuple[int, ...]] = ()) -> None:
         """A topic whose partitions these brokers lead, one each; without any it is deleted. In sync are all brokers, or

@@ -28,6 +28,7 @@ from headrace.broker.telemetry.request_errors import RequestErrors
 from headrace.config import BrokerConfig
 from headrace.controller.in_sync import PartitionsAltered
 from headrace.controller.requests import AlterPartitions
+from headrace.env.completion import settled
 from headrace.log.log import Log
 from headrace.log.manager import LogManager
 from headrace.metadata.delta import ImageDelta
@@ -165,10 +166,8 @@ class Member:
     async def produce(self, *values: bytes, topic: str = "t", timeout_ms: float = 5000) -> ErrorCode:
         """Appends one batch, and waits for every in-sync replica."""
         await self.append(*values, topic=topic)
-        done: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
         replica = self.replica(topic)
-        self.replicas.when_acknowledged(replica, replica.log.end_offset, True, done.set_result, timeout_ms)
-        return await done
+        return await settled(self.replicas.acknowledged(replica, replica.log.end_offset, True, timeout_ms))
 
 
 class Cluster:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from broker.raw import Raw, batch, create_topic, fetch, produce
+from env.turns_by_hand import TurnsByHand
 from log.clocks import HandClock
 
 from headrace.broker.broker import Broker
 from headrace.broker.partitions.replica import Replica
+from headrace.env.completion import Completion
 from headrace.log.log import Log
 from headrace.machine import Decision
 from headrace.metadata.image import Partition
@@ -41,9 +43,11 @@ class Rig:
         )
         log = cast(Log, self.log)
         self.replica = Replica("t", 0, bytes(16), log, PartitionState(1), HandClock(0), flush_gated)
+        self.turns = TurnsByHand()
+        self.completions = self.turns.completions()
         self.replicas = replicas
         self.epoch = 0
-        self.said: list[tuple[str, ErrorCode]] = []
+        self._said: list[tuple[str, ErrorCode]] = []
         self.lead(isr)
 
     def lead(self, isr: tuple[int, ...]) -> None:
@@ -58,10 +62,22 @@ class Rig:
             self.replica.reached(self.log.end_offset, 1)
         for name, needs_all in (("one", False), ("all", True)):
             said = f"{name}@{self.log.end_offset}"
-            self.replica.wait(self.log.end_offset, needs_all, self.note(said), float("inf"))
+            completion: Completion[ErrorCode] = Completion(self.completions)
+            completion.deliver_to(partial(self.note, said))
+            error = self.replica.acknowledged(self.log.end_offset, needs_all)
+            if error is not None:
+                completion.complete(error)
+            else:
+                self.replica.wait(self.log.end_offset, needs_all, completion, float("inf"))
 
-    def note(self, said: str) -> Callable[[ErrorCode], None]:
-        return lambda error: self.said.append((said, error))
+    def note(self, said: str, error: ErrorCode) -> None:
+        self._said.append((said, error))
+
+    @property
+    def said(self) -> list[tuple[str, ErrorCode]]:
+        """What was delivered."""
+        self.turns.run()
+        return self._said
 
     def sync(self) -> None:
         self.log.flushing.flushed_offset = self.log.end_offset
@@ -69,7 +85,7 @@ class Rig:
 
     def told(self) -> list[str]:
         assert all(error is ErrorCode.NONE for _, error in self.said)
-        said, self.said = [each for each, _ in self.said], []
+        said, self._said = [each for each, _ in self.said], []
         return said
 
 

@@ -13,11 +13,12 @@ from broker.raw import Raw
 from peers.waiting import until
 
 from headrace.broker.broker import Broker
-from headrace.broker.net.answers import CloseConnectionError, Pending
+from headrace.broker.net.answers import CloseConnectionError
 from headrace.broker.net.budget import Budget
 from headrace.broker.net.context import RequestContext
 from headrace.broker.net.long_answers import EncodedAnswer, LongAnswers
 from headrace.broker.requests.pieces import PIECE_STEPS, Steps, in_pieces, in_turn
+from headrace.env.completion import Completion, CompletionQueue
 from headrace.security.authorizer import OpenAuthorizer
 from headrace.testing.running import broker as running_broker
 from headrace.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
@@ -38,6 +39,9 @@ class Node:
 
     def future(self) -> asyncio.Future[Any]:
         return asyncio.get_running_loop().create_future()
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        asyncio.get_running_loop().call_soon(callback)
 
     async def run(self, work: Callable[[], Any]) -> Any:
         return work()
@@ -60,7 +64,8 @@ def broker(responses: Budget | None = None) -> Any:
     node: Any = Node()
     errors: Any = Errors()
     answers = LongAnswers(node, node, Budget(1 << 30), responses or Budget(1 << 30), errors)
-    return SimpleNamespace(long_answers=answers, errors=errors)
+    completions = CompletionQueue(node, node.future)
+    return SimpleNamespace(long_answers=answers, errors=errors, node=SimpleNamespace(completions=completions))
 
 
 def context() -> RequestContext:
@@ -132,9 +137,10 @@ def test_the_end_of_a_connection_ends_the_work() -> None:
 @pytest.mark.parametrize("later", ["pending", "coroutine"])
 def test_what_is_known_later_is_waited_for_while_others_have_their_turn(later: str) -> None:
     async def run() -> None:
-        node, pending = broker(), Pending[Any]()
+        node = broker()
+        pending = Completion[Any](node.node.completions)
         value = asyncio.get_running_loop().create_future()
-        result: Pending[Any] | Coroutine[Any, Any, Any] = pending
+        result: Completion[Any] | Coroutine[Any, Any, Any] = pending
 
         async def answered() -> Any:
             return await value
@@ -151,7 +157,7 @@ def test_what_is_known_later_is_waited_for_while_others_have_their_turn(later: s
         other: Any = in_pieces(node, context(), groups(MANY))
         assert isinstance(await other, EncodedAnswer)
         assert not task.done()
-        pending.resolve(DescribeGroupsResponse())
+        pending.complete(DescribeGroupsResponse())
         value.set_result(DescribeGroupsResponse())
         assert isinstance(await task, EncodedAnswer)
 

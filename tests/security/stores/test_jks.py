@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hmac
 import random
 
@@ -154,3 +155,18 @@ def test_every_change_of_a_byte_is_seen_by_the_digest() -> None:
         changed = bytearray(data)
         changed[place] ^= 1 << place % 8
         refused(bytes(changed), "another one, or the file is damaged")
+
+
+def test_a_certificate_of_a_version_that_does_not_exist_is_damaged() -> None:
+    """`cryptography` has an error of its own for it, which is no ValueError."""
+    root, version = root_der(), bytes.fromhex("a003020102")
+    at = root.index(version) + len(version) - 1
+    refused_root = root[:at] + b"\x05" + root[at + 1 :]
+    for kind, data in (("JKS", jks([jks_trusted(refused_root)])), ("PEM", pem_of_der(refused_root))):
+        with pytest.raises(StoreError, match="certificate 1 of the store is damaged"):
+            load_truststore(kind, data, PASSWORD if kind == "JKS" else None)
+
+
+def pem_of_der(certificate: bytes) -> bytes:
+    body = base64.encodebytes(certificate)
+    return b"-----BEGIN CERTIFICATE-----\n" + body + b"-----END CERTIFICATE-----\n"

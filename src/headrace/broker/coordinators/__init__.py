@@ -6,12 +6,14 @@ What lives here
     is the one for groups, over `__consumer_offsets`, `transaction_coordinator.TransactionCoordinator` the one for
     transactions, over `__transaction_state`; one for share groups will stand beside them, each with its topic, its kind
     of shard and its settings, and no runtime of its own. `marker_sender` brings the ends of transactions to the leaders
-    of their partitions. `loading` reads a log back, on workers. `door` says what the room asks of its neighbours.
+    of their partitions; `local_markers` writes those of partitions that this broker leads. `loading` reads a log back,
+    on workers. `door` says what the room asks of its neighbours.
 
 What comes in
-    - Requests, from the handlers of groups and of transactions: `write(key, decide, waiter, refuse)` has the shard of a
-      key decide, and answers the waiter when the decision is committed; `read(key)` and `read_all()` give shards to be
-      asked what is committed. Both say why a key is not served here: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
+    - Requests, from the handlers of groups and of transactions: `write(key, decide, refuse)` has the shard of a key
+      decide, and returns a completion of the reply, for when the decision is committed; `read(key)` and `read_all()`
+      return shards, whose reads show committed state. Each says why a key is not served here: NOT_COORDINATOR,
+      COORDINATOR_LOAD_IN_PROGRESS.
     - The cluster's image, when it changes: which partitions this broker leads, under which epochs; topics that were
       deleted, whose offsets go; topics and racks as consumer groups are told of them; the settings of a group.
     - The end of each append: committed, or not to be known any more.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 from headrace.broker.coordinators.load_retries import LoadRetries
 from headrace.broker.coordinators.loading import read_piece
 from headrace.broker.telemetry.pace import PacedLines
-from headrace.env.node import settle
+from headrace.env.completion import Completion, settled
 from headrace.machine.outcome import Note, Outcome
 from headrace.machine.runtime import LogPiece, Runtime, Shard, ShardRuntime, ShardState
 from headrace.wire.batch import CorruptBatch
@@ -45,26 +45,6 @@ Event: TypeAlias = Callable[[int], object]
 """Tells a shard's runtime what happened; called with the time, in milliseconds."""
 
 S = TypeVar("S", bound=Shard)
-
-
-class _Append:
-    """An append under way: how it ended, if that was known before the call returned."""
-
-    __slots__ = ("coordinator", "end_offset", "error", "returned", "runtime")
-
-    def __init__(self, coordinator: Coordinator[S], runtime: ShardRuntime[S]) -> None:
-        self.coordinator = coordinator
-        self.runtime = runtime
-        self.returned = False
-        self.error: ErrorCode | None = None
-        self.end_offset = -1
-
-    def __call__(self, error: ErrorCode, base_offset: int) -> None:
-        """What `append_internal` calls, before or after it returns."""
-        if self.returned:
-            self.coordinator.log_moved(self.runtime, self.end_offset, error)
-        else:
-            self.error = error
 
 
 class Coordinator(Generic[S]):
@@ -166,33 +146,41 @@ class Coordinator(Generic[S]):
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return [runtime.shard for runtime in runtimes if runtime.is_active]
 
-    def write(self, key: str, decide: Callable[[S, int], Outcome], waiter: Waiter, refuse: Refuse) -> None:
+    def write(
+        self, key: str, decide: Callable[[S, int], Outcome], refuse: Refuse, completion: Completion[Any] | None = None
+    ) -> Completion[Any]:
         """Has the shard of a key decide (shard, now_ms), and does what it decides.
 
-        `waiter` gets the reply once the decision is committed, or what `refuse` makes of the error that says why it
-        could not be made or stored; now, where all that is known at once.
+        Returns the completion of the reply: it is completed once the decision is committed, or with what `refuse` makes
+        of the error that says why it could not be made or stored. It is done already if all that is known at once.
+        `completion` is the one to use, if `decide` keeps it for a later decision.
         """
+        if completion is None:
+            completion = Completion(self._node.completions)
         runtime = self.runtime.serving(self.partition_for(key))
         if isinstance(runtime, ErrorCode):
-            waiter.resolve(refuse(runtime))
+            completion.complete(refuse(runtime))
         else:
-            self._tell(runtime, partial(self._decide, runtime, decide, waiter, refuse))
+            self._tell(runtime, partial(self._decide, runtime, decide, completion, refuse))
+        return completion
 
     def decide_alone(self, runtime: ShardRuntime[S], decide: Callable[[S, int], Outcome]) -> None:
         """Has a shard decide what nobody asked for."""
         self._tell(runtime, partial(self._decide, runtime, decide, None, None))
 
     def end_transaction(
-        self, index: int, ending: Ending, waiter: Waiter, refuse: Callable[[ErrorCode], ErrorCode]
-    ) -> None:
-        """Writes the end of a transaction into a partition, in order with its own decisions. `waiter` gets NONE once it
-        is committed and applied (KAFKA-17507), or what `refuse` makes of an error."""
+        self, index: int, ending: Ending, refuse: Callable[[ErrorCode], ErrorCode]
+    ) -> Completion[ErrorCode]:
+        """Writes the end of a transaction into a partition, in order with its own decisions. The completion gets NONE
+        once it is committed and applied (KAFKA-17507), or what `refuse` makes of an error."""
+        completion: Completion[ErrorCode] = Completion(self._node.completions)
         runtime = self.runtime.serving(index)
         if isinstance(runtime, ErrorCode):
-            waiter.resolve(refuse(runtime))
+            completion.complete(refuse(runtime))
         else:
             out = Outcome(ErrorCode.NONE, ending=ending)
-            self._tell(runtime, partial(self._decide, runtime, lambda _, __: out, waiter, refuse))
+            self._tell(runtime, partial(self._decide, runtime, lambda _, __: out, completion, refuse))
+        return completion
 
     def _decide(
         self,
@@ -205,7 +193,7 @@ class Coordinator(Generic[S]):
         if runtime.is_active:
             runtime.decided(decide(runtime.shard, now_ms), now_ms, waiter, refuse)
         elif waiter is not None and refuse is not None:
-            waiter.resolve(refuse(ErrorCode.NOT_COORDINATOR))
+            waiter.complete(refuse(ErrorCode.NOT_COORDINATOR))
 
     # --- events ------------------------------------------------------------------------------------------------------
 
@@ -262,16 +250,16 @@ class Coordinator(Generic[S]):
             self._tell(runtime, partial(self._load_again, runtime))
             return
         batches = runtime.next_append(now_ms, led.log.config.max_message_bytes)
-        append = _Append(self, runtime)
         origin = "coordinator" if runtime.ending is None else runtime.ending.origin
-        self._partitions.append_internal(self._topic, runtime.index, ((batches, append),), origin)
-        append.returned = True
-        if append.error:
-            self._refuse(runtime, append.error)
-            return
-        append.end_offset = end_offset = led.log.end_offset
-        high_watermark = led.high_watermark if append.error is None else end_offset
-        self._records.value += runtime.appended(end_offset, high_watermark)
+        (commit,) = self._partitions.append_internal(self._topic, runtime.index, (batches,), origin)
+        end_offset = led.log.end_offset
+        if isinstance(commit, Completion):
+            self._records.value += runtime.appended(end_offset, led.high_watermark)
+            commit.deliver_to(partial(self._log_moved, runtime, end_offset))
+        elif commit is ErrorCode.NONE:
+            self._records.value += runtime.appended(end_offset, end_offset)
+        else:
+            self._refuse(runtime, commit)
 
     def _refuse(self, runtime: ShardRuntime[S], error: ErrorCode) -> None:
         self._refused.value += 1
@@ -284,7 +272,7 @@ class Coordinator(Generic[S]):
             self._log.error("a log does not end where its coordinator left it", **self._fields(runtime))
             self._tell(runtime, partial(self._load_again, runtime))
 
-    def log_moved(self, runtime: ShardRuntime[S], end_offset: int, error: ErrorCode) -> None:
+    def _log_moved(self, runtime: ShardRuntime[S], end_offset: int, error: ErrorCode) -> None:
         """The log is committed up to `end_offset`, or it is not known any more whether it ever will be."""
         if error is ErrorCode.NONE:
             self._tell(runtime, lambda _: runtime.committed(end_offset))
@@ -304,7 +292,7 @@ class Coordinator(Generic[S]):
                 self.lines.info(about, output.event, **fields)
             elif isinstance(output, tuple):
                 waiter, reply = output
-                waiter.resolve(reply)
+                waiter.complete(reply)
             else:
                 self._answer(runtime, output)
 
@@ -471,9 +459,7 @@ class Coordinator(Generic[S]):
         and what it told clients must not be taken back (KAFKA-2334). Raises OSError where that will not be."""
         end_offset = runtime.written_offset
         if end_offset > led.high_watermark:
-            reached = self._node.future()
-            self._partitions.when_committed(led, end_offset, partial(settle, reached))
-            error = await reached
+            error = await settled(self._partitions.when_committed(led, end_offset))
             if error is not ErrorCode.NONE:
                 raise OSError(f"what lies below offset {end_offset} is not committed: {error.name}")
         runtime.load(LogPiece([], 0, end_offset), end_offset)

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from headrace.env.completion import Completion
     from headrace.log.log import Log
     from headrace.log.producers import Origin
-    from headrace.machine.outcome import Ending
     from headrace.metadata.delta import ImageDelta
     from headrace.metadata.image import ClusterImage
     from headrace.transactions.asks import TopicPartition
-
-MarkerHere: TypeAlias = "tuple[TopicPartition, Ending, Callable[[ErrorCode], None]]"
-"""A partition that this broker leads, the end of a transaction to be written there, and who is told once what came of
-it: an error of WriteTxnMarkers, or NONE when the marker is committed."""
-MarkersHere: TypeAlias = "Callable[[Sequence[MarkerHere]], None]"
-"""Writes those of one partition in one go. They may be told before it returns."""
-
 
 class LedPartition(Protocol):
     """A partition that this broker leads."""
@@ -54,6 +47,10 @@ class LedPartitions(Protocol):
         appends."""
         ...
 
+    def holds(self, partition: TopicPartition) -> bool:
+        """Whether this broker has a replica of a partition."""
+        ...
+
     def find(self, topic: str, index: int) -> LedPartition | ErrorCode:
         """The partition, or why it cannot be led here now."""
         ...
@@ -67,22 +64,20 @@ class LedPartitions(Protocol):
         self,
         topic: str,
         partition: int,
-        appends: Sequence[tuple[bytes, Callable[[ErrorCode, int], None]]],
+        appends: Sequence[bytes],
         origin: Origin = "coordinator",
-    ) -> None:
-        """Appends the batches of each, all of them or none. The log's end has moved by the time it returns, unless they
-        were refused.
+    ) -> list[ErrorCode | Completion[ErrorCode]]:
+        """Appends the batches of each, all of them or none; returns what is known of each commit.
 
-        What stands beside them is called exactly once, with an error and a base offset: when the high watermark has
-        passed the last of them, or with an error when they were refused, or when this broker cannot tell any more
-        whether they will be committed: it leads the partition no more, or its disk failed. It may be called before this
-        returns.
+        NONE: committed. An error: refused. A completion: appended, and the log's end has moved; it gets NONE when the
+        high watermark has passed the last of the batches, or an error if this broker no longer knows whether they will
+        be committed, because it no longer leads or its disk failed.
         """
         ...
 
-    def when_committed(self, replica: Any, offset: int, callback: Callable[[ErrorCode], None]) -> None:
-        """Calls back once, when everything below `offset` of a partition that `find` gave is committed, or with an
-        error as above."""
+    def when_committed(self, replica: Any, offset: int) -> ErrorCode | Completion[ErrorCode]:
+        """Returns NONE, now or later, when everything below `offset` of a partition that `find` gave is committed, or
+        an error as above."""
         ...
 
 

@@ -23,7 +23,7 @@ coordinates the transaction then sends the markers again.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -31,6 +31,7 @@ from headrace.broker.telemetry.pace import PacedLines
 from headrace.client.async_connection import AsyncConnection
 from headrace.client.errors import ClientError, TimedOutError, UnreachableError, code_name
 from headrace.client.security import Way
+from headrace.env.completion import Completion
 from headrace.machine.outcome import Ending
 from headrace.transactions.transaction import RAISES_EPOCH_FROM
 from headrace.wire.apis import ApiKey
@@ -46,7 +47,8 @@ from headrace.wire.messages.k27_write_txn_markers import (
 if TYPE_CHECKING:
     from asyncio import Task
 
-    from headrace.broker.coordinators.door import MarkerHere, MarkersHere, Metadata
+    from headrace.broker.coordinators.door import Metadata
+    from headrace.broker.coordinators.local_markers import PartitionEnding
     from headrace.broker.telemetry.metrics import Registry
     from headrace.config import BrokerConfig
     from headrace.env.node import Node, Owner, Timer
@@ -130,10 +132,10 @@ class MarkerSender:
         *,
         config: Callable[[], BrokerConfig],
         node_id: int,
-        write_here: MarkersHere,
+        write_local: Callable[[Sequence[PartitionEnding]], list[Completion[ErrorCode]]],
         way: Callable[[], Way] = Way,
     ) -> None:
-        """`write_here` writes the markers of partitions that this broker leads; `way` is what connections to leaders
+        """`write_local` is `LocalMarkers.write`; `way` is what connections to leaders
         are opened with."""
         self.way = way
         self._owner = node.owner("markers")
@@ -141,7 +143,7 @@ class MarkerSender:
         self._node = node
         self._config = config
         self._node_id = node_id
-        self._write_here = write_here
+        self._write_local = write_local
         self._metadata: Metadata | None = None
         self._deliveries: dict[tuple[Hashable, str], _Delivery] = {}
         self._lanes: dict[_Way, _Lane] = {}
@@ -207,18 +209,25 @@ class MarkerSender:
 
     def _route(self, deliveries: Iterable[tuple[_Delivery, Iterable[TopicPartition]]]) -> None:
         """Queues markers for whoever leads their partitions now, and writes those of partitions here in one go."""
-        here: list[MarkerHere] = []
+        here: list[tuple[_Delivery, TopicPartition]] = []
+        markers: list[PartitionEnding] = []
         for delivery, partitions in deliveries:
             led = self._queue(delivery, partitions)
             if led:
                 ending = ending_of(delivery)
-                here += [(each, ending, partial(self._ended_here, delivery, each)) for each in led]
+                here += [(delivery, each) for each in led]
+                markers += [(each, ending) for each in led]
             self._look(delivery)
-        if here:
-            self._write_here(here)
+        if not here:
+            return
+        for (delivery, partition), answer in zip(here, self._write_local(markers), strict=True):
+            if answer.done:
+                self._ended_here(delivery, partition, answer.take())
+            else:
+                answer.deliver_to(partial(self._ended_here, delivery, partition))
 
     def _ended_here(self, delivery: _Delivery, partition: TopicPartition, error: ErrorCode) -> None:
-        """What came of the marker of a partition that this broker leads."""
+        """Takes the result of the marker of a partition that this broker leads."""
         if not delivery.is_over and not self._told(delivery, partition, error):
             self._failed(delivery, {partition})
         self._look(delivery)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.broker.coordinators.coordinator import Coordinator
 from headrace.broker.coordinators.verifier import Patience
+from headrace.env.completion import Completion
 from headrace.machine.runtime import Runtime, RuntimeSettings, ShardRuntime
 from headrace.metadata.levels import TRANSACTION_VERSION
 from headrace.transactions.asks import Verdicts
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from headrace.broker.telemetry.metrics import Registry
     from headrace.config import BrokerConfig
     from headrace.env.node import Node, Owner, Timer
-    from headrace.machine.outcome import Outcome, Waiter
+    from headrace.machine.outcome import Outcome
     from headrace.transactions.asks import FreshId, Marking, Partitions, TransactionSettings
     from headrace.transactions.shard import TransactionShard
 
@@ -89,11 +90,13 @@ class TransactionCoordinator(Coordinator["TransactionShard"]):
 
     # --- clients -----------------------------------------------------------------------------------------------------
 
-    def join(self, ask: Partitions, waiter: Waiter) -> None:
-        """Takes partitions into a client's transaction; `waiter` gets an ErrorCode. While the markers of its last one
+    def join(self, ask: Partitions) -> Completion[ErrorCode]:
+        """Takes partitions into a client's transaction. While the markers of its last one
         are on their way, which takes some milliseconds, the request waits, as those of leaders do: a client that hears
         CONCURRENT_TRANSACTIONS comes back after 20 ms. It is decided again when they are written."""
-        _Joining(self, self._owner, Patience(self._config(), self._clock), ask, waiter).ask()
+        answer: Completion[ErrorCode] = Completion(self._node.completions)
+        _Joining(self, self._owner, Patience(self._config(), self._clock), ask, answer).ask()
+        return answer
 
     def hold(self, joining: _Joining) -> None:
         """Has it ask again as soon as the transaction before it is over."""
@@ -109,9 +112,9 @@ class TransactionCoordinator(Coordinator["TransactionShard"]):
 
     # --- leaders of partitions on this broker ------------------------------------------------------------------------
 
-    def add_partitions(self, ask: Partitions, verify_only: bool, waiter: Waiter) -> None:
+    def add_partitions(self, ask: Partitions, verify_only: bool) -> Completion[Verdicts]:
         """See verifier.LocalTransactions."""
-        self.write(ask.transactional_id, partial(_verify if verify_only else _add, ask), waiter, _refused)
+        return self.write(ask.transactional_id, partial(_verify if verify_only else _add, ask), _refused)
 
     # --- markers -----------------------------------------------------------------------------------------------------
 
@@ -144,15 +147,20 @@ class TransactionCoordinator(Coordinator["TransactionShard"]):
 class _Joining:
     """A client's request to take partitions in, until it is answered."""
 
-    __slots__ = ("_ask", "_coordinator", "_owner", "_patience", "_timer", "_waiter")
+    __slots__ = ("_answer", "_ask", "_coordinator", "_owner", "_patience", "_timer")
 
     def __init__(
-        self, coordinator: TransactionCoordinator, owner: Owner, patience: Patience, ask: Partitions, waiter: Waiter
+        self,
+        coordinator: TransactionCoordinator,
+        owner: Owner,
+        patience: Patience,
+        ask: Partitions,
+        answer: Completion[ErrorCode],
     ) -> None:
         self._coordinator = coordinator
         self._owner = owner
         self._ask = ask
-        self._waiter = waiter
+        self._answer = answer
         self._patience = patience
         self._timer: Timer | None = None
 
@@ -169,17 +177,22 @@ class _Joining:
     def ask(self) -> None:
         """Has it decided."""
         self._coordinator.release(self)
-        self._coordinator.write(self._ask.transactional_id, partial(_join, self._ask), self, ErrorCode)
+        decision: Completion[ErrorCode] = self._coordinator.write(
+            self._ask.transactional_id, partial(_join, self._ask), ErrorCode
+        )
+        if decision.done:
+            self._decided(decision.take())
+        else:
+            decision.deliver_to(self._decided)
 
-    def resolve(self, value: ErrorCode) -> None:
-        """See Waiter."""
-        if value is ErrorCode.CONCURRENT_TRANSACTIONS:
+    def _decided(self, error: ErrorCode) -> None:
+        if error is ErrorCode.CONCURRENT_TRANSACTIONS:
             pause_s = self._patience.pause_s()
             if pause_s is not None:
                 self._timer = self._owner.later(pause_s, self.ask)
                 self._coordinator.hold(self)
                 return
-        self._waiter.resolve(value)
+        self._answer.complete(error)
 
 
 def _nothing(_now_ms: int) -> None:

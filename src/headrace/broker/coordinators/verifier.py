@@ -10,12 +10,13 @@ kept from being looked at.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from headrace.client.async_connection import AsyncConnection
 from headrace.client.errors import ClientError, UnreachableError
 from headrace.client.security import Way
+from headrace.env.completion import Completion
 from headrace.transactions.asks import Partitions, TopicPartition, Verdicts
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from headrace.config import BrokerConfig
     from headrace.env import Node
     from headrace.env.clock import Clock
-    from headrace.machine.outcome import Waiter
     from headrace.metadata.image import ClusterImage, Endpoint
 
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
@@ -62,10 +62,9 @@ _SAID_AS: Final = {
 class LocalTransactions(Protocol):
     """The transaction coordinator of this broker."""
 
-    def add_partitions(self, ask: Partitions, verify_only: bool, waiter: Waiter) -> None:
-        """Takes partitions into a transaction, or (`verify_only`) says whether they are in it. `waiter` gets
-        `Verdicts`, with the errors of the newest version of AddPartitionsToTxn: before this returns, where nothing has
-        to be replicated."""
+    def add_partitions(self, ask: Partitions, verify_only: bool) -> Completion[Verdicts]:
+        """Takes partitions into a transaction, or (`verify_only`) says whether they are in it, with the errors of the
+        newest version of AddPartitionsToTxn. The completion is done already if nothing has to be replicated."""
         ...
 
 
@@ -120,29 +119,6 @@ class _Question:
                 answer.set_exception(error)
 
 
-class _Here:
-    """What this broker's own coordinator says: now, or later."""
-
-    __slots__ = ("_later", "_node", "verdicts")
-
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self._later: Future[Verdicts] | None = None
-        self.verdicts: Verdicts | None = None
-
-    def resolve(self, value: Verdicts) -> None:
-        """See Waiter."""
-        self.verdicts = value
-        if self._later is not None and not self._later.done():
-            self._later.set_result(value)
-
-    def __await__(self) -> Generator[Any, None, Verdicts]:
-        if self.verdicts is not None:
-            return self.verdicts
-        self._later = self._node.future()
-        return (yield from self._later.__await__())
-
-
 class Verifier:
     """See the module. `local` is this broker's own coordinator, None while it has none."""
 
@@ -178,13 +154,13 @@ class Verifier:
         them: NETWORK_EXCEPTION where nobody answers, COORDINATOR_NOT_AVAILABLE where no coordinator is known.
         """
         here = self._ask_here(ask, verify_only)
-        if here is not None and here.verdicts is not None:
-            said = _said(ask, here.verdicts)
+        if here is not None and here.done:
+            said = _said(ask, here.take())
             if not _is_to_be_asked_again(said, verify_only):
                 return self._counted(said)
         return self._join(ask, verify_only, here)
 
-    async def _join(self, ask: Partitions, verify_only: bool, here: _Here | None) -> Said:
+    async def _join(self, ask: Partitions, verify_only: bool, here: Completion[Verdicts] | None) -> Said:
         """`here`: what this broker's coordinator was asked already."""
         patience = Patience(self.config(), self.node.clock)
         while True:
@@ -203,14 +179,12 @@ class Verifier:
         self.failures.value += sum(error is not ErrorCode.NONE for error in said.values())
         return said
 
-    def _ask_here(self, ask: Partitions, verify_only: bool) -> _Here | None:
+    def _ask_here(self, ask: Partitions, verify_only: bool) -> Completion[Verdicts] | None:
         """Asks this broker's own coordinator, if it is the one of this transaction."""
         if self.local is None or self._is_closed or self._coordinator_of(ask.transactional_id) != self.node_id:
             return None
-        here = _Here(self.node)
         self.requests.value += 1
-        self.local.add_partitions(ask, verify_only, here)
-        return here
+        return self.local.add_partitions(ask, verify_only)
 
     async def _ask(self, ask: Partitions, verify_only: bool) -> Said:
         """Asks another broker."""

@@ -11,11 +11,12 @@ a handler that cannot answer at once is at work (`Blocked` names the reasons).
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from struct import Struct
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.broker.net.answers import CloseConnectionError, Pending
+from headrace.broker.net.answers import CloseConnectionError
 from headrace.broker.net.blocked import Blocked
 from headrace.broker.net.client_session import ClientSession
 from headrace.broker.net.context import context_of
@@ -25,6 +26,7 @@ from headrace.broker.net.output import BrokenFrameError
 from headrace.broker.net.plain_header import HEADER_BYTES, plain_body
 from headrace.broker.net.reply import Reply
 from headrace.broker.net.sending import OUTPUT_BYTES, Sending
+from headrace.env.completion import Completion
 from headrace.env.network import WOULD_BLOCK, Stream
 from headrace.env.tls import TlsFailure
 from headrace.security.authorizer import AuthorizerNotReadyError
@@ -382,9 +384,9 @@ class Connection:
 
     def _answer(self, reply: Reply, result: Any) -> None:
         """Takes what a handler returned."""
-        if isinstance(result, Pending):
-            if result.resolved:
-                result = result.value
+        if isinstance(result, Completion):
+            if result.done:
+                result = result.take()
             else:
                 self.wait_for(reply, result)
                 return
@@ -403,15 +405,15 @@ class Connection:
         if times is not None:
             times.answered(reply.key, self.server.began)
 
-    def wait_for(self, reply: Reply, pending: Pending[Any]) -> None:
+    def wait_for(self, reply: Reply, pending: Completion[Any]) -> None:
         """Keeps the place of an answer that comes later."""
         self._expect(reply)
         self._leave_to(reply, pending)
 
-    def _leave_to(self, reply: Reply, pending: Pending[Any]) -> None:
+    def _leave_to(self, reply: Reply, pending: Completion[Any]) -> None:
         reply.abandon = pending.abandon
         reply.hurry = pending.hurry
-        pending.when_resolved(lambda: self._resolved(reply, pending.value))
+        pending.deliver_to(partial(self._resolved, reply))
 
     def _throttle(self, meter: Meter, response: Any) -> None:
         """The answer leaves at once; what the client asks for behind it waits."""
@@ -422,7 +424,7 @@ class Connection:
     async def _finish_task(self, reply: Reply, coroutine: Any) -> None:
         try:
             result = await (coroutine if reply.meter is None else reply.meter.timed(coroutine))
-            if isinstance(result, Pending):
+            if isinstance(result, Completion):
                 self.unblock(Blocked.HANDLER)
                 self._leave_to(reply, result)
                 return
@@ -468,7 +470,7 @@ class Connection:
             self.unblock(Blocked.UNANSWERED)
         if emitted and not self.flush_scheduled:
             self.flush_scheduled = True
-            self.server.owner.soon(self.flush)
+            self.server.completions.after(self.flush)
 
     def _encode(self, reply: Reply, response: Any) -> list[Part] | None:
         """The frame of a response; None, and the connection is closed, where its version cannot say it."""

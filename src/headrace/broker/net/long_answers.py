@@ -15,9 +15,10 @@ from functools import partial
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.broker.net.answers import CloseConnectionError, Pending
+from headrace.broker.net.answers import CloseConnectionError
 from headrace.broker.net.remains import take_apart
 from headrace.broker.telemetry.request_errors import codes_of
+from headrace.env.completion import Completion
 from headrace.env.node import settle
 from headrace.wire.message import Message
 from headrace.wire.primitives import REQUEST_ELEMENT_BYTES, Part
@@ -105,7 +106,7 @@ class LongAnswers:
                 result = served.handle(request, context)
                 if type(result) is CoroutineType:
                     result = await result
-                if isinstance(result, Pending):
+                if isinstance(result, Completion):
                     result = await self.value_of(result, reply)
                 return await self.encoded(context, result)
         finally:
@@ -172,10 +173,12 @@ class LongAnswers:
             budget.give(size)
         still_open(context)
 
-    async def value_of(self, pending: Pending[Any], reply: Reply | None = None) -> Any:
+    async def value_of(self, pending: Completion[Any], reply: Reply | None = None) -> Any:
         """The value of a pending answer, once there is one; None where the connection of the reply is gone."""
+        if pending.done:
+            return pending.take()
         resolved = self._node.future()
-        pending.when_resolved(lambda: settle(resolved, pending.value))
+        pending.deliver_to(partial(settle, resolved))
         if reply is not None and (abandon := pending.abandon) is not None:
             reply.abandon = partial(_abandon, abandon, resolved)
         return await resolved

@@ -27,7 +27,7 @@ class Api(Protocol):
     decode: Callable[..., Any]
     """(frame, version, position of the body, most bytes of elements) to the request. Raises DecodeError."""
     handle: Callable[[Any, RequestContext], Any]
-    """Answers a request: a response, a `Pending`, a coroutine of either, or None where nothing is to be answered."""
+    """Answers a request: a response, a `Completion`, a coroutine of either, or None where nothing is to be answered."""
 
 
 class ShortProduce(Protocol):

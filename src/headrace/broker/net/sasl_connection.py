@@ -11,11 +11,12 @@ from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.broker.net.answers import CloseConnectionError, Pending
+from headrace.broker.net.answers import CloseConnectionError
 from headrace.broker.net.blocked import Blocked
 from headrace.broker.net.connection import Connection
 from headrace.broker.net.plain_header import HEADER_BYTES
 from headrace.broker.net.reply import Reply
+from headrace.env.completion import Completion
 from headrace.env.network import WOULD_BLOCK, Stream
 from headrace.env.tls import TlsFailure
 from headrace.security.login import Errand, LoginFailedError, LoginStep
@@ -248,13 +249,13 @@ class SaslConnection(Connection):
             return self.settle(answer, response_of(answer))
         return self._run(answer.errand, response_of)
 
-    def _run(self, errand: Errand[LoginStep], response_of: Callable[[SaslAnswer], Any]) -> Pending[Any]:
+    def _run(self, errand: Errand[LoginStep], response_of: Callable[[SaslAnswer], Any]) -> Completion[Any]:
         """Goes on when a worker is done, behind whom no disk waits: a KDC or a name server may take its time. Meanwhile
         nothing else of this client is looked at."""
         logins, host = self._logins, self.stream.peer_host
         if not logins.begin_errand(host):
             raise CloseConnectionError("too many logins wait for a worker")
-        pending: Pending[Any] = Pending()
+        pending: Completion[Any] = Completion(self.server.completions)
         self.block(Blocked.LOGIN)
 
         def done(step: LoginStep | None, error: BaseException | None) -> None:
@@ -271,10 +272,10 @@ class SaslConnection(Connection):
                 self.server.defect_beside(self, error)
                 return
             result = self.settle(answer, response_of(answer))
-            if isinstance(result, Pending):
-                result.when_resolved(lambda: pending.resolve(result.value))
+            if isinstance(result, Completion):
+                result.deliver_to(pending.complete)
             elif not self.closed:
-                pending.resolve(result)
+                pending.complete(result)
                 self.unblock(Blocked.LOGIN)
 
         self.server.errands.submit(errand.work, done)
@@ -330,11 +331,11 @@ class SaslConnection(Connection):
         self._count_failure(why)
         return self._delayed(why, response, ends=True)
 
-    def _delayed(self, why: str, response: Any, *, ends: bool) -> Pending[Any] | None:
+    def _delayed(self, why: str, response: Any, *, ends: bool) -> Completion[Any] | None:
         """The promise of an answer to a login that failed; it `ends` the connection."""
         self._logins.begin(self)
         self.block(Blocked.LOGIN)
-        pending: Pending[Any] = Pending()
+        pending: Completion[Any] = Completion(self.server.completions)
 
         def told() -> None:
             self._timer = None
@@ -345,7 +346,7 @@ class SaslConnection(Connection):
                 return
             if ends:
                 self._ending = f"a login failed: {why}"
-            pending.resolve(response)
+            pending.complete(response)
             self.flush()
             if not ends:
                 self.unblock(Blocked.LOGIN)

@@ -136,6 +136,7 @@ class Server:
         self.requests = requests
         self.pace = pace
         self.request_errors = request_errors
+        self.completions = node.completions
         self.workers = node.workers
         self.errands = node.errands
         self.owner = node.owner("server")
@@ -158,9 +159,7 @@ class Server:
         self.connections: dict[Connection, None] = {}
         self.listeners: list[OpenListener] = []
         busy_poll_us = settings.busy_poll_us
-        self.busy_poll: Callable[[float], None] | None = (
-            node.network.busy_poll(busy_poll_us / 1e6) if busy_poll_us else None
-        )
+        self.busy_poll = node.network.busy_poll(busy_poll_us / 1e6) if busy_poll_us else None
         """To be called with the time after what was received is handled."""
         self.times: RequestTimes | None = None
         """Where to tell how long requests took; None where nobody asks."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from math import inf
 from typing import TYPE_CHECKING, TypeAlias
 
+from headrace.env.completion import Completion
 from headrace.log.append_results import AppendResult, PlainResults
 from headrace.wire.errors import ErrorCode
 
@@ -16,14 +16,13 @@ if TYPE_CHECKING:
     from headrace.broker.partitions.flusher import Flusher
     from headrace.broker.partitions.replica import Replica
     from headrace.broker.telemetry.metrics import Registry
-    from headrace.env import Owner
-    from headrace.env.clock import Clock
+    from headrace.env.node import Node
     from headrace.log.producers import Origin
     from headrace.log.validate import Accepted
     from headrace.wire.primitives import Buffer
 
-InternalAppend: TypeAlias = tuple[bytes, Callable[[ErrorCode, int], None]]
-"""Batches, and who is told what became of them: an error, or NONE and their base offset."""
+Acknowledgement: TypeAlias = "ErrorCode | Completion[ErrorCode]"
+"""NONE when records may be acknowledged, or why they may not: known now, or later."""
 
 
 class Appender:
@@ -31,15 +30,15 @@ class Appender:
 
     def __init__(
         self,
-        clock: Clock,
-        owner: Owner,
+        node: Node,
         metrics: Registry,
         flusher: Flusher,
         epoch_starts: EpochStarts,
         failures: Failures,
     ) -> None:
-        self._clock = clock
-        self._owner = owner
+        self._clock = node.clock
+        self._completions = node.completions
+        self._owner = node.owner("acknowledgements")
         self._flusher = flusher
         self._epoch_starts = epoch_starts
         self._failures = failures
@@ -96,46 +95,45 @@ class Appender:
             self._epoch_starts.hurry(replica)
         return [AppendResult(replica.error or ErrorCode.KAFKA_STORAGE_ERROR)] * count
 
-    def append_internal(self, replica: Replica, appends: Sequence[InternalAppend], origin: Origin) -> None:
-        """Appends what coordinators decided, each with its batches, all of them or none: records, to an internal topic,
-        or ends of transactions, to any. A refusal of one leaves the others.
+    def append_internal(self, replica: Replica, appends: Sequence[bytes], origin: Origin) -> list[Acknowledgement]:
+        """Appends what coordinators decided: records to an internal topic, or ends of transactions to any topic.
 
-        `on_committed(error, base_offset)` is called exactly once: when the high watermark has passed the last batch, or
-        with the error (and -1) when they were refused. It may be called before this returns. Appends to one partition
-        take effect in the order in which they are asked for.
+        The batches of each of `appends` are appended as a whole or refused; a refusal of one leaves the others. Returns
+        for each of them what is known of its commit: NONE once the high watermark has passed its last batch, or why it
+        was refused. Appends to one partition take effect in the order in which they are asked for.
         """
-        if replica in self._epoch_starts:
-            self._epoch_starts.when_written(replica, lambda: self._append_internal(replica, appends, origin))
-        else:
-            self._append_internal(replica, appends, origin)
+        if replica not in self._epoch_starts:
+            return self._append_internal(replica, appends, origin)
+        later: list[Completion[ErrorCode]] = [Completion(self._completions) for _ in appends]
 
-    def _append_internal(self, replica: Replica, appends: Sequence[InternalAppend], origin: Origin) -> None:
+        def append() -> None:
+            for completion, known in zip(later, self._append_internal(replica, appends, origin), strict=True):
+                if isinstance(known, Completion):
+                    known.deliver_to(completion.complete)
+                else:
+                    completion.complete(known)
+
+        self._epoch_starts.when_written(replica, append)
+        return list(later)
+
+    def _append_internal(self, replica: Replica, appends: Sequence[bytes], origin: Origin) -> list[Acknowledgement]:
         if replica.shared and replica.under_min_isr:
-            for _, on_committed in appends:
-                on_committed(ErrorCode.NOT_ENOUGH_REPLICAS, -1)
-            return
-        results = self.append_many(replica, [batches for batches, _ in appends], self._clock.now_ms(), origin)
-        for result, (_, on_committed) in zip(results, appends, strict=True):
-            if result.error:
-                on_committed(result.error, -1)
-            elif not replica.answers_wait:
-                on_committed(ErrorCode.NONE, result.base_offset)
-            else:
-                told = partial(_tell, on_committed, result.base_offset)
-                self.when_acknowledged(replica, result.last_offset + 1, True, told)
+            return [ErrorCode.NOT_ENOUGH_REPLICAS] * len(appends)
+        results = self.append_many(replica, appends, self._clock.now_ms(), origin)
+        if not replica.answers_wait:
+            return [result.error for result in results]
+        return [result.error or self.acknowledged(replica, result.last_offset + 1, True) for result in results]
 
-    def when_acknowledged(
-        self,
-        replica: Replica,
-        offset: int,
-        needs_all: bool,
-        callback: Callable[[ErrorCode], None],
-        timeout_ms: float = inf,
-    ) -> None:
-        """Calls back with NONE once everything below `offset` may be acknowledged (at once if it may; `needs_all` for
-        acks=all), or with an error: REQUEST_TIMED_OUT where that takes longer than `timeout_ms`."""
-        if replica.wait(offset, needs_all, callback, self._clock.monotonic() + timeout_ms / 1000):
+    def acknowledged(self, replica: Replica, offset: int, needs_all: bool, timeout_ms: float = inf) -> Acknowledgement:
+        """Returns NONE, now or later, when everything below `offset` may be acknowledged (`needs_all`: acks=all), or an
+        error: REQUEST_TIMED_OUT after `timeout_ms`."""
+        known = replica.acknowledged(offset, needs_all)
+        if known is not None:
+            return known
+        completion: Completion[ErrorCode] = Completion(self._completions)
+        if replica.wait(offset, needs_all, completion, self._clock.monotonic() + timeout_ms / 1000):
             self._wake_in_time(replica)
+        return completion
 
     def _wake_in_time(self, replica: Replica) -> None:
         """Sets the timer of those who wait. It runs on when they are answered, for those who come after them: a busy
@@ -150,7 +148,3 @@ class Appender:
     def _waited_too_long(self, replica: Replica) -> None:
         replica.expire(self._clock.monotonic())
         self._wake_in_time(replica)
-
-
-def _tell(on_committed: Callable[[ErrorCode, int], None], base_offset: int, error: ErrorCode) -> None:
-    on_committed(error, base_offset if error is ErrorCode.NONE else -1)

@@ -13,6 +13,7 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from headrace.env.completion import Completion
 from headrace.env.node import settle
 from headrace.log.append_results import AppendResult
 from headrace.wire.errors import ErrorCode
@@ -176,9 +177,12 @@ class Following:
         """Returns when the logs are on disk, all that is in them now; whether each is."""
         waiting = []
         for replica in replicas:
-            done = self._node.future()
-            replica.when_synced(replica.log.end_offset, partial(settle, done))
-            waiting.append(done)
-            if not done.done():
+            synced: Completion[ErrorCode] = Completion(self._node.completions)
+            end_offset = replica.log.end_offset
+            if replica.is_synced(end_offset):
+                synced.complete(ErrorCode.NONE)
+            else:
+                replica.wait_for_sync(end_offset, synced)
                 self._flusher.request(replica)
-        return [await done is ErrorCode.NONE for done in waiting]
+            waiting.append(synced)
+        return [await synced is ErrorCode.NONE for synced in waiting]

@@ -6,18 +6,15 @@ next one. A broker that is fenced is not waited for: it learns it when it follow
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from headrace.env.completion import Completion
 from headrace.replicas.waiters import OffsetWaiters
 from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from headrace.broker.partitions.replica import Replica
-    from headrace.env import Owner, Timer
-    from headrace.env.clock import Clock
-
-DeletedCallback = Callable[[ErrorCode], None]
+    from headrace.env.node import Node, Timer
 
 
 class _Waiting:
@@ -26,27 +23,30 @@ class _Waiting:
     __slots__ = ("timer", "waiters")
 
     def __init__(self) -> None:
-        self.waiters: OffsetWaiters[DeletedCallback] = OffsetWaiters()
+        self.waiters: OffsetWaiters[Completion[ErrorCode]] = OffsetWaiters()
         self.timer: Timer | None = None
 
 
 class RecordDeletions:
     """See the module. Partitions that nobody waits for cost nothing."""
 
-    def __init__(self, clock: Clock, owner: Owner) -> None:
-        self._clock = clock
-        self._owner = owner
+    def __init__(self, node: Node) -> None:
+        self._clock = node.clock
+        self._completions = node.completions
+        self._owner = node.owner("deletions of records")
         self._waiting: dict[Replica, _Waiting] = {}
 
-    def when_deleted(self, replica: Replica, offset: int, timeout_ms: float, callback: DeletedCallback) -> None:
-        """Calls back with NONE once no replica that serves has a record before `offset` (at once if so), or with an
-        error: REQUEST_TIMED_OUT, or why this broker does not lead any more."""
+    def when_deleted(self, replica: Replica, offset: int, timeout_ms: float) -> Completion[ErrorCode]:
+        """Completes with NONE once no replica that serves has a record before `offset`, or with an error:
+        REQUEST_TIMED_OUT, or why this broker no longer leads."""
+        completion: Completion[ErrorCode] = Completion(self._completions)
         if replica.error or replica.low_watermark >= offset:
-            callback(replica.error)
-            return
+            completion.complete(replica.error)
+            return completion
         waiting = self._waiting.setdefault(replica, _Waiting())
-        if waiting.waiters.add(offset, callback, self._clock.monotonic() + timeout_ms / 1000):
+        if waiting.waiters.add(offset, completion, self._clock.monotonic() + timeout_ms / 1000):
             self._wake_in_time(replica, waiting)
+        return completion
 
     def look(self, replica: Replica) -> None:
         """A follower has fetched, or the replica's role, or the brokers that serve, may have changed."""
@@ -63,13 +63,15 @@ class RecordDeletions:
         for replica in list(self._waiting):
             self.look(replica)
 
-    def _answer(self, replica: Replica, waiting: _Waiting, answered: list[DeletedCallback], error: ErrorCode) -> None:
+    def _answer(
+        self, replica: Replica, waiting: _Waiting, answered: list[Completion[ErrorCode]], error: ErrorCode
+    ) -> None:
         if not len(waiting.waiters):
             self._waiting.pop(replica, None)
             if waiting.timer is not None:
                 waiting.timer.cancel()
-        for callback in answered:
-            callback(error)
+        for completion in answered:
+            completion.complete(error)
 
     def _wake_in_time(self, replica: Replica, waiting: _Waiting) -> None:
         if waiting.timer is not None:

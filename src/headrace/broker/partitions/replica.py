@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from headrace.env.completion import Completion
 from headrace.metadata.image import INTERNAL_TOPICS
 from headrace.replicas.partition import PartitionState, Role
 from headrace.replicas.waiters import OffsetWaiters
@@ -37,7 +37,6 @@ class AnswerTemplate(Protocol):
         ...
 
 
-AcknowledgeCallback = Callable[[ErrorCode], None]
 
 
 class Replica:
@@ -104,9 +103,9 @@ class Replica:
         self.fetch_waiters: dict[FetchWaiter, None] = {}
         self.follower_waiters: dict[FetchWaiter, None] = {}
         """Fetches of followers: they wait for the end of the log, not for what is committed."""
-        self.offset_waiters: OffsetWaiters[AcknowledgeCallback] = OffsetWaiters()
+        self.offset_waiters: OffsetWaiters[Completion[ErrorCode]] = OffsetWaiters()
         """Those who asked for every in-sync replica (acks=all)."""
-        self.sync_waiters: OffsetWaiters[AcknowledgeCallback] = OffsetWaiters()
+        self.sync_waiters: OffsetWaiters[Completion[ErrorCode]] = OffsetWaiters()
         """Those who asked for this broker alone (acks=1), and wait for its disk."""
         self.timer: Timer | None = None
         """Runs to the deadline of whoever waits for the shortest time; one for all of them."""
@@ -250,8 +249,8 @@ class Replica:
                 waiter.moved(self, byte_count)
         if self.offset_waiters:
             error = self._enough()
-            for callback in self.offset_waiters.reached(self.state.high_watermark):
-                callback(error)
+            for completion in self.offset_waiters.reached(self.state.high_watermark):
+                completion.complete(error)
 
     def _enough(self) -> ErrorCode:
         """What an append with acks=all is answered that every in-sync replica has: whether these are enough, as far as
@@ -265,8 +264,8 @@ class Replica:
     def synced(self, offset: int) -> None:
         """Everything below `offset` is on disk, which is what counts where acknowledgements wait for it."""
         assert self.flush_gated
-        for callback in self.sync_waiters.reached(offset):
-            callback(ErrorCode.NONE)
+        for completion in self.sync_waiters.reached(offset):
+            completion.complete(ErrorCode.NONE)
         if self.error is ErrorCode.NONE and offset > self.state.log_end:
             self.reached(offset, self.log.state.active.size)
 
@@ -327,13 +326,15 @@ class Replica:
         self.state.followed(log.bounds.end_offset, log.log_start_offset)
         self.touch()
 
-    def when_synced(self, offset: int, callback: AcknowledgeCallback) -> None:
-        """Calls back with NONE once everything below `offset` is on disk, or with an error."""
+    def is_synced(self, offset: int) -> bool:
+        """Whether everything below `offset` is on disk."""
         assert self.flush_gated
-        if self.log.flushing.flushed_offset >= offset:
-            callback(ErrorCode.NONE)
-        else:
-            self.sync_waiters.add(offset, callback)
+        return self.log.flushing.flushed_offset >= offset
+
+    def wait_for_sync(self, offset: int, completion: Completion[ErrorCode]) -> None:
+        """Completes with NONE once everything below `offset` is on disk, or with an error."""
+        assert self.flush_gated
+        self.sync_waiters.add(offset, completion)
 
     def touch(self) -> None:
         """Has the waiting fetches look again: a log start, a stable offset or a leader changed."""
@@ -342,22 +343,24 @@ class Replica:
 
     # --- waiting
 
-    def wait(self, offset: int, needs_all: bool, callback: AcknowledgeCallback, deadline: float) -> bool:
-        """Calls back with NONE once everything below `offset` may be acknowledged (at once if it may), or with an
-        error; whether whoever looks after the deadlines has to wake earlier by it.
+    def acknowledged(self, offset: int, needs_all: bool) -> ErrorCode | None:
+        """Returns NONE if everything below `offset` may be acknowledged, an error if it will not be, and None if that
+        is not known yet.
 
         Three conditions, each its own: what the producer asked for (`needs_all`: acks=all), how far the in-sync
-        replicas are, and how far this broker's disk is, where acknowledgements wait for it.
+        replicas are, and how far this broker's disk is, if acknowledgements wait for it.
         """
         if self.error:
-            callback(self.error)
-        elif needs_all and self.state.high_watermark < offset:
-            return self.offset_waiters.add(offset, callback, deadline)
-        elif self.flush_gated and not needs_all and self.log.flushing.flushed_offset < offset:
-            return self.sync_waiters.add(offset, callback, deadline)
-        else:
-            callback(self._enough() if needs_all else ErrorCode.NONE)
-        return False
+            return self.error
+        if needs_all:
+            return self._enough() if self.state.high_watermark >= offset else None
+        return None if self.flush_gated and self.log.flushing.flushed_offset < offset else ErrorCode.NONE
+
+    def wait(self, offset: int, needs_all: bool, completion: Completion[ErrorCode], deadline: float) -> bool:
+        """Completes when `acknowledged` is known, or with REQUEST_TIMED_OUT at the `deadline`. Returns whether
+        `wake_at` is earlier by it."""
+        waiters = self.offset_waiters if needs_all else self.sync_waiters
+        return waiters.add(offset, completion, deadline)
 
     @property
     def wake_at(self) -> float:
@@ -366,16 +369,16 @@ class Replica:
 
     def expire(self, now: float) -> None:
         """Answers those whose deadline has come."""
-        for callback in [*self.offset_waiters.expire(now), *self.sync_waiters.expire(now)]:
-            callback(ErrorCode.REQUEST_TIMED_OUT)
+        for completion in [*self.offset_waiters.expire(now), *self.sync_waiters.expire(now)]:
+            completion.complete(ErrorCode.REQUEST_TIMED_OUT)
 
     def refuse_waiting(self, error: ErrorCode) -> None:
         """Answers everyone who waits for an acknowledgement."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
-        for callback in [*self.offset_waiters.take_all(), *self.sync_waiters.take_all()]:
-            callback(error)
+        for completion in [*self.offset_waiters.take_all(), *self.sync_waiters.take_all()]:
+            completion.complete(error)
 
     def _now_ms(self) -> int:
         return int(self._clock.monotonic() * 1000)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from headrace.broker.partitions.appending import Appender
+from headrace.broker.partitions.appending import Acknowledgement, Appender
 from headrace.broker.partitions.epoch_starts import EpochStarts
 from headrace.broker.partitions.failing import Failures
 from headrace.broker.partitions.fetchers import Fetchers
@@ -35,7 +35,6 @@ from headrace.wire.batch import BATCH_OVERHEAD
 from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from headrace.broker.partitions.appending import InternalAppend
     from headrace.broker.partitions.directory_assignment import DirectoryAssignment
     from headrace.broker.partitions.isr_changes import Ask
     from headrace.broker.telemetry.metrics import Registry
@@ -99,15 +98,12 @@ class ReplicaManager:
         )
         self._epoch_starts = EpochStarts(node.workers, failures.failed)
         self.flusher = Flusher(node.syncs, metrics.counter("log.flushes"), failures.failed, node.disk.write_pressure)
-        appender = Appender(
-            node.clock, node.owner("acknowledgements"), metrics, self.flusher, self._epoch_starts, failures
-        )
+        appender = Appender(node, metrics, self.flusher, self._epoch_starts, failures)
         self._refused_batches = RefusedBatches(node.clock)
-        self.appends = appender.appends
         self.append_many = appender.append_many
-        self.when_acknowledged = appender.when_acknowledged
+        self.acknowledged = appender.acknowledged
         self._append_internal = appender.append_internal
-        self._deletions = RecordDeletions(node.clock, node.owner("deletions of records"))
+        self._deletions = RecordDeletions(node)
         self.when_deleted = self._deletions.when_deleted
         self._isr_changes = IsrChanges(
             node, config, metrics, table.by_name.values, ask=alter_partitions, broker_epoch=broker_epoch
@@ -481,20 +477,22 @@ class ReplicaManager:
         elif len(batch) >= BATCH_OVERHEAD:
             replica.log.producers.refused((behind_prefix(batch),))
 
+    def holds(self, partition: Key) -> bool:
+        """Returns whether this broker has a replica of a partition, in whatever role."""
+        return self.held(partition) is not None
+
     def append_internal(
-        self, topic: str, partition: int, appends: Sequence[InternalAppend], origin: Origin = "coordinator"
-    ) -> None:
-        """See `Appender.append_internal`."""
+        self, topic: str, partition: int, appends: Sequence[bytes], origin: Origin = "coordinator"
+    ) -> list[Acknowledgement]:
+        """Appends what coordinators decided, as `Appender.append_internal` does, to a partition that is led here."""
         replica = self.find(topic, partition)
         if isinstance(replica, Replica):
-            self._append_internal(replica, appends, origin)
-        else:
-            for _, on_committed in appends:
-                on_committed(replica, -1)
+            return self._append_internal(replica, appends, origin)
+        return [replica] * len(appends)
 
-    def when_committed(self, replica: Replica, offset: int, callback: Callable[[ErrorCode], None]) -> None:
-        """Calls back once, when everything below `offset` is committed, or with an error."""
-        self.when_acknowledged(replica, offset, True, callback)
+    def when_committed(self, replica: Replica, offset: int) -> Acknowledgement:
+        """Returns NONE, now or later, when everything below `offset` is committed, or an error."""
+        return self.acknowledged(replica, offset, True)
 
     async def stop_fetching(self) -> None:
         """Follows nobody any more; returns when nothing of it is under way. `stop` is to come after it."""

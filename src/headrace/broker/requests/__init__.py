@@ -11,7 +11,7 @@ transactional requests have to show.
 `topic_creation.py`, `alter_access.py`, `authorized_operations.py` and `bad_batches.py` serve several handlers.
 
 **What comes in and goes out.** A decoded request and its context (who asks, in which version) come in; a response, the
-promise of one (`net.answers.Pending`), a coroutine, or nothing goes out. Metadata changes go to the controller port,
+promise of one (`net.answers.Completion`), a coroutine, or nothing goes out. Metadata changes go to the controller port,
 appends and reads to partitions, groups to their coordinator; the image of the cluster is read as of now.
 
 **What may never happen.**

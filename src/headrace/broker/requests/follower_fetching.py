@@ -63,23 +63,12 @@ class FollowerFetch(Fetch):
         self._counts_for_rate = 0
 
     def read(self) -> list[Answer]:
-        """See Fetch.read. The first time it counts as what the follower has; what it asked for is old after that.
-
-        What the follower has may commit a decision of a coordinator here, which appends then, to a partition that was
-        read just before, perhaps: nobody would tell the follower, as it does not wait yet.
-        """
-        appends = self._broker.replicas.appends
-        before = appends.value
+        """Reads as `Fetch.read` does. The first time it counts as what the follower has; what it asked for is old after
+        that."""
         self._counts_for_rate = 0
         answers = super().read()
-        if self._is_counted:
-            return answers
         self._is_counted = True
-        if appends.value == before:
-            return answers
-        self._counts_for_rate = 0
-        self._cold.clear()
-        return super().read()
+        return answers
 
     def reading(self, watch: Callable[[Iterable[SessionPartition]], None] | None) -> Steps[list[Answer]]:
         """See Fetch.reading. It counts the first time, as the first `read` does."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.net.answers import CloseConnectionError, Pending
+from headrace.broker.net.answers import CloseConnectionError
 from headrace.broker.requests.fetching import see_again
 from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, parts_of, rest_of
+from headrace.env.completion import Completion
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k01_fetch import FetchResponse
 
@@ -59,7 +60,9 @@ class LargeFetch:
         """While it waits."""
         self._task: Task[None] | None = None
         """While it works after a wait."""
-        self._pending: Pending[Any] = Pending(self.cancel, hurry=None if is_consumers else self.end_wait)
+        self._pending: Completion[Any] = Completion(
+            broker.node.completions, self.cancel, hurry=None if is_consumers else self.end_wait
+        )
 
     async def run(self) -> Any:
         """Returns the encoded answer, or its promise if the fetch waits. Raises CloseConnectionError."""
@@ -191,11 +194,11 @@ class LargeFetch:
             return
         except Exception:
             self._unregister()
-            self._pending.resolve(FetchResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR))
+            self._pending.complete(FetchResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR))
             raise
         self._task = None
         if answer is not None:
-            self._pending.resolve(answer)
+            self._pending.complete(answer)
 
     def cancel(self) -> None:
         """Nobody waits for the answer any longer."""

@@ -14,8 +14,8 @@ from collections.abc import Callable, Coroutine, Generator, Hashable, Iterable, 
 from copy import copy
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from headrace.broker.net.answers import Pending
 from headrace.broker.net.long_answers import still_open
+from headrace.env.completion import Completion
 from headrace.env.young import let_grow_old
 from headrace.machine.split_table import SplitTable
 
@@ -107,9 +107,9 @@ async def _go_on(broker: NodeServices, context: RequestContext, steps: Steps[Any
     with answers.freed_later(context):
         async with answers.turn:
             result = await rest_of(context, steps)
-            if not isinstance(result, Pending | Coroutine):
+            if not isinstance(result, Completion | Coroutine):
                 return await answers.encoded_in_turn(context, result)
-        value = await (answers.value_of(result) if isinstance(result, Pending) else result)
+        value = await (answers.value_of(result) if isinstance(result, Completion) else result)
         return await answers.encoded(context, value)
 
 
@@ -154,7 +154,7 @@ async def in_parts(
             await asyncio.sleep(0)
             still_open(context)
             said = handle(broker, part, context)
-        if isinstance(said, Pending):
+        if isinstance(said, Completion):
             said = await answers.value_of(said)
         elif isinstance(said, Coroutine):
             said = await said

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.broker.net.answers import Pending
 from headrace.broker.quorum.controller import ControllerError
+from headrace.env.completion import Completion
 from headrace.raft.messages import VoterResponse
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from headrace.wire.errors import ErrorCode
@@ -72,9 +72,9 @@ def ask_quorum(broker: NodeServices, said: Request | ErrorCode, respond: Callabl
 
     def answered(_: object) -> None:
         if not answer.cancelled():
-            pending.resolve(_answered(answer, respond))
+            pending.complete(_answered(answer, respond))
 
-    pending: Pending[Any] = Pending(abandon)
+    pending: Completion[Any] = Completion(broker.node.completions, abandon)
     answer.add_done_callback(answered)
     return pending
 

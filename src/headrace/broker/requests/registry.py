@@ -6,9 +6,10 @@ first request of its key arrives:
     @handles(ApiKey.LIST_OFFSETS)
     def handle(broker: Services, request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse: ...
 
-It returns a response, or a `Pending` when its effect has taken place and the answer comes later, or None when nothing
-is to be answered. It may be `async def` instead: then its connection takes no further request until it is done, so that
-the requests of a connection take effect in their order of arrival. Replies leave in request order in every case.
+It returns a response, or a `Completion` when its effect has taken place and the answer comes later, or None when
+nothing is to be answered. It may be `async def` instead: then its connection takes no further request until it is done,
+so that the requests of a connection take effect in their order of arrival. Replies leave in request order in every
+case.
 """
 
 from __future__ import annotations

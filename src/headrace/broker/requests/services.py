@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     import random
 
     from headrace.broker.coordinators.group_coordinator import GroupCoordinator
-    from headrace.broker.coordinators.markers_under_way import MarkersUnderWay
+    from headrace.broker.coordinators.local_markers import LocalMarkers
     from headrace.broker.coordinators.transaction_coordinator import TransactionCoordinator
     from headrace.broker.coordinators.verifier import Verifier
     from headrace.broker.net.client_quotas import ClientQuotas
@@ -82,7 +82,7 @@ class Services(NodeServices, Protocol):
     replicas: ReplicaManager
     moves: ReplicaMoves
     groups: GroupCoordinator
-    markers_under_way: MarkersUnderWay
+    local_markers: LocalMarkers
     verifier: Verifier
     transactions: TransactionCoordinator
     producer_ids: ProducerIds

@@ -103,7 +103,7 @@ def parsed(certificate: bytes, number: int) -> x509.Certificate:
     try:
         names.read(certificate)
         read: x509.Certificate = certificates.load_der_x509_certificate(certificate)
-    except (DerError, ValueError):
+    except (DerError, ValueError, certificates.InvalidVersion):
         raise StoreError(f"certificate {number} of the store is damaged: export it again") from None
     return read
 

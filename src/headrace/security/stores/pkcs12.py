@@ -58,7 +58,7 @@ def truststore(data: bytes, store_password: str | None) -> TrustedCertificates:
 
 def _opened(data: bytes, password: str | None) -> tuple[Any, Any]:
     """What `cryptography` reads in a file, and its module serialization. Raises StoreError."""
-    _, serialization = cryptography_modules()
+    certificates, serialization = cryptography_modules()
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import pkcs12
 
@@ -69,7 +69,7 @@ def _opened(data: bytes, password: str | None) -> tuple[Any, Any]:
         return pkcs12.load_pkcs12(data, None if password is None else password.encode()), serialization
     except UnsupportedAlgorithm:
         raise StoreError("the PKCS12 file is under a cipher that is not known here: export it again") from None
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, certificates.InvalidVersion):
         if password is None:
             raise StoreError("the PKCS12 file cannot be opened without a password: set the store's password") from None
         raise StoreError("the PKCS12 file cannot be opened: its password is another one, or it is damaged") from None

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.partitions.record_deletions import DeletedCallback, RecordDeletions
+from headrace.broker.partitions.record_deletions import RecordDeletions
 from headrace.broker.partitions.replica import Replica
+from headrace.env.completion import Completion
 from headrace.replicas.partition import Role
 from headrace.sim.machine import Machine
 from headrace.sim.moments import after_each, before_each, in_place
@@ -75,14 +76,14 @@ class Deletions:
 
         @wraps(real)
         def when_deleted(
-            deletions: RecordDeletions, replica: Replica, offset: int, timeout_ms: float, callback: DeletedCallback
-        ) -> None:
-            def deleted(error: ErrorCode) -> None:
+            deletions: RecordDeletions, replica: Replica, offset: int, timeout_ms: float
+        ) -> Completion[ErrorCode]:
+            def deleted(error: ErrorCode) -> ErrorCode:
                 if error is ErrorCode.NONE:
                     self._done(replica, offset)
-                callback(error)
+                return error
 
-            real(deletions, replica, offset, timeout_ms, deleted)
+            return real(deletions, replica, offset, timeout_ms).mapped(deleted)
 
         with ExitStack() as taps:
             taps.enter_context(in_place(RecordDeletions, "when_deleted", when_deleted))

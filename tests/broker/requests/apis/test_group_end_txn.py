@@ -14,6 +14,7 @@ from broker.turns import turns_of
 from headrace.broker.net import connection
 from headrace.broker.requests import produce_run
 from headrace.broker.requests.pieces import SMALL_PER_STEP
+from headrace.env.completion import Completion
 from headrace.testing.running import TestBroker, broker
 from headrace.transactions.asks import Identity, InitProducer, Partitions
 from headrace.transactions.shard import TransactionShard
@@ -27,15 +28,6 @@ SOME = 300
 CALLS_MAX = 70_000
 """In one turn of the loop: the one that decides on all, in which each child costs little. With all that is done about
 each, it would be ten times as many."""
-
-
-class Got:
-    """Takes an answer."""
-
-    value: Any = None
-
-    def resolve(self, value: Any) -> None:
-        self.value = value
 
 
 @pytest.fixture(scope="module")
@@ -68,19 +60,18 @@ def opened(running: TestBroker, names: list[str]) -> dict[str, tuple[int, int]]:
     def open_all(inside: Any) -> dict[str, tuple[int, int]]:
         made: dict[str, tuple[int, int]] = {}
         for name in names[len(found) :]:
-            got, joined = Got(), Got()
             ask = InitProducer(name, 60_000, -1, -1, False)
-            inside.transactions.write(
-                name, lambda shard, now_ms, ask=ask: shard.init_producer(ask, now_ms), got, Identity
-            )
-            if got.value.error:
+            got = inside.transactions.write(
+                name, lambda shard, now_ms, ask=ask: shard.init_producer(ask, now_ms), Identity
+            ).take()
+            if got.error:
                 return made  # producer ids are fetched
-            identity = got.value.producer_id, got.value.producer_epoch
+            identity = got.producer_id, got.producer_epoch
             partitions = Partitions(name, *identity, frozenset([("t", 0)]), 2)
-            inside.transactions.write(
-                name, lambda shard, now_ms, ask=partitions: shard.add_partitions(ask, now_ms), joined, ErrorCode
+            joined = inside.transactions.write(
+                name, lambda shard, now_ms, ask=partitions: shard.add_partitions(ask, now_ms), ErrorCode
             )
-            assert not joined.value
+            assert not joined.take()
             made[name] = identity
         return made
 
@@ -149,15 +140,17 @@ def test_a_child_that_is_fenced_between_two_pieces_stops_all(
     names = [f"fenced-{n}" for n in range(SOME + 1)]
     identities = opened(served, names)
     fence = InitProducer(names[1], 60_000, -1, -1, False)
-    got = Got()
+    got: list[Completion[Identity]] = []
     coordinator = served.inside.transactions
     meanwhile(
         monkeypatch,
-        lambda: coordinator.write(names[1], lambda shard, now_ms: shard.init_producer(fence, now_ms), got, Identity),
+        lambda: got.append(
+            coordinator.write(names[1], lambda shard, now_ms: shard.init_producer(fence, now_ms), Identity)
+        ),
     )
     with Raw(served.port, timeout_s=60) as raw:
         answer = raw.ask(end_of(identities), 0)
-    assert got.value.error == ErrorCode.CONCURRENT_TRANSACTIONS  # its transaction is aborted
+    assert got[0].take().error == ErrorCode.CONCURRENT_TRANSACTIONS  # its transaction is aborted
     assert answer.error_code == ErrorCode.OPERATION_NOT_ATTEMPTED
     assert [each.error_code for each in answer.children] == [ErrorCode.PRODUCER_FENCED] + [0] * (SOME - 1)
     assert states(served, [names[0], *names[2:]]) == {"Ongoing"}

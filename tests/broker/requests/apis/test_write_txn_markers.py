@@ -130,13 +130,13 @@ def test_offsets_count_when_it_is_answered(served: TestBroker, raw: Raw, topic: 
     record = OffsetRecord(group, name, 0, Offset(42, committed_ms=NOW_MS))
     done = threading.Event()
 
-    class Waiter:
-        def resolve(self, value: Any) -> None:
-            assert value == "done"
-            done.set()
+    def answered(value: Any) -> None:
+        assert value == "done"
+        done.set()
 
     def commit(broker: Broker) -> int:
-        broker.groups.write(group, lambda *_: Outcome("done", [record], producer=(7, 3)), Waiter(), lambda e: e)
+        answer = broker.groups.write(group, lambda *_: Outcome("done", [record], producer=(7, 3)), lambda e: e)
+        answer.deliver_to(answered)
         return broker.groups.partition_for(group)
 
     index = served.call(commit)

@@ -17,9 +17,10 @@ Plain requests never come here: `requests/produce_run.py` appends them together.
 from __future__ import annotations
 
 from collections.abc import Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.broker.net.answers import CloseConnectionError, Pending
+from headrace.broker.net.answers import CloseConnectionError
 from headrace.broker.net.client_session import ClientSession
 from headrace.broker.net.context import RequestContext
 from headrace.broker.partitions.replica import Replica
@@ -35,6 +36,7 @@ from headrace.broker.requests.verification import (
     producers_of,
     sequenced,
 )
+from headrace.env.completion import Completion
 from headrace.log.client_batches import refusal
 from headrace.log.guards import Guard
 from headrace.log.producers import Refusal
@@ -99,7 +101,7 @@ class Waiting:
         self._version = version
         self._timeout_ms = timeout_ms
         self._response = ProduceResponse()
-        self._pending: Pending[ProduceResponse] | None = None
+        self._pending: Completion[ProduceResponse] | None = None
         self._left = 0
         self._leaders: set[int] = set()
         self.failed = False
@@ -151,14 +153,12 @@ class Waiting:
         )
         topic.partition_responses.append(partition)
         if replica.answers_wait:
+            known = self._broker.replicas.acknowledged(replica, result.last_offset + 1, needs_all, self._timeout_ms)
             self._left += 1
-            self._broker.replicas.when_acknowledged(
-                replica,
-                result.last_offset + 1,
-                needs_all,
-                lambda error: self._committed(topic.name, partition, error),
-                self._timeout_ms,
-            )
+            if isinstance(known, Completion):
+                known.deliver_to(partial(self._committed, topic.name, partition))
+            else:
+                self._committed(topic.name, partition, known)
 
     def _committed(self, topic: str, partition: PartitionProduceResponse, error: ErrorCode) -> None:
         if error is not ErrorCode.NONE:
@@ -169,13 +169,13 @@ class Waiting:
                 partition.base_offset = partition.log_append_time_ms = partition.log_start_offset = -1
         self._left -= 1
         if not self._left and self._pending is not None:
-            self._pending.resolve(self._response)
+            self._pending.complete(self._response)
 
-    def finish(self) -> ProduceResponse | Pending[ProduceResponse]:
+    def finish(self) -> ProduceResponse | Completion[ProduceResponse]:
         """The response, or a promise of it; everything was added."""
         if not self._left:
             return self._response
-        self._pending = Pending()
+        self._pending = Completion(self._broker.node.completions)
         return self._pending
 
 
@@ -262,7 +262,7 @@ def _name(broker: Services, data: TopicProduceData, context: RequestContext) -> 
 
 def _produce(
     broker: Services, request: ProduceRequest, context: RequestContext
-) -> ProduceResponse | Pending[ProduceResponse] | Coroutine[Any, Any, Any] | None:
+) -> ProduceResponse | Completion[ProduceResponse] | Coroutine[Any, Any, Any] | None:
     producers = producers_of(request)
     if producers and (refused := check_producers(producers, request, context)):
         return _refuse(broker, request, context, refused)
@@ -285,7 +285,7 @@ def _produce(
 
 def _refuse(
     broker: Services, request: ProduceRequest, context: RequestContext, error: ErrorCode
-) -> ProduceResponse | Pending[ProduceResponse] | None:
+) -> ProduceResponse | Completion[ProduceResponse] | None:
     """The same error for every partition."""
     waiting = Waiting(broker, context.api_version, request.timeout_ms, context.client)
     for data in request.topic_data:
@@ -335,7 +335,7 @@ async def _append_later(
     plan: _Plan,
     unverified: dict[tuple[str, int], _Part],
     asked: Coroutine[Any, Any, Said] | None,
-) -> ProduceResponse | Pending[ProduceResponse] | None:
+) -> ProduceResponse | Completion[ProduceResponse] | None:
     """`asked`: what is to be said of those that are not verified yet."""
     if asked is not None:
         _told(unverified, await asked, context.api_version)
@@ -369,7 +369,7 @@ def _told(unverified: dict[tuple[str, int], _Part], said: Said, version: int) ->
 
 def _append(
     broker: Services, request: ProduceRequest, context: RequestContext, plan: _Plan, *, is_later: bool = False
-) -> ProduceResponse | Pending[ProduceResponse] | None:
+) -> ProduceResponse | Completion[ProduceResponse] | None:
     """`is_later`: time has passed since the plan was made."""
     waiting = Waiting(broker, context.api_version, request.timeout_ms, context.client)
     for name, topic_id, parts in plan:
@@ -395,7 +395,7 @@ def _append(
     return _finish(request, waiting)
 
 
-def _finish(request: ProduceRequest, waiting: Waiting) -> ProduceResponse | Pending[ProduceResponse] | None:
+def _finish(request: ProduceRequest, waiting: Waiting) -> ProduceResponse | Completion[ProduceResponse] | None:
     if request.acks == NONE:
         if waiting.failed:
             raise CloseConnectionError(UNANSWERED)

@@ -22,7 +22,6 @@ from collections.abc import Callable, Coroutine, Iterable
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.broker.net.answers import Pending
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.fetching import FOLLOWERS_SERVE_FROM, MAX_WAIT_MS, NOT_THERE, Answer, Fetch
 from headrace.broker.requests.follower_fetching import FollowerFetch
@@ -41,6 +40,7 @@ from headrace.broker.requests.resting import (
     RestingPartitions,
 )
 from headrace.broker.requests.short_fetch import ShortFetch, reads_of, short_fetch_of
+from headrace.env.completion import Completion
 from headrace.replicas.sessions import (
     ERRORS_MAX,
     FINAL_EPOCH,
@@ -175,12 +175,14 @@ def _made(broker: Services, request: FetchRequest, context: RequestContext, open
 
 def _run(
     broker: Services, request: FetchRequest, context: RequestContext, opened: _Opened, fetch: Fetch
-) -> Pending[FetchResponse]:
+) -> Completion[FetchResponse]:
     is_consumers = _follower(request, context.api_version)[0] < 0
-    pending: Pending[FetchResponse] = Pending(fetch.cancel, hurry=None if is_consumers else fetch.hurry)
+    pending: Completion[FetchResponse] = Completion(
+        broker.node.completions, fetch.cancel, hurry=None if is_consumers else fetch.hurry
+    )
 
     def respond(found: list[Answer]) -> None:
-        pending.resolve(at_once(_told(request, context, opened, found)))
+        pending.complete(at_once(_told(request, context, opened, found)))
 
     fetch.run(min(request.max_wait_ms, MAX_WAIT_MS), respond)
     if is_consumers:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.net.answers import Pending
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.pieces import are_many, in_parts, join_topics, requests_in_parts
 from headrace.broker.requests.registry import handles
+from headrace.env.completion import Completion
 from headrace.groups.offsets import commit_error
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.wire.apis import ApiKey
@@ -48,7 +48,7 @@ def _join(whole: OffsetCommitResponse, part: OffsetCommitResponse) -> None:
 
 def _commit(
     broker: Services, request: OffsetCommitRequest, context: RequestContext
-) -> OffsetCommitResponse | Pending[OffsetCommitResponse]:
+) -> OffsetCommitResponse | Completion[OffsetCommitResponse]:
     if not context.authorize(Operation.READ, ResourceType.GROUP, request.group_id):
         return commit_error(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     refused = _keep_known(broker, request, context)
@@ -57,29 +57,12 @@ def _commit(
     version = context.api_version
     if version >= _NO_RETENTION_FROM:
         request.retention_time_ms = -1
-    answer: Pending[OffsetCommitResponse] = _Answer(refused) if refused else Pending()
-    broker.groups.write(
+    answer: Completion[OffsetCommitResponse] = broker.groups.write(
         request.group_id,
         lambda shard, now_ms: shard.commit(request, version, now_ms, context.holder),
-        answer,
         lambda error: commit_error(request, error),
     )
-    return answer
-
-
-class _Answer(Pending[OffsetCommitResponse]):
-    """The answer to what could be committed, to which the refused partitions are added."""
-
-    __slots__ = ("_refused",)
-
-    def __init__(self, refused: list[OffsetCommitResponseTopic]) -> None:
-        super().__init__()
-        self._refused = refused
-
-    def resolve(self, value: OffsetCommitResponse | None) -> None:
-        if value is not None:
-            _merge(value, self._refused)
-        super().resolve(value)
+    return answer.mapped(lambda response: _merge(response, refused)) if refused else answer
 
 
 def _keep_known(

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.broker.net.answers import Pending
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.registry import handles
+from headrace.env.completion import Completion
 from headrace.groups.classic.rebalance import join_error
 from headrace.groups.group_client import GroupClient
 from headrace.security.authorizer import Operation, ResourceType
@@ -26,36 +26,37 @@ _OWN_REBALANCE_TIMEOUT_FROM = 1
 _NULL_PROTOCOL_FROM = 7
 
 
-class _OlderJoin(Pending[JoinGroupResponse]):
-    """The answer to a JoinGroup before v7, which cannot say that there is no protocol."""
-
-    __slots__ = ()
-
-    def resolve(self, value: JoinGroupResponse | None) -> None:
-        if value is not None and value.protocol_name is None:
-            value.protocol_name = ""
-        super().resolve(value)
-
-
 @handles(ApiKey.JOIN_GROUP)
-def handle(broker: Services, request: JoinGroupRequest, context: RequestContext) -> Pending[JoinGroupResponse]:
+def handle(
+    broker: Services, request: JoinGroupRequest, context: RequestContext
+) -> JoinGroupResponse | Completion[JoinGroupResponse]:
     """Joins; the answer may wait for every other member."""
     member_id = request.member_id
 
     def refuse(error: ErrorCode) -> JoinGroupResponse:
         return join_error(member_id, error)
 
-    waiter: Pending[JoinGroupResponse] = Pending() if context.api_version >= _NULL_PROTOCOL_FROM else _OlderJoin()
+    shape = _unchanged if context.api_version >= _NULL_PROTOCOL_FROM else _with_protocol_name
     if not context.authorize(Operation.READ, ResourceType.GROUP, request.group_id):
-        waiter.resolve(refuse(ErrorCode.GROUP_AUTHORIZATION_FAILED))
-        return waiter
+        return shape(refuse(ErrorCode.GROUP_AUTHORIZATION_FAILED))
     if not request.group_id:
-        waiter.resolve(refuse(ErrorCode.INVALID_GROUP_ID))
-        return waiter
+        return shape(refuse(ErrorCode.INVALID_GROUP_ID))
     if context.api_version < _OWN_REBALANCE_TIMEOUT_FROM:
         request.rebalance_timeout_ms = request.session_timeout_ms
     client = GroupClient(context.client_id or "", f"/{context.client_host}", context.api_version, context.holder)
+    answer: Completion[JoinGroupResponse] = Completion(broker.node.completions)
     broker.groups.write(
-        request.group_id, lambda shard, now_ms: shard.join(request, client, waiter, now_ms), waiter, refuse
+        request.group_id, lambda shard, now_ms: shard.join(request, client, answer, now_ms), refuse, answer
     )
-    return waiter
+    return answer.mapped(shape)
+
+
+def _unchanged(response: JoinGroupResponse) -> JoinGroupResponse:
+    return response
+
+
+def _with_protocol_name(response: JoinGroupResponse) -> JoinGroupResponse:
+    """Returns the response for a version before 7, which has no null for a missing protocol."""
+    if response.protocol_name is None:
+        response.protocol_name = ""
+    return response

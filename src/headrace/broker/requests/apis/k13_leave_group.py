@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.net.answers import Pending
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.pieces import PART_THINGS, in_parts, parts_of
 from headrace.broker.requests.registry import handles
+from headrace.env.completion import Completion
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -41,7 +41,7 @@ def _join(whole: LeaveGroupResponse, part: LeaveGroupResponse) -> None:
 
 def _leave(
     broker: Services, request: LeaveGroupRequest, context: RequestContext
-) -> LeaveGroupResponse | Pending[LeaveGroupResponse]:
+) -> LeaveGroupResponse | Completion[LeaveGroupResponse]:
     group_id = request.group_id
     if not context.authorize(Operation.READ, ResourceType.GROUP, group_id):
         return _refuse(ErrorCode.GROUP_AUTHORIZATION_FAILED)
@@ -49,20 +49,17 @@ def _leave(
         return _refuse(ErrorCode.INVALID_GROUP_ID)
     batched = context.api_version >= _BATCHED_FROM
     members = request.members if batched else [MemberIdentity(member_id=request.member_id)]
-    answer: Pending[LeaveGroupResponse] = Pending() if batched else _OlderLeave()
-    broker.groups.write(group_id, lambda shard, now_ms: shard.leave(group_id, members, now_ms), answer, _refuse)
-    return answer
+    answer: Completion[LeaveGroupResponse] = broker.groups.write(
+        group_id, lambda shard, now_ms: shard.leave(group_id, members, now_ms), _refuse
+    )
+    return answer if batched else answer.mapped(_of_one_member)
 
 
-class _OlderLeave(Pending[LeaveGroupResponse]):
-    """The answer to a LeaveGroup before v3: the one member's error is its own."""
-
-    __slots__ = ()
-
-    def resolve(self, value: LeaveGroupResponse | None) -> None:
-        if value is not None and value.members:
-            value = LeaveGroupResponse(error_code=value.error_code or value.members[0].error_code)
-        super().resolve(value)
+def _of_one_member(response: LeaveGroupResponse) -> LeaveGroupResponse:
+    """Returns the response for a version before 3: the error of the one member is that of the response."""
+    if not response.members:
+        return response
+    return LeaveGroupResponse(error_code=response.error_code or response.members[0].error_code)
 
 
 def _refuse(error: ErrorCode) -> LeaveGroupResponse:

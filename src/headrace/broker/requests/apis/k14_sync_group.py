@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.broker.net.answers import Pending
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.registry import handles
+from headrace.env.completion import Completion
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -23,20 +23,19 @@ _PROTOCOL_FROM = 5
 
 
 @handles(ApiKey.SYNC_GROUP)
-def handle(broker: Services, request: SyncGroupRequest, context: RequestContext) -> Pending[SyncGroupResponse]:
+def handle(
+    broker: Services, request: SyncGroupRequest, context: RequestContext
+) -> SyncGroupResponse | Completion[SyncGroupResponse]:
     """Syncs; the answer may wait for the leader."""
-    waiter: Pending[SyncGroupResponse] = Pending()
     if context.api_version >= _PROTOCOL_FROM and (request.protocol_type is None or request.protocol_name is None):
-        waiter.resolve(_refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
-        return waiter
+        return _refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if not context.authorize(Operation.READ, ResourceType.GROUP, request.group_id):
-        waiter.resolve(_refuse(ErrorCode.GROUP_AUTHORIZATION_FAILED))
-        return waiter
+        return _refuse(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if not request.group_id:
-        waiter.resolve(_refuse(ErrorCode.INVALID_GROUP_ID))
-        return waiter
-    broker.groups.write(request.group_id, lambda shard, now_ms: shard.sync(request, waiter, now_ms), waiter, _refuse)
-    return waiter
+        return _refuse(ErrorCode.INVALID_GROUP_ID)
+    answer: Completion[SyncGroupResponse] = Completion(broker.node.completions)
+    broker.groups.write(request.group_id, lambda shard, now_ms: shard.sync(request, answer, now_ms), _refuse, answer)
+    return answer
 
 
 def _refuse(error: ErrorCode) -> SyncGroupResponse:

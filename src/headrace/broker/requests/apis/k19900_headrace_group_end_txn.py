@@ -7,12 +7,13 @@ replicated, before the partitions have heard of it. See docs/formats/group-end-t
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.broker.net.answers import Pending
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.pieces import PIECE_STEPS, SMALL_PER_STEP, Steps, in_pieces, parts_of
 from headrace.broker.requests.registry import handles
+from headrace.env.completion import Completion
 from headrace.machine.outcome import Outcome
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.transactions.asks import GroupEnd, GroupIdentity, GroupMember
@@ -41,7 +42,7 @@ def handle(broker: Services, request: HeadraceGroupEndTxnRequest, context: Reque
 
 def _end(
     broker: Services, request: HeadraceGroupEndTxnRequest, context: RequestContext
-) -> Steps[Pending[HeadraceGroupEndTxnResponse]]:
+) -> Steps[HeadraceGroupEndTxnResponse | Completion[HeadraceGroupEndTxnResponse]]:
     main = GroupMember(request.transactional_id, request.producer_id, request.producer_epoch)
     children: list[GroupMember] = []
     results: list[GroupEndTxnChildResult] = []
@@ -51,28 +52,25 @@ def _end(
         children.append(GroupMember(each.transactional_id, each.producer_id, each.producer_epoch))
         results.append(GroupEndTxnChildResult(each.transactional_id, ErrorCode.NONE))
         yield 1
-    answer = _Answer(results)
+    shape = partial(_response, results)
     if not context.authorize(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, main.transactional_id):
-        answer.resolve(GroupIdentity(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
-        return answer
+        return shape(GroupIdentity(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
     is_refused = False
     for child, result in zip(children, results, strict=True):
         result.error_code = _refusal_of(broker, context, main, child)
         is_refused = is_refused or bool(result.error_code)
         yield 1
     if is_refused:
-        answer.resolve(GroupIdentity(ErrorCode.OPERATION_NOT_ATTEMPTED))
-        return answer
+        return shape(GroupIdentity(ErrorCode.OPERATION_NOT_ATTEMPTED))
     ask = GroupEnd(main, tuple(children), request.committed)
     if not FEW_CHILDREN < len(children) <= CHILDREN_MAX:
-        broker.transactions.write(
-            main.transactional_id, lambda shard, now_ms: shard.end_group(ask, now_ms), answer, GroupIdentity
+        ended: Completion[GroupIdentity] = broker.transactions.write(
+            main.transactional_id, lambda shard, now_ms: shard.end_group(ask, now_ms), GroupIdentity
         )
-        return answer
+        return ended.mapped(shape)
     preparing = broker.transactions.read(main.transactional_id)
     if isinstance(preparing, ErrorCode):
-        answer.resolve(GroupIdentity(preparing))
-        return answer
+        return shape(GroupIdentity(preparing))
     prepared: PreparedChildren = []
     for some in parts_of(children, SMALL_PER_STEP):
         prepared += preparing.prepare_group(some, ask.committed, broker.node.clock.now_ms())
@@ -83,8 +81,8 @@ def _end(
             return Outcome(GroupIdentity(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
         return shard.end_group(ask, now_ms, prepared)
 
-    broker.transactions.write(main.transactional_id, decide, answer, GroupIdentity)
-    return answer
+    decided: Completion[GroupIdentity] = broker.transactions.write(main.transactional_id, decide, GroupIdentity)
+    return decided.mapped(shape)
 
 
 def _refusal_of(broker: Services, context: RequestContext, main: GroupMember, child: GroupMember) -> ErrorCode:
@@ -96,19 +94,10 @@ def _refusal_of(broker: Services, context: RequestContext, main: GroupMember, ch
     return ErrorCode.NONE if same else ErrorCode.NOT_COORDINATOR
 
 
-class _Answer(Pending[HeadraceGroupEndTxnResponse]):
-    """What the coordinator says, and of which child."""
-
-    __slots__ = ("_results",)
-
-    def __init__(self, results: list[GroupEndTxnChildResult]) -> None:
-        """The results that say of each child that there is no error, or what forbids it."""
-        super().__init__()
-        self._results = results
-
-    def resolve(self, value: Any) -> None:
-        error, producer_id, producer_epoch, said = value
-        if said:
-            for result, code in zip(self._results, said, strict=True):
-                result.error_code = code
-        super().resolve(HeadraceGroupEndTxnResponse(0, error, producer_id, producer_epoch, self._results))
+def _response(results: list[GroupEndTxnChildResult], ended: GroupIdentity) -> HeadraceGroupEndTxnResponse:
+    """Returns the coordinator's decision; `results` has the error of each child that was refused before."""
+    error, producer_id, producer_epoch, errors = ended
+    if errors:
+        for result, code in zip(results, errors, strict=True):
+            result.error_code = code
+    return HeadraceGroupEndTxnResponse(0, error, producer_id, producer_epoch, results)

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.broker.net.answers import Pending
 from headrace.broker.net.context import RequestContext
 from headrace.broker.partitions.replica import Replica
 from headrace.broker.requests.pieces import are_many, in_parts, join_topics, requests_in_parts
 from headrace.broker.requests.readiness import once_ready
 from headrace.broker.requests.registry import handles
+from headrace.env.completion import Completion
 from headrace.metadata.image import INTERNAL_TOPICS
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.wire.apis import ApiKey
@@ -57,10 +57,10 @@ class _Deletion:
         self._broker = broker
         self._timeout_ms = timeout_ms
         self._response = DeleteRecordsResponse()
-        self._pending: Pending[DeleteRecordsResponse] = Pending()
+        self._pending: Completion[DeleteRecordsResponse] = Completion(broker.node.completions)
         self._left = 1
 
-    def of(self, request: DeleteRecordsRequest, context: RequestContext) -> Pending[DeleteRecordsResponse]:
+    def of(self, request: DeleteRecordsRequest, context: RequestContext) -> Completion[DeleteRecordsResponse]:
         """Deletes what a request asks for; its answer may come later."""
         for topic in request.topics:
             answer = DeleteRecordsTopicResult(name=topic.name)
@@ -83,7 +83,7 @@ class _Deletion:
     def _one_less(self) -> None:
         self._left -= 1
         if not self._left:
-            self._pending.resolve(self._response)
+            self._pending.complete(self._response)
 
     def _delete(self, topic: str, offset: int, result: DeleteRecordsPartitionResult) -> None:
         replica = self._broker.replicas.find(topic, result.partition_index)
@@ -109,4 +109,8 @@ class _Deletion:
                 result.low_watermark = replica.low_watermark
             self._one_less()
 
-        self._broker.replicas.when_deleted(replica, before, self._timeout_ms, deleted)
+        completion = self._broker.replicas.when_deleted(replica, before, self._timeout_ms)
+        if completion.done:
+            deleted(completion.take())
+        else:
+            completion.deliver_to(deleted)

@@ -7,12 +7,13 @@ Unsupported: version 6 (KIP-939), which Kafka marks as unstable.
 from __future__ import annotations
 
 from collections.abc import Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.net.answers import Pending
 from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.requests.registry import handles
+from headrace.env.completion import Completion
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from headrace.transactions.asks import Identity, InitProducer
 from headrace.wire.apis import ApiKey
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 _FENCED_FROM = 4
 """The version that knows PRODUCER_FENCED."""
 
-Answer = InitProducerIdResponse | Pending[InitProducerIdResponse]
+Answer = InitProducerIdResponse | Completion[InitProducerIdResponse]
 
 
 @handles(ApiKey.INIT_PRODUCER_ID)
@@ -97,27 +98,16 @@ def _initialize(
         request.producer_epoch,
         request.enable_2pc,
     )
-    answer = _Answer(context.api_version)
-    broker.transactions.write(
-        transactional_id, lambda shard, now_ms: shard.init_producer(ask, now_ms), answer, Identity
+    answer: Completion[Identity] = broker.transactions.write(
+        transactional_id, lambda shard, now_ms: shard.init_producer(ask, now_ms), Identity
     )
-    return answer
+    return answer.mapped(partial(_response, context.api_version))
 
 
-class _Answer(Pending[InitProducerIdResponse]):
-    """What the coordinator says, in the words of a version."""
-
-    __slots__ = ("_version",)
-
-    def __init__(self, version: int) -> None:
-        super().__init__()
-        self._version = version
-
-    def resolve(self, value: Any) -> None:
-        error, producer_id, producer_epoch = value
-        if error is ErrorCode.PRODUCER_FENCED and self._version < _FENCED_FROM:
-            error = ErrorCode.INVALID_PRODUCER_EPOCH
-        if error:
-            super().resolve(_refused(error))
-        else:
-            super().resolve(InitProducerIdResponse(producer_id=producer_id, producer_epoch=producer_epoch))
+def _response(version: int, identity: Identity) -> InitProducerIdResponse:
+    error, producer_id, producer_epoch = identity
+    if error is ErrorCode.PRODUCER_FENCED and version < _FENCED_FROM:
+        error = ErrorCode.INVALID_PRODUCER_EPOCH
+    if error:
+        return _refused(error)
+    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=producer_epoch)

@@ -9,13 +9,14 @@ v2 PRODUCER_FENCED. v3 flexible. v5 TRANSACTION_ABORTABLE.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from headrace.broker.net.answers import Pending
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, are_few, at_once, in_pieces, parts_of
 from headrace.broker.requests.quorum_requests import is_node
 from headrace.broker.requests.registry import handles
+from headrace.env.completion import Completion
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.transactions.asks import Partitions, TopicPartition, Verdicts
 from headrace.wire.apis import ApiKey
@@ -41,7 +42,7 @@ _OF_BROKERS: Final = 2
 
 _Results = tuple[list[AddPartitionsToTxnTopicResult], list[tuple[TopicPartition, AddPartitionsToTxnPartitionResult]]]
 """An answer, and its partitions."""
-Answer = AddPartitionsToTxnResponse | Pending[AddPartitionsToTxnResponse]
+Answer = AddPartitionsToTxnResponse | Completion[AddPartitionsToTxnResponse]
 
 
 class _Asked(NamedTuple):
@@ -68,7 +69,7 @@ def handle(broker: Services, request: AddPartitionsToTxnRequest, context: Reques
 
 def _of_client(
     broker: Services, request: AddPartitionsToTxnRequest, context: RequestContext
-) -> Steps[AddPartitionsToTxnResponse | Pending[AddPartitionsToTxnResponse]]:
+) -> Steps[AddPartitionsToTxnResponse | Completion[AddPartitionsToTxnResponse]]:
     """Looks at what is asked for, and refuses it as a whole where a part of it cannot be; else it is asked for."""
     transactional_id, topics = request.v3_and_below_transactional_id, request.v3_and_below_topics
     refused = ErrorCode.NONE
@@ -100,7 +101,7 @@ class _Adding:
         self._context = context
         self._from_client = context.api_version < BROKERS_FROM
         self._response = AddPartitionsToTxnResponse()
-        self._pending: Pending[AddPartitionsToTxnResponse] = Pending()
+        self._pending: Completion[AddPartitionsToTxnResponse] = Completion(broker.node.completions)
         self._left = 1
 
     def errors_of(
@@ -144,7 +145,7 @@ class _Adding:
         request: AddPartitionsToTxnRequest,
         results: list[AddPartitionsToTxnTopicResult],
         partitions: list[tuple[TopicPartition, AddPartitionsToTxnPartitionResult]],
-    ) -> Pending[AddPartitionsToTxnResponse]:
+    ) -> Completion[AddPartitionsToTxnResponse]:
         """A request of a version that is about one transaction, and of which nothing is refused here."""
         asked = _Asked(
             request.v3_and_below_transactional_id,
@@ -158,7 +159,7 @@ class _Adding:
         self._one_less()
         return self._pending
 
-    def of_brokers(self, request: AddPartitionsToTxnRequest) -> Steps[Pending[AddPartitionsToTxnResponse]]:
+    def of_brokers(self, request: AddPartitionsToTxnRequest) -> Steps[Completion[AddPartitionsToTxnResponse]]:
         """A request of a version that is about many."""
         for each in request.transactions:
             result = AddPartitionsToTxnResult(each.transactional_id, [])
@@ -195,27 +196,30 @@ class _Adding:
             frozenset([partition for partition, _ in asked.partitions]),
             0 if self._from_client else _OF_BROKERS,
         )
-        waiter: Pending[Any] = Pending()
         self._left += 1
         transactions = self._broker.transactions
+        decision: Completion[Verdicts] | Completion[ErrorCode]
         if asked.verify_only:
-            transactions.write(ask.transactional_id, lambda shard, _: shard.verify_partitions(ask), waiter, _no_verdict)
-        elif self._from_client:
-            transactions.join(ask, waiter)
-        else:
-            transactions.write(
-                ask.transactional_id, lambda shard, now_ms: shard.add_partitions(ask, now_ms), waiter, ErrorCode
+            decision = transactions.write(
+                ask.transactional_id, lambda shard, _: shard.verify_partitions(ask), _no_verdict
             )
+        elif self._from_client:
+            decision = transactions.join(ask)
+        else:
+            decision = transactions.write(
+                ask.transactional_id, lambda shard, now_ms: shard.add_partitions(ask, now_ms), ErrorCode
+            )
+        if decision.done:
+            self._decided(asked, decision.take())
+        else:
+            decision.deliver_to(partial(self._decided, asked))
 
-        def decided() -> None:
-            said = waiter.value
-            verdicts = said if isinstance(said, Verdicts) else Verdicts(ErrorCode(said or 0), {})
-            of_all = self._in_version(verdicts.error)
-            for partition, result in asked.partitions:
-                result.partition_error_code = of_all or verdicts.partitions.get(partition, ErrorCode.NONE)
-            self._one_less()
-
-        waiter.when_resolved(decided)
+    def _decided(self, asked: _Asked, decision: Verdicts | ErrorCode) -> None:
+        verdicts = decision if isinstance(decision, Verdicts) else Verdicts(decision, {})
+        of_all = self._in_version(verdicts.error)
+        for partition, result in asked.partitions:
+            result.partition_error_code = of_all or verdicts.partitions.get(partition, ErrorCode.NONE)
+        self._one_less()
 
     def _error_of(self, partition: TopicPartition) -> ErrorCode:
         """Why a partition cannot be part of a transaction; NONE where it can."""
@@ -234,7 +238,7 @@ class _Adding:
     def _one_less(self) -> None:
         self._left -= 1
         if not self._left:
-            self._pending.resolve(self._response)
+            self._pending.complete(self._response)
 
 
 def _no_verdict(error: ErrorCode) -> Verdicts:

@@ -6,12 +6,13 @@ v2 PRODUCER_FENCED. v3 flexible. v4 TRANSACTION_ABORTABLE.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from headrace.broker.coordinators.group_coordinator import OFFSETS_TOPIC
-from headrace.broker.net.answers import Pending
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.registry import handles
+from headrace.env.completion import Completion
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.transactions.asks import Partitions
 from headrace.wire.apis import ApiKey
@@ -28,7 +29,7 @@ _FENCED_FROM: Final = 2
 @handles(ApiKey.ADD_OFFSETS_TO_TXN)
 def handle(
     broker: Services, request: AddOffsetsToTxnRequest, context: RequestContext
-) -> AddOffsetsToTxnResponse | Pending[AddOffsetsToTxnResponse]:
+) -> AddOffsetsToTxnResponse | Completion[AddOffsetsToTxnResponse]:
     """Answers when it is committed."""
     transactional_id = request.transactional_id
     if not context.authorize(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
@@ -37,21 +38,10 @@ def handle(
         return AddOffsetsToTxnResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     partition = (OFFSETS_TOPIC, broker.groups.partition_for(request.group_id))
     ask = Partitions(transactional_id, request.producer_id, request.producer_epoch, frozenset({partition}), 0)
-    answer = _Answer(context.api_version)
-    broker.transactions.join(ask, answer)
-    return answer
+    return broker.transactions.join(ask).mapped(partial(_response, context.api_version))
 
 
-class _Answer(Pending[AddOffsetsToTxnResponse]):
-    """What the coordinator says, in the words of a version."""
-
-    __slots__ = ("_version",)
-
-    def __init__(self, version: int) -> None:
-        super().__init__()
-        self._version = version
-
-    def resolve(self, value: Any) -> None:
-        if value is ErrorCode.PRODUCER_FENCED and self._version < _FENCED_FROM:
-            value = ErrorCode.INVALID_PRODUCER_EPOCH
-        super().resolve(AddOffsetsToTxnResponse(error_code=value))
+def _response(version: int, error: ErrorCode) -> AddOffsetsToTxnResponse:
+    if error is ErrorCode.PRODUCER_FENCED and version < _FENCED_FROM:
+        error = ErrorCode.INVALID_PRODUCER_EPOCH
+    return AddOffsetsToTxnResponse(error_code=error)

@@ -7,11 +7,12 @@ tells the producer's id and epoch from now on (KIP-890).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
-from headrace.broker.net.answers import Pending
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.registry import handles
+from headrace.env.completion import Completion
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.transactions.asks import End, Identity
 from headrace.wire.apis import ApiKey
@@ -31,32 +32,23 @@ _RAISING: Final = 2
 @handles(ApiKey.END_TXN)
 def handle(
     broker: Services, request: EndTxnRequest, context: RequestContext
-) -> EndTxnResponse | Pending[EndTxnResponse]:
+) -> EndTxnResponse | Completion[EndTxnResponse]:
     """Answers when the decision is committed."""
     transactional_id = request.transactional_id
     if not context.authorize(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
         return EndTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     version = _RAISING if context.api_version >= _EPOCHS_FROM else 0
     ask = End(transactional_id, request.producer_id, request.producer_epoch, request.committed, version)
-    answer = _Answer(context.api_version)
-    broker.transactions.write(transactional_id, lambda shard, now_ms: shard.end(ask, now_ms), answer, Identity)
-    return answer
+    answer: Completion[Identity] = broker.transactions.write(
+        transactional_id, lambda shard, now_ms: shard.end(ask, now_ms), Identity
+    )
+    return answer.mapped(partial(_response, context.api_version))
 
 
-class _Answer(Pending[EndTxnResponse]):
-    """What the coordinator says, in the words of a version."""
-
-    __slots__ = ("_version",)
-
-    def __init__(self, version: int) -> None:
-        super().__init__()
-        self._version = version
-
-    def resolve(self, value: Any) -> None:
-        error, producer_id, producer_epoch = value
-        if error is ErrorCode.PRODUCER_FENCED and self._version < _FENCED_FROM:
-            error = ErrorCode.INVALID_PRODUCER_EPOCH
-        if error or self._version < _EPOCHS_FROM:
-            super().resolve(EndTxnResponse(error_code=error))
-        else:
-            super().resolve(EndTxnResponse(producer_id=producer_id, producer_epoch=producer_epoch))
+def _response(version: int, identity: Identity) -> EndTxnResponse:
+    error, producer_id, producer_epoch = identity
+    if error is ErrorCode.PRODUCER_FENCED and version < _FENCED_FROM:
+        error = ErrorCode.INVALID_PRODUCER_EPOCH
+    if error or version < _EPOCHS_FROM:
+        return EndTxnResponse(error_code=error)
+    return EndTxnResponse(producer_id=producer_id, producer_epoch=producer_epoch)

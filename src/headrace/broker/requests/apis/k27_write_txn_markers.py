@@ -11,22 +11,21 @@ v2: the version of the transaction, which says whether a marker's epoch is above
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.broker.coordinators.group_coordinator import OFFSETS_TOPIC
-from headrace.broker.net.answers import Pending
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, are_few, at_once, in_pieces, parts_of
 from headrace.broker.requests.readiness import keys_in, once_ready
 from headrace.broker.requests.registry import handles
+from headrace.env.completion import Completion
 from headrace.machine.outcome import Ending
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from headrace.transactions.transaction import RAISES_EPOCH_FROM
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
-from headrace.wire.markers import EndMarker, build_marker
+from headrace.wire.markers import EndMarker
 from headrace.wire.messages.k27_write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
@@ -37,22 +36,14 @@ from headrace.wire.messages.k27_write_txn_markers import (
 )
 
 if TYPE_CHECKING:
-    from headrace.broker.coordinators.door import MarkerHere
-    from headrace.broker.partitions.appending import InternalAppend
+    from headrace.broker.coordinators.local_markers import PartitionEnding
     from headrace.broker.requests.services import Services
     from headrace.env.node import Timer
-    from headrace.log.producers import Origin
 
 ANSWERED_AFTER_MS: Final = 100
 """A coordinator has one request under way to each broker: the markers of all other transactions wait for its answer."""
 WRITTEN_AT_ONCE: Final = 20
 """Markers that are written without looking whether the piece is full."""
-_NOT_HERE: Final = (
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_COORDINATOR,
-)
-"""What a group coordinator says, and a transaction's coordinator would not understand."""
 
 
 @handles(ApiKey.WRITE_TXN_MARKERS)
@@ -80,41 +71,6 @@ def _keys(request: WriteTxnMarkersRequest) -> Iterator[tuple[str, int] | None]:
         yield from keys_in((topic.name, topic.partition_indexes) for topic in marker.topics)
 
 
-def write_here(broker: Services, markers: Sequence[MarkerHere]) -> None:
-    """See MarkersHere: for requests, and for the coordinator of this broker, which comes again for partitions that take
-    no appends yet."""
-    appends: dict[tuple[str, int, Origin], list[InternalAppend]] = {}
-    now_ms = broker.node.clock.now_ms()
-    for partition, ending, told in markers:
-        if broker.replicas.held(partition) is None:
-            told(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            continue
-        ended = broker.markers_under_way.begin(partition, ending, told)
-        if ended is None:
-            continue
-        topic, index = partition
-        if topic == OFFSETS_TOPIC:
-            broker.groups.end_transaction(index, ending, _Ended(ended), _as_of_a_partition)
-        else:
-            batch = build_marker(ending.marker, now_ms)
-            appends.setdefault((topic, index, ending.origin), []).append((batch, ended))
-    for (topic, index, origin), each in appends.items():
-        broker.replicas.append_internal(topic, index, each, origin)
-
-
-class _Ended:
-    """Hands on what a group's coordinator says."""
-
-    __slots__ = ("_ended",)
-
-    def __init__(self, ended: Callable[[ErrorCode, int], None]) -> None:
-        self._ended = ended
-
-    def resolve(self, value: ErrorCode) -> None:
-        """See Waiter."""
-        self._ended(value, -1)
-
-
 class _Writing:
     """One request: it is answered when the last of its partitions is, or as far as they are when its time is up."""
 
@@ -123,7 +79,7 @@ class _Writing:
         self._context = context
         self._response = WriteTxnMarkersResponse()
         self._results: dict[int, WritableTxnMarkerResult] = {}
-        self._pending: Pending[WriteTxnMarkersResponse] = Pending()
+        self._pending: Completion[WriteTxnMarkersResponse] = Completion(broker.node.completions)
         self._left = 1
         self._timer: Timer | None = None
 
@@ -137,11 +93,13 @@ class _Writing:
                 yield 1
         return self._response
 
-    def of_another_broker(self, request: WriteTxnMarkersRequest) -> Steps[Pending[WriteTxnMarkersResponse]]:
+    def of_another_broker(self, request: WriteTxnMarkersRequest) -> Steps[Completion[WriteTxnMarkersResponse]]:
         """Writes what a request asks for, for a coordinator whose other markers wait for the answer: it leaves once all
         is committed, or after a while."""
-        markers: list[MarkerHere] = []
+        markers: list[PartitionEnding] = []
+        results: list[WritableTxnMarkerPartitionResult] = []
         self._context.keep(markers)
+        self._context.keep(results)
         for marker in request.markers:
             yield 1
             end = EndMarker(
@@ -149,22 +107,27 @@ class _Writing:
             )
             ending = Ending(end, marker.transaction_version >= RAISES_EPOCH_FROM)
             for some in self._partitions(marker):
-                markers += [
-                    ((topic, result.partition_index), ending, partial(self._ended, result)) for topic, result in some
-                ]
+                markers += [((topic, result.partition_index), ending) for topic, result in some]
+                results += [result for _, result in some]
                 yield 1
         self._left += len(markers)
+        written = 0
         for few in parts_of(markers, WRITTEN_AT_ONCE):
-            write_here(self._broker, few)
+            for answer in self._broker.local_markers.write(few):
+                if answer.done:
+                    self._ended(results[written], answer.take())
+                else:
+                    answer.deliver_to(partial(self._ended, results[written]))
+                written += 1
             yield WRITTEN_AT_ONCE
         self._one_less()
-        if not self._pending.resolved:
+        if not self._pending.done:
             self._timer = self._broker.requests_owner.later(ANSWERED_AFTER_MS / 1000, self._time_is_up)
         return self._pending
 
     def _time_is_up(self) -> None:
         self._timer = None
-        self._pending.resolve(self._response)
+        self._pending.complete(self._response)
 
     def _partitions(self, marker: WritableTxnMarker) -> Iterator[list[tuple[str, WritableTxnMarkerPartitionResult]]]:
         """(topic, its place in the answer) of each partition of a marker, a few at a time; those who ask look for a
@@ -187,11 +150,7 @@ class _Writing:
 
     def _one_less(self) -> None:
         self._left -= 1
-        if not self._left and not self._pending.resolved:
+        if not self._left and not self._pending.done:
             if self._timer is not None:
                 self._timer.cancel()
-            self._pending.resolve(self._response)
-
-
-def _as_of_a_partition(error: ErrorCode) -> ErrorCode:
-    return ErrorCode.NOT_LEADER_OR_FOLLOWER if error in _NOT_HERE else error
+            self._pending.complete(self._response)

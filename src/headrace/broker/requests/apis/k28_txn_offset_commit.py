@@ -14,12 +14,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.coordinators.group_coordinator import OFFSETS_TOPIC
-from headrace.broker.net.answers import Pending
 from headrace.broker.net.context import RequestContext
 from headrace.broker.partitions.replica import Replica
 from headrace.broker.requests.pieces import are_many, in_parts, join_topics, requests_in_parts
 from headrace.broker.requests.registry import handles
 from headrace.broker.requests.verification import OFFSETS_ADDED_FROM, offsets_error
+from headrace.env.completion import Completion
 from headrace.groups.offsets import txn_commit_error
 from headrace.log.guards import Guard
 from headrace.log.producers import Refusal
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 _TOPIC_IDS_FROM: Final = 6
 
-Answer = TxnOffsetCommitResponse | Pending[TxnOffsetCommitResponse]
+Answer = TxnOffsetCommitResponse | Completion[TxnOffsetCommitResponse]
 
 
 @handles(ApiKey.TXN_OFFSET_COMMIT)
@@ -127,15 +127,11 @@ def _commit(
     context: RequestContext,
     refused: list[TxnOffsetCommitResponseTopic],
     claimed: tuple[Producers, Guard] | None,
-) -> Pending[TxnOffsetCommitResponse]:
-    answer = _Answer(refused)
-    broker.groups.write(
-        request.group_id,
-        partial(_decide, request, context, claimed),
-        answer,
-        lambda error: txn_commit_error(request, error),
+) -> Completion[TxnOffsetCommitResponse]:
+    answer: Completion[TxnOffsetCommitResponse] = broker.groups.write(
+        request.group_id, partial(_decide, request, context, claimed), lambda error: txn_commit_error(request, error)
     )
-    return answer
+    return answer.mapped(partial(_with, refused)) if refused else answer
 
 
 def _decide(
@@ -152,19 +148,6 @@ def _decide(
         if refusal is not None:
             return Outcome(txn_commit_error(request, refusal.error))
     return shard.commit_in_transaction(request, context.api_version, now_ms, context.holder)
-
-
-class _Answer(Pending[TxnOffsetCommitResponse]):
-    """The answer to what could be committed, to which the refused partitions are added."""
-
-    __slots__ = ("_refused",)
-
-    def __init__(self, refused: list[TxnOffsetCommitResponseTopic]) -> None:
-        super().__init__()
-        self._refused = refused
-
-    def resolve(self, value: TxnOffsetCommitResponse | None) -> None:
-        super().resolve(None if value is None else _with(self._refused, value))
 
 
 def _keep_known(

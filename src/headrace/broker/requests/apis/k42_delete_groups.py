@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.net.answers import Pending
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.pieces import PART_THINGS, Steps, in_parts, in_turn, parts_of
 from headrace.broker.requests.registry import handles
+from headrace.env.completion import Completion
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode, message_of
@@ -49,7 +49,7 @@ def _join(whole: DeleteGroupsResponse, part: DeleteGroupsResponse) -> None:
 
 def _delete_some(
     broker: Services, request: DeleteGroupsRequest, context: RequestContext
-) -> Pending[DeleteGroupsResponse]:
+) -> Completion[DeleteGroupsResponse]:
     results = {group_id: DeletableGroupResult(group_id=group_id) for group_id in request.groups_names}
     by_partition: dict[int, list[str]] = {}
     for group_id, result in results.items():
@@ -57,42 +57,53 @@ def _delete_some(
             by_partition.setdefault(broker.groups.partition_for(group_id), []).append(group_id)
         else:
             result.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-    gathered = _Gathered(results, len(by_partition))
+    gathered = _Gathered(broker, results)
     for group_ids in by_partition.values():
-        _delete(broker, group_ids, gathered)
-    return gathered.answer
+        gathered.add(_delete(broker, group_ids))
+    return gathered.finish()
 
 
-def _delete(broker: Services, group_ids: list[str], gathered: _Gathered) -> None:
+def _delete(broker: Services, group_ids: list[str]) -> Completion[list[DeletableGroupResult]]:
     """Deletes groups of one partition."""
-    broker.groups.write(
+    deleted: Completion[list[DeletableGroupResult]] = broker.groups.write(
         group_ids[0],
         lambda shard, _: shard.delete_groups(group_ids),
-        gathered,
         lambda error: [DeletableGroupResult(group_id=group_id, error_code=error) for group_id in group_ids],
     )
+    return deleted
 
 
 class _Gathered:
     """Waits for the results of each partition, and answers when it has the last ones."""
 
-    def __init__(self, results: dict[str, DeletableGroupResult], waiting: int) -> None:
-        self.answer: Pending[DeleteGroupsResponse] = Pending()
+    def __init__(self, broker: Services, results: dict[str, DeletableGroupResult]) -> None:
+        self._answer: Completion[DeleteGroupsResponse] = Completion(broker.node.completions)
         self._results = results
-        self._waiting = waiting
-        if not waiting:
-            self._finish()
+        self._left = 1
 
-    def resolve(self, value: list[DeletableGroupResult]) -> None:
-        """The results of one partition."""
-        for result in value:
+    def add(self, deleted: Completion[list[DeletableGroupResult]]) -> None:
+        """Waits for the results of one more partition."""
+        self._left += 1
+        if deleted.done:
+            self._deleted(deleted.take())
+        else:
+            deleted.deliver_to(self._deleted)
+
+    def _deleted(self, results: list[DeletableGroupResult]) -> None:
+        for result in results:
             self._results[result.group_id].error_code = result.error_code
-        self._waiting -= 1
-        if not self._waiting:
-            self._finish()
+        self._one_less()
 
-    def _finish(self) -> None:
+    def finish(self) -> Completion[DeleteGroupsResponse]:
+        """Returns the answer; everything was added."""
+        self._one_less()
+        return self._answer
+
+    def _one_less(self) -> None:
+        self._left -= 1
+        if self._left:
+            return
         for result in self._results.values():
             if result.error_code:
                 result.error_message = message_of(ErrorCode(result.error_code))
-        self.answer.resolve(DeleteGroupsResponse(results=list(self._results.values())))
+        self._answer.complete(DeleteGroupsResponse(results=list(self._results.values())))

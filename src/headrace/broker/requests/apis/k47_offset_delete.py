@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.net.answers import Pending
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.pieces import are_many, in_parts, join_topics, requests_in_parts
 from headrace.broker.requests.registry import handles
+from headrace.env.completion import Completion
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -39,32 +40,26 @@ def _join(whole: OffsetDeleteResponse, part: OffsetDeleteResponse) -> None:
 
 def _delete(
     broker: Services, request: OffsetDeleteRequest, context: RequestContext
-) -> OffsetDeleteResponse | Pending[OffsetDeleteResponse]:
+) -> OffsetDeleteResponse | Completion[OffsetDeleteResponse]:
     if not context.authorize(Operation.DELETE, ResourceType.GROUP, request.group_id):
         return _refuse(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    answer = _Answer(_keep_known(broker, request, context))
-    broker.groups.write(request.group_id, lambda shard, _: shard.delete_offsets(request), answer, _refuse)
-    return answer
+    refused = _keep_known(broker, request, context)
+    answer: Completion[OffsetDeleteResponse] = broker.groups.write(
+        request.group_id, lambda shard, _: shard.delete_offsets(request), _refuse
+    )
+    return answer.mapped(partial(_with, refused))
 
 
-class _Answer(Pending[OffsetDeleteResponse]):
-    """The answer about what could be deleted, to which the refused partitions are added."""
-
-    __slots__ = ("_refused",)
-
-    def __init__(self, refused: list[OffsetDeleteResponseTopic]) -> None:
-        super().__init__()
-        self._refused = refused
-
-    def resolve(self, value: OffsetDeleteResponse | None) -> None:
-        if value is not None and not value.error_code:
-            entries = {topic.name: topic for topic in value.topics}
-            for topic in self._refused:
-                if topic.name in entries:
-                    entries[topic.name].partitions.extend(topic.partitions)
-                else:
-                    value.topics.append(topic)
-        super().resolve(value)
+def _with(refused: list[OffsetDeleteResponseTopic], response: OffsetDeleteResponse) -> OffsetDeleteResponse:
+    """Adds the refused partitions to a response that has results."""
+    if not response.error_code:
+        entries = {topic.name: topic for topic in response.topics}
+        for topic in refused:
+            if topic.name in entries:
+                entries[topic.name].partitions.extend(topic.partitions)
+            else:
+                response.topics.append(topic)
+    return response
 
 
 def _refuse(error: ErrorCode) -> OffsetDeleteResponse:

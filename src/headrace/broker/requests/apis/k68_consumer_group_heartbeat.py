@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.net.answers import Pending
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.pieces import PIECE_STEPS, Steps, at_once, in_turn
 from headrace.broker.requests.registry import handles
+from headrace.env.completion import Completion
 from headrace.groups.consumer.heartbeat import Sender, what_is_wrong
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.wire.apis import ApiKey
@@ -27,10 +27,13 @@ if TYPE_CHECKING:
     from headrace.broker.requests.services import Services
 
 
+Answer = ConsumerGroupHeartbeatResponse | Completion[ConsumerGroupHeartbeatResponse]
+
+
 @handles(ApiKey.CONSUMER_GROUP_HEARTBEAT)
 def handle(
     broker: Services, request: ConsumerGroupHeartbeatRequest, context: RequestContext
-) -> Pending[ConsumerGroupHeartbeatResponse] | Coroutine[Any, Any, Pending[ConsumerGroupHeartbeatResponse]]:
+) -> Answer | Coroutine[Any, Any, Answer]:
     """Joins, stays or leaves; the answer comes when what it changes is committed."""
     names, pattern = request.subscribed_topic_names or (), request.subscribed_topic_regex
     if (not pattern and len(names) <= PIECE_STEPS) or not _may_read(request, context):
@@ -49,7 +52,7 @@ async def _looked_at(
     context: RequestContext,
     names: Sequence[str],
     pattern: str | None,
-) -> Pending[ConsumerGroupHeartbeatResponse]:
+) -> Answer:
     described = await in_turn(broker, context, _may_describe(context, names))
     fault = await broker.groups.matching.what_is_wrong(context.principal, pattern) if pattern else ""
     return _heartbeat(broker, request, context, fault, described)
@@ -69,9 +72,8 @@ def _heartbeat(
     context: RequestContext,
     regex_fault: str,
     described: bool | None,
-) -> Pending[ConsumerGroupHeartbeatResponse]:
+) -> Answer:
     """`described`: whether the client may describe what it names; None: they are few, and that is yet to be asked."""
-    waiter: Pending[ConsumerGroupHeartbeatResponse] = Pending()
     version = context.api_version
 
     def may_describe_all() -> bool:
@@ -90,20 +92,19 @@ def _heartbeat(
         return _refused(error)
 
     if not broker.groups.serves_consumer_groups:
-        waiter.resolve(_refused(ErrorCode.UNSUPPORTED_VERSION))
-    elif not context.authorize(Operation.READ, ResourceType.GROUP, request.group_id):
-        waiter.resolve(_refused(ErrorCode.GROUP_AUTHORIZATION_FAILED))
-    elif not may_describe_all():
-        waiter.resolve(_refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-    elif not request.group_id:
-        waiter.resolve(refuse(ErrorCode.INVALID_GROUP_ID))
-    else:
-        host = f"/{context.client_host}"
-        sender = Sender(context.client_id or "", host, version, may_mean, context.holder, regex_fault)
-        broker.groups.write(
-            request.group_id, lambda shard, now_ms: shard.consumer_heartbeat(request, sender, now_ms), waiter, refuse
-        )
-    return waiter
+        return _refused(ErrorCode.UNSUPPORTED_VERSION)
+    if not context.authorize(Operation.READ, ResourceType.GROUP, request.group_id):
+        return _refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if not may_describe_all():
+        return _refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    if not request.group_id:
+        return refuse(ErrorCode.INVALID_GROUP_ID)
+    host = f"/{context.client_host}"
+    sender = Sender(context.client_id or "", host, version, may_mean, context.holder, regex_fault)
+    answer: Completion[ConsumerGroupHeartbeatResponse] = broker.groups.write(
+        request.group_id, lambda shard, now_ms: shard.consumer_heartbeat(request, sender, now_ms), refuse
+    )
+    return answer
 
 
 def _refused(error: ErrorCode) -> ConsumerGroupHeartbeatResponse:

@@ -1,0 +1,94 @@
+"""Writes the ends of transactions into the partitions that this broker leads.
+
+For the transaction coordinator of this broker, and for those of others, whose WriteTxnMarkers requests come through the
+handler. A marker that is in flight is not written a second time. On `__consumer_offsets` the group coordinator writes
+it, in order with its own records (KAFKA-17507).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from headrace.broker.coordinators.group_coordinator import OFFSETS_TOPIC
+from headrace.env.completion import Completion
+from headrace.wire.errors import ErrorCode
+from headrace.wire.markers import build_marker
+
+if TYPE_CHECKING:
+    from headrace.broker.coordinators.door import LedPartitions
+    from headrace.broker.coordinators.group_coordinator import GroupCoordinator
+    from headrace.env.node import Node
+    from headrace.log.producers import Origin
+    from headrace.machine.outcome import Ending
+    from headrace.transactions.asks import TopicPartition
+
+PartitionEnding: TypeAlias = "tuple[TopicPartition, Ending]"
+"""The end of a transaction, and a partition that this broker leads."""
+
+_NOT_COORDINATED_HERE: Final = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
+"""Errors of a group coordinator that the coordinator of a transaction does not know."""
+
+
+class LocalMarkers:
+    """The markers that this broker writes, and that are not committed yet: no more than appends that wait for their
+    replicas."""
+
+    def __init__(self, node: Node, partitions: LedPartitions, groups: GroupCoordinator) -> None:
+        self._clock = node.clock
+        self._completions = node.completions
+        self._partitions = partitions
+        self._groups = groups
+        self._in_flight: dict[PartitionEnding, list[Completion[ErrorCode]]] = {}
+
+    def __len__(self) -> int:
+        """How many markers are in flight."""
+        return len(self._in_flight)
+
+    def write(self, markers: Sequence[PartitionEnding]) -> list[Completion[ErrorCode]]:
+        """Writes markers, those of one partition in one append. Returns a completion for each: NONE when the marker is
+        committed, or an error of WriteTxnMarkers. It is done already if that is known."""
+        appends: dict[tuple[TopicPartition, Origin], list[Ending]] = {}
+        answers: list[Completion[ErrorCode]] = []
+        for marker in markers:
+            answer: Completion[ErrorCode] = Completion(self._completions)
+            answers.append(answer)
+            partition, ending = marker
+            if (waiting := self._in_flight.get(marker)) is not None:
+                waiting.append(answer)
+            elif not self._partitions.holds(partition):
+                answer.complete(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            else:
+                self._in_flight[marker] = [answer]
+                if partition[0] == OFFSETS_TOPIC:
+                    self._follow(marker, self._groups.end_transaction(partition[1], ending, _error_of_a_partition))
+                else:
+                    appends.setdefault((partition, ending.origin), []).append(ending)
+        now_ms = self._clock.now_ms()
+        for (partition, origin), endings in appends.items():
+            batches = [build_marker(ending.marker, now_ms) for ending in endings]
+            commits = self._partitions.append_internal(*partition, batches, origin)
+            for ending, commit in zip(endings, commits, strict=True):
+                self._follow((partition, ending), commit)
+        return answers
+
+    def _follow(self, marker: PartitionEnding, commit: ErrorCode | Completion[ErrorCode]) -> None:
+        if not isinstance(commit, Completion):
+            self._ended(marker, commit)
+        elif commit.done:
+            self._ended(marker, commit.take())
+        else:
+            commit.deliver_to(partial(self._ended, marker))
+
+    def _ended(self, marker: PartitionEnding, error: ErrorCode) -> None:
+        for answer in self._in_flight.pop(marker):
+            answer.complete(error)
+
+
+def _error_of_a_partition(error: ErrorCode) -> ErrorCode:
+    return ErrorCode.NOT_LEADER_OR_FOLLOWER if error in _NOT_COORDINATED_HERE else error
