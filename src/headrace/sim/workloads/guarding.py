@@ -50,6 +50,7 @@ class Guard:
         """Until its node ends."""
         await make_topic(self.client, NAME, 1, {}, replicas=3)
         await self._create("User:*", _ALL, _ALLOW)
+        await self._wait()  # rights stay for longer than it takes to look at them: see `Rights`
         while True:
             await self._create(self._stranger, _WRITE, _DENY)
             await self._wait()
