@@ -9,8 +9,10 @@ import pytest
 
 from headrace.broker.broker import Broker
 from headrace.broker.partitions.replica import Replica
+from headrace.log.log import Log
 from headrace.metadata.image import Broker as BrokerImage
 from headrace.metadata.image import ClusterImage, Endpoint, Partition, Topic, TopicsImage
+from headrace.replicas.partition import Role
 from headrace.sim.checkers.owners import OFFSETS, Owners
 from headrace.sim.checkers.replication import Replication
 from headrace.sim.found_at import seeds_of
@@ -135,6 +137,64 @@ def test_two_leaders_of_an_epoch_are_found_when_the_second_begins() -> None:
     finally:
         Replica.become_leader = real  # type: ignore[method-assign]
     assert str(world.objection) == "epoch 7 of log-0 has two leaders: 1 and 2"
+
+
+class _Cluster:
+    """Two replicas of a partition, of which the first leads; `cut` has the log of the second one cut."""
+
+    def __init__(self) -> None:
+        self.world = World(1)
+        self.image = _image()
+        topic = self.image.topics.by_name(OFFSETS)
+        assert topic is not None
+        self.states = {
+            node: SimpleNamespace(role=role, leader_epoch=3, node_id=node, isr=[1], replicas=[1, 2], high_watermark=10)
+            for node, role in ((1, Role.LEADER), (2, Role.FOLLOWER))
+        }
+        self.logs = {node: SimpleNamespace(topic_partition=(OFFSETS, 0), end_offset=10) for node in (1, 2)}
+        replicas = {
+            node: SimpleNamespace(
+                key=(OFFSETS, 0),
+                topic=OFFSETS,
+                index=0,
+                topic_id=topic.id,
+                state=state,
+                log=self.logs[node],
+                is_being_cut=True,
+            )
+            for node, state in self.states.items()
+        }
+        table = {
+            node: SimpleNamespace(by_name={0: each} if node == 1 else {}, held=lambda _, each=each: each)
+            for node, each in replicas.items()
+        }
+        brokers = [cast(Broker, SimpleNamespace(node_id=node, replicas=each)) for node, each in table.items()]
+        self.replication = Replication(self.world, lambda: brokers, lambda: self.image)
+
+    def cut(self, monkeypatch: pytest.MonkeyPatch, offset: int) -> None:
+        monkeypatch.setattr(Log, "truncate_to", lambda log, to: setattr(log, "end_offset", to))
+        with self.replication.listening():
+            Log.truncate_to(cast(Log, self.logs[2]), offset)
+
+
+def test_a_high_watermark_that_goes_back_in_an_epoch_is_found() -> None:
+    cluster = _Cluster()
+    cluster.replication.look()
+    cluster.states[1].high_watermark = 9
+    cluster.states[1].leader_epoch = 4
+    cluster.replication.look()
+    assert cluster.world.objection is None, "the next leader may know less"
+    cluster.states[1].high_watermark = 8
+    cluster.replication.look()
+    assert str(cluster.world.objection) == f"{OFFSETS}-0 was committed to 9 in epoch 4, and is to 8"
+
+
+def test_a_log_that_is_cut_below_what_is_committed_is_found_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = _Cluster()
+    cluster.cut(monkeypatch, 10)
+    assert cluster.world.objection is None
+    cluster.cut(monkeypatch, 9)
+    assert f"{OFFSETS}-0 is committed to 10, and was cut to 9 on 2" in str(cluster.world.objection)
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ from headrace.sim.checkers.bounds import Bounds
 from headrace.sim.checkers.commits import Commits
 from headrace.sim.checkers.history import History, Place
 from headrace.sim.checkers.owners import Owners
+from headrace.sim.checkers.replication import Replication
 from headrace.sim.client import SimClient
 from headrace.sim.faults import DAY_MS, KINDS, Faults
 from headrace.sim.loop import LivelockError, StandstillError
@@ -196,6 +197,11 @@ class Run:
         self.commits = Commits(self.world)
         self.owners = Owners(self.world, lambda: None if self.machine.broker is None else self.machine.broker.image)
         self.bounds = Bounds(self.world)
+        self.replication = Replication(
+            self.world,
+            lambda: [] if self.machine.broker is None else [self.machine.broker],
+            lambda: None if self.machine.broker is None else self.machine.broker.image,
+        )
         self._clients: dict[str, SimClient] = {}
         self._members: list[Member] = []
         self._places: list[Place] = []
@@ -211,7 +217,7 @@ class Run:
         """Runs to the end, or to the first objection. Raises what broke the simulator itself."""
         world = self.world
         world.trace.note("options", self.options)
-        with self.overlaps.listening():
+        with self.overlaps.listening(), self.replication.listening():
             play(world, self._main(), self._look, LOOK_S, "the broker and its clients")
         return Result(
             world.seed,
@@ -227,6 +233,7 @@ class Run:
     def _look(self) -> None:
         if self.machine.broker is not None:
             self.bounds.look(self.machine.broker)
+            self.replication.look()
             if self.machine.disks_are_sound:
                 offline = sorted(self.machine.broker.replicas.offline)
                 self.world.demand(not offline, f"{offline} are offline on sound disks")

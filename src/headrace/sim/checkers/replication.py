@@ -1,5 +1,6 @@
 """Replication keeps its promises: an epoch of a partition has one leader, in-sync sets lie within the replicas and take
-in who may be elected (KIP-841), what is committed is committed by enough, and whoever may be elected has all of it."""
+in who may be elected (KIP-841), what is committed is committed by enough, and whoever may be elected has all of it,
+also when its log has just been cut. The high watermark of a leader never goes back in its epoch."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.broker.partitions.replica import Replica
 from headrace.broker.quorum.driver import QuorumDriver
 from headrace.broker.quorum.uncommitted import Uncommitted
+from headrace.log.log import Log
 from headrace.replicas.partition import PartitionState, Role
 from headrace.sim.moments import after_each, before_each
 
@@ -33,6 +35,8 @@ class Replication:
         self.loose: frozenset[str] = frozenset()
         """Topics of which leaders may lack what was committed."""
         self._leaders: dict[tuple[bytes, int, int], int] = {}
+        self._marks: dict[tuple[bytes, int, int], int] = {}
+        """High watermarks of leaders, by topic id, index and leader epoch."""
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -41,6 +45,7 @@ class Replication:
         with ExitStack() as taps:
             taps.enter_context(after_each(Replica, "become_leader", self._leads))
             taps.enter_context(after_each(PartitionState, "_commit", self._committed))
+            taps.enter_context(after_each(Log, "truncate_to", self._cut))
             taps.enter_context(after_each(QuorumDriver, "_publish", self._applied))
             taps.enter_context(before_each(Uncommitted, "push", self._decided))
             yield
@@ -51,6 +56,7 @@ class Replication:
             for replica in list(broker.replicas.by_name.values()):
                 if replica.state.role is Role.LEADER:
                     self._leads(replica)
+                    self._goes_on(replica)
         self._look_at_all()
 
     def _leads(self, replica: Replica, *_: object) -> None:
@@ -61,6 +67,33 @@ class Replication:
         text = f"epoch {state.leader_epoch} of {replica.topic}-{replica.index} has two leaders"
         self._world.demand(first == state.node_id, f"{text}: {first} and {state.node_id}")
         self._world.demand(set(state.isr) <= set(state.replicas), f"{replica.key}: {state.isr} is in sync")
+
+    def _goes_on(self, replica: Replica) -> None:
+        """What a leader has called committed stays so in its epoch."""
+        state = replica.state
+        key = (replica.topic_id, replica.index, state.leader_epoch)
+        before, now = self._marks.get(key, 0), state.high_watermark
+        text = (
+            f"{replica.topic}-{replica.index} was committed to {before} in epoch {state.leader_epoch}, and is to {now}"
+        )
+        self._world.demand(now >= before, text)
+        self._marks[key] = max(before, now)
+
+    def _cut(self, log: Log, *_: object, **__: object) -> None:
+        """A replica that may lead was not cut below what is committed, however soon it has that again."""
+        image = self._newest()
+        name, index = log.topic_partition
+        topic = None if image is None else image.topics.by_name(name)
+        if topic is None or name in self.loose or index >= len(topic.partitions):
+            return
+        held = {broker.node_id: broker.replicas.held((name, index)) for broker in self._brokers()}
+        here = {node: each for node, each in held.items() if each is not None and each.topic_id == topic.id}
+        committed = max((each.state.high_watermark for each in here.values()), default=0)
+        partition = topic.partitions[index]
+        for node in (*partition.isr, *partition.eligible_leaders):
+            if node in here and here[node].log is log and log.end_offset < committed:
+                text = f"{name}-{index} is committed to {committed}, and was cut to {log.end_offset} on {node}"
+                self._world.object(f"{text}, which may lead: {partition}")
 
     def _look_at_all(self) -> None:
         image = self._newest()
@@ -107,6 +140,7 @@ class Replication:
         replica = self._led(state)
         if replica is None:
             return
+        self._goes_on(replica)
         wanted = min(replica.log.config.min_insync_replicas, len(state.replicas))
         if len(state.isr) < wanted:
             text = f"{replica.topic}-{replica.index} is committed to {state.high_watermark} by {state.isr}"
