@@ -52,7 +52,7 @@ def test_every_broker_takes_quotas_and_the_controller_counts_changes(three: Test
         code, throttle_ms = create(other, "second", 1)
         assert code == ErrorCode.THROTTLING_QUOTA_EXCEEDED and throttle_ms > 0
         # The broker that was asked does not read from its client; the controller goes on for others.
-        assert three.nodes[followers[1]].call(lambda inside: len(inside.server.mutes)) == 1
+        assert three.nodes[followers[1]].call(lambda inside: len(inside.server.shared.mutes)) == 1
         with Client(three.nodes[followers[1]].port, "fast") as fast:
             assert create(fast, "third", 1) == (0, 0)
     limit(three, 2, SLOW, [("controller_mutation_rate", None)])

@@ -127,7 +127,7 @@ def test_settings_that_are_altered(planted: Planted) -> None:
 
 
 def test_logins(planted: Planted, capfd: pytest.CaptureFixture[str]) -> None:
-    before = planted.broker.call(lambda inside: inside.server.logins.failed.value)
+    before = planted.broker.call(lambda inside: inside.server.shared.logins.failed.value)
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with Raw(planted.port("FILES")) as plain, context.wrap_socket(plain.socket) as link:
@@ -136,7 +136,7 @@ def test_logins(planted: Planted, capfd: pytest.CaptureFixture[str]) -> None:
         raw.send(SaslAuthenticateRequest(f"\0ann\0{WRONG}".encode()), 2)
         planted.check(raw.receive_frame(), "SaslAuthenticate")
         assert raw.is_closed()
-    assert planted.broker.call(lambda inside: inside.server.logins.failed.value) == before + 1
+    assert planted.broker.call(lambda inside: inside.server.shared.logins.failed.value) == before + 1
     said = capfd.readouterr()
     planted.check((said.out + said.err).encode(), "the log")
 

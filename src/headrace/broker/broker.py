@@ -15,7 +15,8 @@ from headrace.broker.coordinators.transaction_coordinator import TransactionCoor
 from headrace.broker.coordinators.verifier import Verifier
 from headrace.broker.monitoring import monitor_of_broker
 from headrace.broker.net.client_quotas import ClientQuotas
-from headrace.broker.net.server import OpenListener, Server
+from headrace.broker.net.listener import OpenListener
+from headrace.broker.net.server import Server
 from headrace.broker.partitions.background import Background
 from headrace.broker.partitions.directory_assignment import DirectoryAssignment
 from headrace.broker.partitions.replica_manager import ReplicaManager
@@ -225,7 +226,7 @@ class Broker:
         try:
             await self._listen()  # first of all: whoever cannot have the address leaves no formatted directory behind
             self.monitor.listen()
-            self.server.times = self.monitor.times
+            self.server.shared.times = self.monitor.times
             self.logs.lock()
             quorum, self.layout = open_quorum(self.node, self.config)
             self.quorum = quorum

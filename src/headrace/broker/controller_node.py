@@ -10,7 +10,8 @@ from headrace import __version__
 from headrace.broker.acl_watch import AclWatch, audit_of, authorizer_of, follower_of
 from headrace.broker.monitoring import monitor_of_controller
 from headrace.broker.net.client_quotas import ClientQuotas
-from headrace.broker.net.server import OpenListener, Server
+from headrace.broker.net.listener import OpenListener
+from headrace.broker.net.server import Server
 from headrace.broker.quorum.cluster_node import ClusterNode
 from headrace.broker.quorum.metadata_start import lock_directories, open_quorum
 from headrace.broker.quorum.token_sweep import TokenSweep, sweep_of
@@ -25,7 +26,7 @@ from headrace.security.authorizer import Authorizer
 from headrace.wire.apis import ApiKey
 
 if TYPE_CHECKING:
-    from headrace.broker.net.connection import Connection
+    from headrace.broker.net.client_session import AnsweredConnection
     from headrace.broker.quorum.controller import Controller
     from headrace.broker.quorum.controller_link import ControllerLink
     from headrace.broker.quorum.controller_tasks import ControllerTasks
@@ -92,7 +93,12 @@ class NoProduce:
     shape: Any = None
 
     def add(
-        self, connection: Connection, frame: memoryview, version: int, correlation_id: int, client_id_length: int
+        self,
+        connection: AnsweredConnection,
+        frame: memoryview,
+        version: int,
+        correlation_id: int,
+        client_id_length: int,
     ) -> bool:
         """See ShortProduce."""
         raise AssertionError("Produce is not served")
@@ -101,7 +107,7 @@ class NoProduce:
         """See ShortProduce."""
         raise AssertionError("Produce is not served")
 
-    def finish(self, connection: Connection) -> None:
+    def finish(self, connection: AnsweredConnection) -> None:
         """See ShortProduce."""
         raise AssertionError("nothing was taken")
 
@@ -175,7 +181,7 @@ class ControllerNode:
                 self.server.listen(endpoint, controller=True)
             await self.server.logins_ready()
             self.monitor.listen()
-            self.server.times = self.monitor.times
+            self.server.shared.times = self.monitor.times
             self._locks = lock_directories(self.node, self.config)
             quorum, self.layout = open_quorum(self.node, self.config)
             self.quorum = quorum

@@ -76,7 +76,7 @@ def served(held: TestBroker) -> Iterator[TestBroker]:
             parts = [(kind, None if is_default else name) for kind, name, is_default in entity]
             keys = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate")
             assert alter(raw, [(parts, [(key, None) for key in keys])])[0][0] == 0
-    until(lambda: held.call(lambda inside: inside.server.quotas is None and not len(inside.server.mutes)))
+    until(lambda: held.call(lambda inside: inside.server.shared.quotas is None and not len(inside.server.shared.mutes)))
     held.call(lambda inside: inside.quotas.rates._used.clear())
     held.call(lambda inside: inside.quotas.tokens._used.clear())
 
@@ -87,7 +87,7 @@ def limit(broker: TestBroker, parts: Parts, *changes: tuple[str, float | None]) 
 
 
 def muted(broker: TestBroker) -> int:
-    return broker.call(lambda inside: len(inside.server.mutes))
+    return broker.call(lambda inside: len(inside.server.shared.mutes))
 
 
 def asked(broker: TestBroker, name: str = "metadata") -> int:
@@ -408,7 +408,7 @@ def test_a_muted_connection_that_the_broker_closes_leaves_nothing(served: TestBr
         slow.socket.sendall(slow.frame(produce("t", batch(b"y" * 5000)), 9) * 3)
 
         def end(inside: Any) -> None:
-            (connection,) = inside.server.mutes._muted
+            (connection,) = inside.server.shared.mutes._muted
             connection.close("enough")
 
         served.call(end)
@@ -477,9 +477,9 @@ def test_who_is_not_limited_takes_the_short_ways(
 
 
 def test_without_quotas_nothing_is_looked_up(served: TestBroker) -> None:
-    assert served.call(lambda inside: inside.server.quotas) is None
+    assert served.call(lambda inside: inside.server.shared.quotas) is None
     limit(served, [("ip", "10.0.0.1")], ("connection_creation_rate", 1.0))
-    assert served.call(lambda inside: inside.server.quotas) is None
+    assert served.call(lambda inside: inside.server.shared.quotas) is None
     limit(served, [("ip", "10.0.0.1")], ("connection_creation_rate", None))
 
 

@@ -323,7 +323,7 @@ def test_a_login_that_takes_its_time_holds_up_no_disk(place: Place, monkeypatch:
             assert handshake(raw, "GSSAPI").error_code == 0
             raw.send(SaslAuthenticateRequest(first), 2)
         assert began.wait(PATIENCE_S)
-        until(lambda: place.broker.call(lambda inside: inside.server.logins._errands) == len(tokens), "all wait")
+        until(lambda: place.broker.call(lambda inside: inside.server.shared.logins._errands) == len(tokens), "all wait")
         place.broker.call(lambda inside: inside.node.workers.submit(read.set, lambda _result, _error: None))
         assert read.wait(5)
         let.set()
@@ -336,8 +336,8 @@ def test_a_client_that_leaves_while_a_worker_looks_at_its_token(place: Place) ->
         with Raw(place.broker.port) as raw:
             assert handshake(raw, "GSSAPI").error_code == 0
             raw.send(SaslAuthenticateRequest(done(place.client().first())), 2)
-    until(lambda: not place.broker.call(lambda inside: inside.server.logins._errands), "no login waits")
-    assert place.broker.call(lambda inside: (inside.server.logins._errands, inside.node.defects.count)) == (0, 0)
+    until(lambda: not place.broker.call(lambda inside: inside.server.shared.logins._errands), "no login waits")
+    assert place.broker.call(lambda inside: (inside.server.shared.logins._errands, inside.node.defects.count)) == (0, 0)
 
 
 # --- clients, and settings

@@ -10,8 +10,8 @@ import pytest
 
 from headrace.broker.net.budget import Budget
 from headrace.broker.net.connection import Connection
+from headrace.broker.net.frame_memory import FrameMemory
 from headrace.broker.net.large_frame import COPIED_BYTES_MAX, RECEIVED_BYTES_MAX, LargeFrame
-from headrace.broker.net.server import Server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,32 +19,27 @@ if TYPE_CHECKING:
 MB = 1024 * 1024
 
 
-class CountingServer:
-    """What a frame needs of the server; it counts the bytes that are filled with zeros."""
-
-    return_buffer = Server.return_buffer
+class CountingMemory(FrameMemory):
+    """Counts the bytes that are filled with zeros, and what is reserved."""
 
     def __init__(self, limit: int = 1 << 40) -> None:
-        self.requests_budget = Budget(limit)
-        self._spares: list[bytearray] = []
-        self._spare_bytes = 0
+        super().__init__(Budget(limit), self._reserve)
         self.zeroed: list[int] = []
         self.reserved: list[int] = []
-        self.scratch = memoryview(bytearray(1))
 
-    def pages(self, size: int) -> memoryview:
+    def _reserve(self, size: int) -> memoryview:
         self.reserved.append(size)
         return memoryview(bytearray(size))
 
     def take_buffer(self, least: int, wanted: int) -> bytearray:
-        buffer = Server.take_buffer(self, least, wanted)  # type: ignore[arg-type]
+        buffer = super().take_buffer(least, wanted)
         self.zeroed.append(len(buffer))
         return buffer
 
 
-def begun(server: Any, head: bytes, need: int) -> LargeFrame:
-    frame = LargeFrame(server, object(), memoryview(head), need)
-    server.requests_budget.force(frame.room)
+def begun(memory: FrameMemory, head: bytes, need: int) -> LargeFrame:
+    frame = LargeFrame(memory, object(), memoryview(head), need)
+    memory.budget.force(frame.room)
     return frame
 
 
@@ -71,63 +66,63 @@ def receive(frame: LargeFrame, data: bytes) -> None:
 
 @pytest.mark.parametrize("need", [300_000, COPIED_BYTES_MAX, COPIED_BYTES_MAX + 1, 40 * MB + 7])
 def test_no_step_fills_or_copies_more_than_a_bound(need: int) -> None:
-    server = CountingServer()
+    memory = CountingMemory()
     data = random.Random(need).randbytes(need)
-    frame = begun(server, data[:260_000], need)
-    budget = server.requests_budget
+    frame = begun(memory, data[:260_000], need)
+    budget = memory.budget
     for piece in pieces(data[260_000:], need):
         receive(frame, piece)
         assert frame.have <= budget.used <= max(2 * frame.have, 64 * 1024), "what it draws follows what has arrived"
     assert frame.have == need
     assert bytes(frame.view[:need]) == data
-    assert max(server.zeroed) <= COPIED_BYTES_MAX
-    assert sum(server.zeroed) <= 3 * COPIED_BYTES_MAX, "in all, too"
-    assert server.reserved == ([need] if need > COPIED_BYTES_MAX else [])
+    assert max(memory.zeroed) <= COPIED_BYTES_MAX
+    assert sum(memory.zeroed) <= 3 * COPIED_BYTES_MAX, "in all, too"
+    assert memory.reserved == ([need] if need > COPIED_BYTES_MAX else [])
     frame.release()
     assert budget.used == 0
 
 
 def test_pages_are_reserved_only_for_what_has_partly_arrived() -> None:
     """Clients that announce 100 MB each and send little of it reserve nothing."""
-    server = CountingServer()
-    frame = begun(server, bytes(260_000), 100 * MB)
+    memory = CountingMemory()
+    frame = begun(memory, bytes(260_000), 100 * MB)
     receive(frame, bytes(700_000))
-    assert not server.reserved
+    assert not memory.reserved
     receive(frame, bytes(2 * MB))
-    assert server.reserved == [100 * MB]
-    assert server.requests_budget.used == frame.room < 4 * MB
+    assert memory.reserved == [100 * MB]
+    assert memory.budget.used == frame.room < 4 * MB
     frame.release()
 
 
 def test_a_frame_in_pages_waits_for_the_budget() -> None:
-    server = CountingServer(limit=9 * MB)
-    frame = begun(server, bytes(256 * 1024), 100 * MB)
+    memory = CountingMemory(limit=9 * MB)
+    frame = begun(memory, bytes(256 * 1024), 100 * MB)
     receive(frame, bytes(8 * MB - 256 * 1024))
-    assert server.requests_budget.overdraw(1, "another")
+    assert memory.budget.overdraw(1, "another")
     assert frame.is_full
     assert not frame.grow()
     assert frame.room == 8 * MB
-    server.requests_budget.give(1)
-    server.requests_budget.settle("another")
+    memory.budget.give(1)
+    memory.budget.settle("another")
     assert frame.grow(), "it may go beyond the limit alone"
-    assert server.requests_budget.used == frame.room == 16 * MB
+    assert memory.budget.used == frame.room == 16 * MB
     frame.release()
-    assert server.requests_budget.used == 0
+    assert memory.budget.used == 0
 
 
 def test_a_system_without_memory_leaves_the_budget_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = CountingServer()
-    frame = begun(server, bytes(256 * 1024), 100 * MB)
+    memory = CountingMemory()
+    frame = begun(memory, bytes(256 * 1024), 100 * MB)
 
     def refuse(size: int) -> memoryview:
         raise OSError(12, f"no {size} bytes")
 
-    monkeypatch.setattr(server, "pages", refuse)
+    monkeypatch.setattr(memory, "pages", refuse)
     with pytest.raises(MemoryError):
         receive(frame, bytes(4 * MB))
-    assert server.requests_budget.used == frame.room
+    assert memory.budget.used == frame.room
     frame.release()
-    assert server.requests_budget.used == 0
+    assert memory.budget.used == 0
 
 
 def test_a_connection_reads_a_frame_in_turns_of_a_megabyte() -> None:
@@ -145,11 +140,12 @@ def test_a_connection_reads_a_frame_in_turns_of_a_megabyte() -> None:
 
         def on_readable(self, callback: object) -> None: ...
 
-    server: Any = CountingServer()
+    memory = CountingMemory()
+    shared: Any = SimpleNamespace(scratch=memoryview(bytearray(1)))
     stream: Any = Greedy()
     listener: Any = SimpleNamespace(name="PLAINTEXT", endpoint=SimpleNamespace(protocol="PLAINTEXT"), served={})
-    connection = Connection(server, stream, listener)
-    frame = begun(server, bytes(256 * 1024), 100 * MB)
+    connection = Connection(shared, stream, listener)
+    frame = begun(memory, bytes(256 * 1024), 100 * MB)
     while frame.have < 90 * MB:
         connection._receive_frame(frame)
     assert max(stream.asked) == RECEIVED_BYTES_MAX

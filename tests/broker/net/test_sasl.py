@@ -55,10 +55,10 @@ def served() -> Iterator[TestBroker]:
 
 def wait_until_nobody_is_left(broker: TestBroker) -> None:
     deadline = time.monotonic() + 60
-    while broker.call(lambda inside: bool(inside.server.logins._deadlines)):
+    while broker.call(lambda inside: bool(inside.server.shared.logins._deadlines)):
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    held = broker.call(lambda inside: (inside.server.logins._held, inside.server.logins._delayed))
+    held = broker.call(lambda inside: (inside.server.shared.logins._held, inside.server.shared.logins._delayed))
     assert held == (0, 0)
 
 
@@ -303,7 +303,7 @@ def test_an_announced_frame_has_no_memory_and_strangers_share_one_budget(
         raw.socket.sendall((500_000).to_bytes(4, "big") + b"\0\x11\0\x01")
 
     def held() -> int:
-        return broker.call(lambda inside: inside.server.logins._held)
+        return broker.call(lambda inside: inside.server.shared.logins._held)
 
     with Raw(broker.port) as raw:
         assert plain(raw).error_code == 0

@@ -12,7 +12,7 @@ import pytest
 from broker.raw import Raw
 
 from headrace.broker.broker import Broker
-from headrace.broker.net import departures
+from headrace.broker.net import send_queue
 from headrace.broker.net.connection import Connection
 from headrace.env.posix_network import PosixStream
 from headrace.testing.running import TestBroker
@@ -82,8 +82,8 @@ def course_of(broker: TestBroker, raws: list[Raw], monkeypatch: pytest.MonkeyPat
 def test_answers_of_one_turn_leave_together(
     beside_s: float, together_s: float, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(departures, "BESIDE_S", beside_s)
-    monkeypatch.setattr(departures, "TOGETHER_S", together_s)
+    monkeypatch.setattr(send_queue, "BESIDE_S", beside_s)
+    monkeypatch.setattr(send_queue, "TOGETHER_S", together_s)
     with running_broker() as running, ExitStack() as several:
         raws = [several.enter_context(Raw(running.port)) for _ in range(10)]
         assert raws[-1].ask(ApiVersionsRequest(), 0).error_code == 0
@@ -92,7 +92,7 @@ def test_answers_of_one_turn_leave_together(
 
 def test_answers_to_one_connection_leave_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is there whom it could wait for."""
-    monkeypatch.setattr(departures, "BESIDE_S", 60.0)
+    monkeypatch.setattr(send_queue, "BESIDE_S", 60.0)
     with running_broker() as running, Raw(running.port) as raw:
         assert raw.ask(ApiVersionsRequest(), 0).error_code == 0
         assert course_of(running, [raw, raw, raw], monkeypatch) == "hs"

@@ -62,7 +62,7 @@ class Guarded:
         return context.wrap_socket(self.connected(name), server_hostname="localhost")
 
     def open_logins(self) -> int:
-        return self.broker.call(lambda inside: len(inside.server.logins._deadlines))
+        return self.broker.call(lambda inside: len(inside.server.shared.logins._deadlines))
 
     def throttled(self) -> int:
         return self.broker.call(lambda inside: inside.metrics.counter("connections.throttled").value)
@@ -310,7 +310,7 @@ def test_whoever_stops_in_any_state_holds_nobody_up(
     stack.close()
     guarded.until(lambda: guarded.open_logins() == 0)
     guarded.until(lambda: guarded.broker.call(lambda inside: len(inside.server.connections)) == 1)
-    held = guarded.broker.call(lambda inside: (inside.server.logins._held, inside.server.requests_budget.used))
+    held = guarded.broker.call(lambda inside: (inside.server.shared.logins._held, inside.server.requests_budget.used))
     assert held == (0, 0)
 
 

@@ -90,7 +90,7 @@ async def test_a_taken_default_is_a_line(
     with caplog.at_level(logging.WARNING):
         async with running(config_of(tmp_path)) as broker:
             assert broker.monitor.port is None
-            assert broker.server.times is None, "nothing is timed that nobody sees"
+            assert broker.server.shared.times is None, "nothing is timed that nobody sees"
     lines = [record.getMessage() for record in caplog.records if record.name == "headrace.metrics"]
     assert len(lines) == 1 and f"127.0.0.1:{taken}" in lines[0] and "Address already in use" in lines[0]
 
@@ -105,7 +105,7 @@ async def test_a_taken_address_that_is_asked_for_ends_the_start(tmp_path: Path, 
 async def test_it_is_switched_off(tmp_path: Path) -> None:
     async with running(config_of(tmp_path, metrics_listener="-1")) as broker:
         assert broker.monitor.port is None
-        assert broker.server.times is None
+        assert broker.server.shared.times is None
 
 
 async def test_two_on_one_machine(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ async def test_without_the_library(
             assert await said(broker.monitor.port, "/readyz") == (200, "ready")
             status, line = await said(broker.monitor.port, "/metrics")
             assert (status, line) == (404, "the metrics need prometheus-client: pip install 'headrace[metrics]'")
-            assert broker.server.times is None
+            assert broker.server.shared.times is None
     lines = [record.getMessage() for record in caplog.records if record.name == "headrace.metrics"]
     assert len(lines) == 1 and "prometheus-client is not installed" in lines[0]
 

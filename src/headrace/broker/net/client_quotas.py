@@ -11,7 +11,7 @@ a node asks says so (`Meter.exempt`). Source: KIP-13, KIP-55, KIP-124, KIP-219, 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from headrace.metadata import client_quotas as keys
 from headrace.security.quotas.buckets import Buckets
@@ -21,7 +21,6 @@ from headrace.security.quotas.token_bucket import TokenBucket
 from headrace.wire.apis import ApiKey
 
 if TYPE_CHECKING:
-    from headrace.broker.net.context import RequestContext
     from headrace.config import BrokerConfig
     from headrace.env.clock import Clock
     from headrace.metadata.delta import ImageDelta
@@ -32,6 +31,14 @@ KNOWN_MAX: Final = 10_000
 CLIENT_ID_AT: Final = 14
 """Where the text of the client id begins in a frame, its size included."""
 PERCENT: Final = 100
+
+
+class Mutating(Protocol):
+    """A request that creates or deletes partitions, by its context."""
+
+    principal: str
+    client_id: str | None
+    api_version: int
 
 
 class ClientLimits(NamedTuple):
@@ -164,11 +171,11 @@ class ClientQuotas:
         if meter is not None:
             meter.pause()
 
-    def mutations(self, context: RequestContext, strict_from: int) -> Mutations:
+    def mutations(self, asked: Mutating, strict_from: int) -> Mutations:
         """What the client of a request may change. From version `strict_from` on it is told where it may not."""
-        user = context.principal.partition(":")[2]
-        limit = self.table.find(keys.MUTATION, user, context.client_id or "")
-        return Mutations(self, limit, is_strict=context.api_version >= strict_from)
+        user = asked.principal.partition(":")[2]
+        limit = self.table.find(keys.MUTATION, user, asked.client_id or "")
+        return Mutations(self, limit, is_strict=asked.api_version >= strict_from)
 
 
 class Meter:

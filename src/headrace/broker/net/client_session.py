@@ -6,15 +6,63 @@ broker forwarded has one of its own, without a connection here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.config.security_table import PLAINTEXT
 from headrace.security.login import ANONYMOUS
 
 if TYPE_CHECKING:
-    from headrace.broker.net.ports import Api, ShortFetch
+    from headrace.broker.telemetry.request_times import RequestTimes
     from headrace.security.sasl import SaslAnswer
+    from headrace.wire.primitives import Buffer, Part
+
+
+class ShortPathState(Protocol):
+    """What the short paths use of what all connections share."""
+
+    times: RequestTimes | None
+    scratch: memoryview
+
+
+class AnsweredConnection(Protocol):
+    """A connection as the short paths of Produce and Fetch answer on it."""
+
+    client: ClientSession
+    closed: bool
+
+    @property
+    def shared(self) -> ShortPathState: ...
+
+    def answer(self, key: int, version: int, correlation_id: int, size: int, result: Any) -> None:
+        """Takes the answer to a request whose frame was `size` bytes, or its completion, in its turn."""
+        ...
+
+    def answer_bytes(self, key: int, version: int, correlation_id: int, frame: bytes | bytearray) -> None:
+        """Queues a frame that is encoded already, in its turn; or several, one behind the other."""
+        ...
+
+    def send_at_once(self, buffers: list[Buffer]) -> int:
+        """Sends an answer as far as the peer takes it, unless another has to leave first; returns the bytes sent."""
+        ...
+
+    def answer_records(self, parts: list[Part], sent: int) -> None:
+        """Queues the frame of an answer around ranges of files, in its turn; its first `sent` bytes have left."""
+        ...
+
+    def close(self, why: str) -> None:
+        """Closes the connection; one log line says why, unless that is empty."""
+        ...
+
+
+class ShortFetch(Protocol):
+    """The short path of a connection that asks for more of what it reads (see `requests/short_fetch.py`)."""
+
+    version: int
+
+    def answer(self, connection: AnsweredConnection, view: memoryview, at: int, stop: int, correlation_id: int) -> bool:
+        """Answers the request in `view[at:stop]`; False leaves it to the handler, and nothing has happened."""
+        ...
 
 
 class SaslLogin(Protocol):
@@ -63,7 +111,7 @@ class ClientSession:
         self,
         listener: str = PLAINTEXT,
         protocol: str = PLAINTEXT,
-        served: Mapping[int, Api] | None = None,
+        served: Collection[int] = (),
         *,
         peer_host: str = "127.0.0.1",
         peer_port: int = -1,
@@ -75,8 +123,8 @@ class ClientSession:
         """The name of the listener that the request came by."""
         self.protocol = protocol
         """The listener's security protocol."""
-        self.served: Mapping[int, Api] = served or {}
-        """The APIs that the listener serves, by key."""
+        self.served = served
+        """The keys of the APIs that the listener serves."""
         self.peer_host = peer_host
         self.peer_port = peer_port
         self.principal = principal

@@ -36,7 +36,8 @@ from headrace.wire.primitives import Buffer, DecodeError, Part
 
 if TYPE_CHECKING:
     from headrace.broker.net.client_quotas import ClientLimits, Meter
-    from headrace.broker.net.server import OpenListener, Server
+    from headrace.broker.net.listener import OpenListener
+    from headrace.broker.net.shared import Shared
 
 FIRST_BYTES: Final = 4 + HEADER_BYTES
 SCARCE_RECEIVE_BYTES: Final = 4096
@@ -69,13 +70,13 @@ class Connection:
         "flush_scheduled",
         "idle_since",
         "listener",
-        "server",
+        "shared",
         "stream",
         "unanswered",
     )
 
-    def __init__(self, server: Server, stream: Stream, listener: OpenListener) -> None:
-        self.server = server
+    def __init__(self, shared: Shared, stream: Stream, listener: OpenListener) -> None:
+        self.shared = shared
         self.stream = stream
         self.listener = listener
         self.client = ClientSession(
@@ -97,7 +98,7 @@ class Connection:
         self._client_id_raw: Buffer | None = None
         self._frame: LargeFrame | None = None
         self._out: list[bytes | bytearray] = []
-        self._sending = Sending(self)
+        self._sending = Sending(self, stream, shared)
         self._kept = 0
         self._shape: Any = None
 
@@ -115,20 +116,20 @@ class Connection:
 
     def _readable(self) -> None:
         self.active = True
-        server = self.server
+        shared = self.shared
         try:
             if self._frame is not None:
                 self._receive_frame(self._frame)
                 return
             carry = self._carry
             have = len(carry)
-            view = server.view
+            view = shared.view
             if have:
                 view[:have] = carry
                 room = view[have:]
             else:
                 room = view
-            if server.requests_budget.exhausted:
+            if shared.requests_budget.exhausted:
                 room = room[:SCARCE_RECEIVE_BYTES]
             received = self.stream.receive_into(room)
             if received <= 0:
@@ -137,20 +138,23 @@ class Connection:
                 return
             if have:
                 self._carry = b""
-                server.requests_budget.give(have)
+                shared.requests_budget.give(have)
             self._take(have + received)
-        except TlsFailure as failure:
-            self.close(str(failure))
-        except OSError:
-            self.close("")
         except Exception as error:
-            server.defect_beside(self, error)
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        """Closes the connection for an error that reading from it raised."""
+        if isinstance(error, OSError | CloseConnectionError):
+            self.close(str(error) if isinstance(error, TlsFailure | CloseConnectionError) else "")
+        else:
+            self.shared.host.defect_beside(self, error)
 
     def _receive_frame(self, frame: LargeFrame) -> None:
         """Goes on with a frame that is too large for the shared buffer."""
         if frame.is_full and not frame.grow():
             self.block(Blocked.MEMORY)
-            self.server.requests_budget.wait(lambda: self.unblock(Blocked.MEMORY))
+            self.shared.requests_budget.wait(lambda: self.unblock(Blocked.MEMORY))
             return
         received = self.stream.receive_into(frame.free)
         if received <= 0:
@@ -164,12 +168,12 @@ class Connection:
             finally:
                 self._drop_frame()
             self.flush()
-            server = self.server
-            if server.quotas is not None:
-                server.quotas.finished()
-            now = server.served_at = server.monotonic()
-            if server.times is not None:
-                server.times.handled(now - server.began)
+            shared = self.shared
+            if shared.quotas is not None:
+                shared.quotas.finished()
+            now = shared.served_at = shared.monotonic()
+            if shared.times is not None:
+                shared.times.handled(now - shared.began)
 
     def _drop_frame(self) -> None:
         frame, self._frame = self._frame, None
@@ -178,7 +182,7 @@ class Connection:
 
     def _hold(self, size: int) -> None:
         """Accounts for `size` bytes that have arrived; where the budget is spent, reading stops until there is more."""
-        budget = self.server.requests_budget
+        budget = self.shared.requests_budget
         if budget.take(size) or budget.overdraw(size, self.client):
             return
         budget.force(size)
@@ -196,7 +200,7 @@ class Connection:
             self._blocked &= ~why
             if not self._blocked:
                 # Not now: whoever calls may be in the middle of the shared buffer.
-                self.server.owner.soon(self._resume)
+                self.shared.owner.soon(self._resume)
 
     def _resume(self) -> None:
         """Handles what was received before reading stopped, then reads on."""
@@ -205,54 +209,54 @@ class Connection:
         carry = self._carry
         if carry:
             have = len(carry)
-            self.server.view[:have] = carry
+            self.shared.view[:have] = carry
             self._carry = b""
-            self.server.requests_budget.give(have)
+            self.shared.requests_budget.give(have)
             try:
                 self._take(have)
             except Exception as error:
-                self.server.defect_beside(self, error)
+                self._failed(error)
         self._watch()
 
     def _take(self, end: int) -> None:
         """Handles the frames in the first `end` bytes of the shared buffer, and keeps what is left over."""
-        server = self.server
-        view = server.view
-        bulk = server.bulk
-        at = self._requests(server.buffer, view, end)
-        is_bulk = server.bulk != bulk
+        shared = self.shared
+        view = shared.view
+        bulk = shared.bulk
+        at = self._requests(shared.buffer, view, end)
+        is_bulk = shared.bulk != bulk
         if not is_bulk:
-            server.talked_at = server.began
+            shared.talked_at = shared.began
         left = end - at
         if left and not self.closed:
             self._keep(view[at:end], left)
-        elif server.requests_budget.overdrawn_by is self.client:
-            server.requests_budget.settle(self.client)
-        server.departures.leave(self, server.began, at_once=is_bulk)
-        if server.quotas is not None:
-            server.quotas.finished()
-        now = server.served_at = server.monotonic()  # once for all
+        elif shared.requests_budget.overdrawn_by is self.client:
+            shared.requests_budget.settle(self.client)
+        shared.send_queue.add(self, shared.began, at_once=is_bulk)
+        if shared.quotas is not None:
+            shared.quotas.finished()
+        now = shared.served_at = shared.monotonic()  # once for all
         if not is_bulk and not self.closed:
-            server.departures.last, server.departures.ended = self, now
-        if server.times is not None:
-            server.times.handled(now - server.began)
-        if server.busy_poll is not None:
-            server.busy_poll(now)
+            shared.send_queue.last, shared.send_queue.ended = self, now
+        if shared.times is not None:
+            shared.times.handled(now - shared.began)
+        if shared.busy_poll is not None:
+            shared.busy_poll(now)
 
     def _keep(self, rest: memoryview, left: int) -> None:
         """Keeps the beginning of a frame, or frames that may not be handled yet."""
         if left >= 4 and not self._blocked:
             size: int = _read_size(rest)[0]
-            if not HEADER_BYTES <= size <= self.server.frame_bytes_max:
+            if not HEADER_BYTES <= size <= self.shared.frame_bytes_max:
                 self._refuse_size(size)
                 return
-            if size + 4 > len(self.server.buffer):
-                self._frame = LargeFrame(self.server, self.client, rest, size + 4)
+            if size + 4 > len(self.shared.buffer):
+                self._frame = LargeFrame(self.shared.frame_memory, self.client, rest, size + 4)
                 self._hold(self._frame.room)
                 return
         self._carry = bytes(rest)
         if self._blocked:
-            self.server.requests_budget.force(left)
+            self.shared.requests_budget.force(left)
         else:
             self._hold(left)
 
@@ -261,12 +265,12 @@ class Connection:
     def _requests(self, buffer: Buffer, view: memoryview, end: int) -> int:
         """Handles every whole frame in `buffer` up to `end`; returns where the first byte is that was not handled."""
         at = 0
-        server = self.server
-        server.began = server.monotonic()
-        run = server.requests.short_produce
-        limit = server.frame_bytes_max
+        shared = self.shared
+        shared.began = shared.monotonic()
+        run = shared.requests.short_produce
+        limit = shared.frame_bytes_max
         produces = self.listener.produces
-        quotas, limits, client = server.quotas, None, self.client
+        quotas, limits, client = shared.quotas, None, self.client
         while end - at >= FIRST_BYTES and not self._blocked:
             size, key, version, correlation_id, length = _read_first(buffer, at)
             if not HEADER_BYTES <= size <= limit:
@@ -311,28 +315,28 @@ class Connection:
     def _finish_run(self) -> None:
         """Appends the Produce requests that came together, and answers them in order."""
         try:
-            self.server.requests.short_produce.finish(self)
+            self.shared.requests.short_produce.finish(self)
         except Exception as error:
-            self.server.defect(self, 0, -1, error)
+            self.shared.host.defect(self, 0, -1, error)
             return
         self._keep_pace()
 
     def _keep_pace(self) -> None:
         """A producer that is faster than the disk is not read from until the disk has caught up."""
-        pace = self.server.pace
+        pace = self.shared.pace
         if pace.behind and not self._blocked & Blocked.DISK:
             self.block(Blocked.DISK)
             pace.when_caught_up(lambda: self.unblock(Blocked.DISK))
 
     def _refuse_size(self, size: int) -> None:
-        self.close(f"a frame of {size} bytes; {HEADER_BYTES} to {self.server.frame_bytes_max} bytes are allowed")
+        self.close(f"a frame of {size} bytes; {HEADER_BYTES} to {self.shared.frame_bytes_max} bytes are allowed")
 
     def _request(
         self, frame: memoryview, key: int, version: int, correlation_id: int, length: int, limits: ClientLimits | None
     ) -> None:
         """Decodes one request, the first fields of whose header are known, and calls its handler."""
-        server = self.server
-        meter = None if limits is None or server.quotas is None else server.quotas.meter(limits, key, len(frame))
+        shared = self.shared
+        meter = None if limits is None or shared.quotas is None else shared.quotas.meter(limits, key, len(frame))
         reply = Reply(key, version, correlation_id, len(frame), meter)
         try:
             served = self.listener.served.get(key)
@@ -344,10 +348,10 @@ class Connection:
                 header, at = decode_request_header(frame)
                 self._client_id = header.client_id
                 if not served.min_version <= version <= served.max_version:
-                    parts = server.requests.unsupported_version(self.listener.served, frame, at, header)
+                    parts = shared.requests.unsupported_version(self.listener.served, frame, at, header)
                     self._answer_now(Reply(key, version, correlation_id, 0), parts)
                     return
-            authorizer = server.requests.authorizer
+            authorizer = shared.requests.authorizer
             context = context_of(authorizer, self.client, self._client_id, key, version, correlation_id, meter)
             try:
                 request = served.decode(frame, version, at, FEW_ELEMENT_BYTES)
@@ -355,7 +359,7 @@ class Connection:
                 if len(frame) <= FEW_ELEMENT_BYTES:
                     raise
                 held, self._frame = self._frame, None
-                result = server.long_answers.request(reply, frame, at, served, context, held)
+                result = shared.long_answers.request(reply, frame, at, served, context, held)
             else:
                 served.count.value += 1
                 result = served.handle(request, context)
@@ -370,16 +374,16 @@ class Connection:
     def _refused(self, reply: Reply, error: Exception) -> Any:
         """What is answered where a request is unreadable, or its handler raised an error; None: the connection ends."""
         if isinstance(error, AuthorizerNotReadyError):
-            result = self.server.requests.not_ready(reply.key, reply.version)
+            result = self.shared.requests.not_ready(reply.key, reply.version)
             if result is None:
                 self.close(NOT_READY)
             return result
         if isinstance(error, DecodeError):
             self.close(f"an unreadable request: {error}")
         elif isinstance(error, CloseConnectionError):
-            self.server.end(self, error)
+            self.shared.host.end(self, error)
         else:
-            self.server.defect(self, reply.key, reply.version, error)
+            self.shared.host.defect(self, reply.key, reply.version, error)
         return None
 
     def _answer(self, reply: Reply, result: Any) -> None:
@@ -393,7 +397,7 @@ class Connection:
         elif type(result) is CoroutineType:
             self.block(Blocked.HANDLER)
             self._expect(reply)
-            self.server.start_task(self._finish_task(reply, result), result)
+            self.shared.host.start_task(self._finish_task(reply, result), result)
             return
         if reply.meter is not None:
             self._throttle(reply.meter, result)
@@ -401,9 +405,9 @@ class Connection:
             parts = self._encode(reply, result)
             if parts is not None:
                 self._answer_now(reply, parts)
-        times = self.server.times
+        times = self.shared.times
         if times is not None:
-            times.answered(reply.key, self.server.began)
+            times.answered(reply.key, self.shared.began)
 
     def wait_for(self, reply: Reply, pending: Completion[Any]) -> None:
         """Keeps the place of an answer that comes later."""
@@ -419,7 +423,7 @@ class Connection:
         """The answer leaves at once; what the client asks for behind it waits."""
         throttle_ms = meter.answered(response)
         if throttle_ms > 0 and not self.closed:
-            self.server.mutes.mute(self, throttle_ms, meter.limits)
+            self.shared.mutes.mute(self, throttle_ms, meter.limits)
 
     async def _finish_task(self, reply: Reply, coroutine: Any) -> None:
         try:
@@ -439,9 +443,9 @@ class Connection:
         if self.unanswered and (hurry := self.unanswered[0].hurry) is not None:
             hurry()
         self.unanswered.append(reply)
-        reply.began = self.server.began
-        self.server.requests_budget.force(reply.held)
-        if len(self.unanswered) >= self.server.unanswered_max or self._kept > OUTPUT_BYTES:
+        reply.began = self.shared.began
+        self.shared.requests_budget.force(reply.held)
+        if len(self.unanswered) >= self.shared.unanswered_max or self._kept > OUTPUT_BYTES:
             self.block(Blocked.UNANSWERED)
 
     def _resolved(self, reply: Reply, value: Any) -> None:
@@ -451,8 +455,8 @@ class Connection:
         if reply.meter is not None:
             self._throttle(reply.meter, value)
         reply.parts = [] if value is None else self._encode(reply, value)
-        if self.server.times is not None:
-            self.server.times.answered(reply.key, reply.began)
+        if self.shared.times is not None:
+            self.shared.times.answered(reply.key, reply.began)
         if reply.parts is not None:
             self._emit_answered()
 
@@ -462,26 +466,26 @@ class Connection:
         while unanswered and unanswered[0].parts is not None:
             reply = unanswered.popleft()
             assert reply.parts is not None
-            self.server.requests_budget.give(reply.held)
+            self.shared.requests_budget.give(reply.held)
             self._kept -= reply.kept
             self._emit(reply.parts)
             emitted = True
-        if len(unanswered) < self.server.unanswered_max and self._kept <= OUTPUT_BYTES:
+        if len(unanswered) < self.shared.unanswered_max and self._kept <= OUTPUT_BYTES:
             self.unblock(Blocked.UNANSWERED)
         if emitted and not self.flush_scheduled:
             self.flush_scheduled = True
-            self.server.completions.after(self.flush)
+            self.shared.completions.after(self.flush)
 
     def _encode(self, reply: Reply, response: Any) -> list[Part] | None:
         """The frame of a response; None, and the connection is closed, where its version cannot say it."""
         try:
             if reply.key > FETCH:  # Produce and Fetch have counted what they refused
-                self.server.request_errors.look_at(reply.key, response)
+                self.shared.request_errors.look_at(reply.key, response)
             if hasattr(response, "encode_parts"):
                 return encode_response_parts(reply.key, reply.version, reply.correlation_id, response)
             return [encode_response(reply.key, reply.version, reply.correlation_id, response)]
         except Exception as error:
-            self.server.defect(self, reply.key, reply.version, error)
+            self.shared.host.defect(self, reply.key, reply.version, error)
             return None
 
     def _answer_now(self, reply: Reply, parts: list[Part]) -> None:
@@ -509,7 +513,7 @@ class Connection:
         have left. The rest is the caller's to queue. A stream that is gone ends the connection."""
         if self.unanswered or self._out or self._sending:
             return 0
-        self.server.bulk += 1
+        self.shared.bulk += 1
         try:
             return max(self.stream.send(buffers), 0)
         except OSError:
@@ -518,7 +522,7 @@ class Connection:
 
     def answer_records(self, parts: list[Part], sent: int) -> None:
         """Queues the frame of an answer around ranges of files, in its turn; its first `sent` bytes have left."""
-        self.server.bulk += 1
+        self.shared.bulk += 1
         self._answer_now(Reply(FETCH, 0, 0, 0), parts)
         if sent:
             self._sending.skip(sent)
@@ -583,7 +587,7 @@ class Connection:
         if why:
             self._emit([])
         self._sending.end(send_last=bool(why))
-        budget = self.server.requests_budget
+        budget = self.shared.requests_budget
         held = len(self._carry) + sum(reply.held for reply in self.unanswered)
         self._carry = b""
         unanswered, self.unanswered = self.unanswered, deque()
@@ -594,7 +598,7 @@ class Connection:
         self._drop_frame()
         budget.settle(self.client)
         self._out.clear()
-        self.server.connection_closed(self, why)
+        self.shared.host.connection_closed(self, why)
         self.stream.close()
         if self.client.on_closed is not None:
             self.client.on_closed()

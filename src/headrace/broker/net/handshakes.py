@@ -16,7 +16,7 @@ from headrace.security.quotas.buckets import Buckets
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.broker.net.connection import Connection
+    from headrace.broker.net.ports import ServedConnection
     from headrace.env.node import Owner, Timer
 
 BURST_S: Final = 1.0
@@ -47,7 +47,7 @@ class Handshakes:
         self._rate = rate
         self._patience_s = patience_s
         self._paces: Buckets[str, _Pace] = Buckets(_Pace, idle_ms=IDLE_MS)
-        self._waiting: dict[Connection, Timer] = {}
+        self._waiting: dict[ServedConnection, Timer] = {}
 
     def __len__(self) -> int:
         """How many connections wait."""
@@ -65,12 +65,12 @@ class Handshakes:
         pace.paid_s = paid_s
         return wait_s
 
-    def hold(self, connection: Connection, wait_s: float) -> None:
+    def hold(self, connection: ServedConnection, wait_s: float) -> None:
         """Nothing is read of a connection for so long."""
         connection.block(Blocked.HANDSHAKE)
         self._waiting[connection] = self._owner.later(wait_s, self._let_go, connection)
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: ServedConnection) -> None:
         """The connection is closed; harmless where it did not wait."""
         timer = self._waiting.pop(connection, None)
         if timer is not None:
@@ -80,7 +80,7 @@ class Handshakes:
         """Forgets addresses that have not connected for long."""
         self._paces.expire(int(self._monotonic() * 1000))
 
-    def _let_go(self, connection: Connection) -> None:
+    def _let_go(self, connection: ServedConnection) -> None:
         del self._waiting[connection]
         connection.unblock(Blocked.HANDSHAKE)
 

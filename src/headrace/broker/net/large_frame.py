@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from headrace.broker.net.server import Server
+    from headrace.broker.net.frame_memory import FrameMemory
 
 FRAME_BUFFER_BYTES: Final = 64 * 1024
 """The first buffer of a frame, unless more of it has arrived."""
@@ -28,15 +28,15 @@ class LargeFrame:
     back.
     """
 
-    __slots__ = ("_buffer", "_owner", "_server", "have", "need", "room", "view")
+    __slots__ = ("_buffer", "_memory", "_owner", "have", "need", "room", "view")
 
-    def __init__(self, server: Server, owner: object, head: memoryview, need: int) -> None:
+    def __init__(self, memory: FrameMemory, owner: object, head: memoryview, need: int) -> None:
         """Takes in `head`, which has arrived; the caller accounts for `room`."""
-        self._server = server
+        self._memory = memory
         self._owner = owner
         self.have = len(head)
         self.need = need
-        buffer = server.take_buffer(self.have, min(need, max(2 * self.have, FRAME_BUFFER_BYTES)))
+        buffer = memory.take_buffer(self.have, min(need, max(2 * self.have, FRAME_BUFFER_BYTES)))
         self._buffer: bytearray | None = buffer
         self.room = len(buffer)
         self.view = memoryview(buffer)
@@ -57,7 +57,7 @@ class LargeFrame:
         size = min(self.need, 2 * self.have)
         old = self._buffer
         more = size - (self.room if old is None else 0)  # while a buffer is copied, both are there
-        budget = self._server.requests_budget
+        budget = self._memory.budget
         if not budget.take(more) and not budget.overdraw(more, self._owner):
             return False
         if old is not None:
@@ -68,28 +68,28 @@ class LargeFrame:
 
     def _move(self, old: bytearray, size: int) -> None:
         """Copies what has arrived to where there is room for `size` bytes, which are taken from the budget."""
-        have, budget = self.have, self._server.requests_budget
+        have, budget = self.have, self._memory.budget
         if size > COPIED_BYTES_MAX:
             try:
-                self.view = self._server.pages(self.need)
+                self.view = self._memory.pages(self.need)
             except OSError as error:
                 budget.give(size)
                 raise MemoryError from error
             self._buffer = None
             self.room = size
         else:
-            self._buffer = self._server.take_buffer(have + 1, size)
+            self._buffer = self._memory.take_buffer(have + 1, size)
             self.view = memoryview(self._buffer)
             self.room = len(self._buffer)
             budget.force(self.room - size)
         self.view[:have] = memoryview(old)[:have]
         budget.give(len(old))
-        self._server.return_buffer(old)
+        self._memory.return_buffer(old)
 
     def release(self) -> None:
         """Gives the memory back."""
-        budget = self._server.requests_budget
+        budget = self._memory.budget
         budget.give(self.room)
         budget.settle(self._owner)
         if self._buffer is not None:
-            self._server.return_buffer(self._buffer)
+            self._memory.return_buffer(self._buffer)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace.broker.net.client_quotas import ClientLimits
-    from headrace.broker.net.connection import Connection
+    from headrace.broker.net.ports import ServedConnection
     from headrace.env.node import Owner, Timer
 
 
@@ -31,12 +31,12 @@ class Mutes:
         """`owner` is that of the timers."""
         self._owner = owner
         self._monotonic = monotonic
-        self._muted: dict[Connection, _Muted] = {}
+        self._muted: dict[ServedConnection, _Muted] = {}
 
     def __len__(self) -> int:
         return len(self._muted)
 
-    def mute(self, connection: Connection, throttle_ms: int, limits: ClientLimits) -> None:
+    def mute(self, connection: ServedConnection, throttle_ms: int, limits: ClientLimits) -> None:
         """Reads no more from a connection for so long; where it is muted already, until the later one of both ends.
 
         `limits` are those that its client has exceeded.
@@ -51,7 +51,7 @@ class Mutes:
         self._muted[connection] = _Muted(until, self._owner.later(delay_s, self._end, connection), limits)
         connection.block(Blocked.THROTTLED)
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: ServedConnection) -> None:
         """The connection is closed; harmless where it was not muted."""
         known = self._muted.pop(connection, None)
         if known is not None:
@@ -64,7 +64,7 @@ class Mutes:
                 muted.timer.cancel()
                 self._end(connection)
 
-    def _end(self, connection: Connection) -> None:
+    def _end(self, connection: ServedConnection) -> None:
         del self._muted[connection]
         connection.active = True
         connection.unblock(Blocked.THROTTLED)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from headrace.broker.net.blocked import Blocked
 
 if TYPE_CHECKING:
-    from headrace.broker.net.connection import Connection
+    from headrace.broker.net.ports import ServedConnection
     from headrace.broker.telemetry.metrics import Counter
     from headrace.env import Owner
 
@@ -35,7 +35,7 @@ class OldClients:
         self._silent = 0
         self._named: dict[str, float] = {}
 
-    def end(self, connection: Connection, why: str) -> None:
+    def end(self, connection: ServedConnection, why: str) -> None:
         """Closes a connection that is silent from now on, in a moment."""
         if self._silent >= SILENT_MAX:
             self._close(connection, why)
@@ -44,13 +44,13 @@ class OldClients:
         connection.block(Blocked.OLD_CLIENT)
         self._owner.later(SILENT_S, self._end, connection, why)
 
-    def _end(self, connection: Connection, why: str) -> None:
+    def _end(self, connection: ServedConnection, why: str) -> None:
         self._silent -= 1
         if not connection.closed:
             self._close(connection, why)
 
-    def _close(self, connection: Connection, why: str) -> None:
-        if self._has_line(connection.stream.peer_host):
+    def _close(self, connection: ServedConnection, why: str) -> None:
+        if self._has_line(connection.client.peer_host):
             connection.close(f"{why}: a client older than this broker serves, or newer")
         else:
             self._bad.value += 1

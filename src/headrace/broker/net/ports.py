@@ -1,12 +1,13 @@
-"""What the sockets' room needs of those behind it: it knows them by these shapes alone."""
+"""The ports of `net`: what it needs of the packages behind it, and what its own parts need of each other."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Callable, Coroutine, Mapping, Sized
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from headrace.broker.net.connection import Connection
+    from headrace.broker.net.answers import CloseConnectionError
+    from headrace.broker.net.client_session import AnsweredConnection, ClientSession
     from headrace.broker.net.context import RequestContext
     from headrace.broker.net.logins import LoginTerms
     from headrace.broker.telemetry.audit import AuditLog
@@ -44,7 +45,12 @@ class ShortProduce(Protocol):
         ...
 
     def add(
-        self, connection: Connection, frame: memoryview, version: int, correlation_id: int, client_id_length: int
+        self,
+        connection: AnsweredConnection,
+        frame: memoryview,
+        version: int,
+        correlation_id: int,
+        client_id_length: int,
     ) -> bool:
         """Takes a request; False leaves it to the handler, and nothing has happened."""
         ...
@@ -53,18 +59,8 @@ class ShortProduce(Protocol):
         """Takes a request that differs from an earlier one in its records alone."""
         ...
 
-    def finish(self, connection: Connection) -> None:
+    def finish(self, connection: AnsweredConnection) -> None:
         """Appends what was taken, and answers it on the connection, in order."""
-        ...
-
-
-class ShortFetch(Protocol):
-    """The short way of a connection that asks for more of what it reads (see `requests/short_fetch.py`)."""
-
-    version: int
-
-    def answer(self, connection: Connection, view: memoryview, at: int, stop: int, correlation_id: int) -> bool:
-        """Answers the request in `view[at:stop]`; False leaves it to the handler, and nothing has happened."""
         ...
 
 
@@ -110,4 +106,53 @@ class Pace(Protocol):
 
     def when_caught_up(self, callback: Callable[[], None]) -> None:
         """Calls back when they need not any more; to be asked while `behind`."""
+        ...
+
+
+class ServedConnection(Protocol):
+    """A connection as the parts of a server see it that delay, close or flush connections."""
+
+    client: ClientSession
+    active: bool
+    closed: bool
+    flush_scheduled: bool
+
+    def block(self, why: int) -> None:
+        """Stops reading for a reason of `Blocked`."""
+        ...
+
+    def unblock(self, why: int) -> None:
+        """Withdraws a reason; harmless if it was none."""
+        ...
+
+    def flush(self) -> None:
+        """Sends what can be sent now."""
+        ...
+
+    def close(self, why: str) -> None:
+        """Closes the connection; one log line says why, unless that is empty."""
+        ...
+
+
+class Host(Protocol):
+    """The server, as a connection reports to it."""
+
+    def start_task(self, work: Coroutine[Any, Any, None], handler: Coroutine[Any, Any, Any]) -> None:
+        """Runs `work`, which awaits `handler`."""
+        ...
+
+    def defect(self, connection: ServedConnection, key: int, version: int, error: BaseException) -> None:
+        """Reports an unexpected error of a request and closes the connection."""
+        ...
+
+    def defect_beside(self, connection: ServedConnection, error: BaseException) -> None:
+        """Reports an unexpected error that belongs to no request and closes the connection."""
+        ...
+
+    def end(self, connection: ServedConnection, reason: CloseConnectionError) -> None:
+        """Closes a connection whose request is answered so."""
+        ...
+
+    def connection_closed(self, connection: ServedConnection, why: str) -> None:
+        """Forgets a connection that has closed."""
         ...

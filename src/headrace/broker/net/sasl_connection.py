@@ -23,8 +23,9 @@ from headrace.security.login import Errand, LoginFailedError, LoginStep
 from headrace.security.sasl import Moment, Phase, SaslAnswer, SaslSession
 
 if TYPE_CHECKING:
+    from headrace.broker.net.listener import OpenListener
     from headrace.broker.net.logins import Logins, LoginTerms
-    from headrace.broker.net.server import OpenListener, Server
+    from headrace.broker.net.shared import Shared
     from headrace.env.node import Timer
     from headrace.wire.primitives import Buffer
 
@@ -40,12 +41,12 @@ class SaslConnection(Connection):
 
     __slots__ = ("_arrived", "_ending", "_is_refused", "_logins", "_logs_in", "_put_off", "_terms", "_timer", "session")
 
-    def __init__(self, server: Server, stream: Stream, listener: OpenListener, terms: LoginTerms) -> None:
-        super().__init__(server, stream, listener)
+    def __init__(self, shared: Shared, stream: Stream, listener: OpenListener, terms: LoginTerms) -> None:
+        super().__init__(shared, stream, listener)
         self.session = SaslSession(terms.mechanisms)
         self.client.login = self
         self._terms = terms
-        self._logins: Logins = server.logins
+        self._logins: Logins = shared.logins
         self._arrived = bytearray()
         self._logs_in = True
         self._put_off = False
@@ -66,13 +67,13 @@ class SaslConnection(Connection):
             return
         if self._put_off:
             return
-        strangers = self.server.strangers
-        if strangers.has_turn():
-            strangers.serve(self._receive)
+        unauthenticated = self.shared.unauthenticated
+        if unauthenticated.has_turn():
+            unauthenticated.serve(self._receive)
             return
         self._put_off = True
         self._watch()
-        strangers.ask(self._next_turn)
+        unauthenticated.ask(self._next_turn)
 
     def _watch(self) -> None:
         """See Connection. Who is put off is not looked at before its turn."""
@@ -92,21 +93,21 @@ class SaslConnection(Connection):
 
     def _receive(self) -> None:
         self.active = True
-        server = self.server
+        shared = self.shared
         try:
-            received = self.stream.receive_into(server.view)
+            received = self.stream.receive_into(shared.view)
             if received <= 0:
                 if received != WOULD_BLOCK:
                     self.close("the client left amid its login" if self._arrived else "")
                 return
-            if self._arrive(server.view[:received]):
+            if self._arrive(shared.view[:received]):
                 self._login_requests()
         except TlsFailure as failure:
             self.close(str(failure))
         except OSError:
             self.close("")
         except Exception as error:
-            server.defect_beside(self, error)
+            shared.host.defect_beside(self, error)
 
     def _arrive(self, data: memoryview | bytes) -> bool:
         have = len(self._arrived)
@@ -128,18 +129,18 @@ class SaslConnection(Connection):
         if self._blocked or self.closed:
             return
         carry, self._carry = self._carry, b""
-        self.server.requests_budget.give(len(carry))
+        self.shared.requests_budget.give(len(carry))
         try:
             if self._arrive(carry):
                 self._login_requests()
         except Exception as error:
-            self.server.defect_beside(self, error)
+            self.shared.host.defect_beside(self, error)
         self._watch()
 
     def _requests(self, buffer: Buffer, view: memoryview, end: int) -> int:
         """See Connection. A session that has ended serves nothing but another login."""
         expires_s = self.session.expires_s
-        if expires_s is None or self.server.monotonic() <= expires_s:
+        if expires_s is None or self.shared.monotonic() <= expires_s:
             return super()._requests(buffer, view, end)
         self._begin()
         if self._arrive(view[:end]):
@@ -155,7 +156,7 @@ class SaslConnection(Connection):
     @property
     def moment(self) -> Moment:
         """Now."""
-        return Moment(self.server.monotonic(), self.server.now_ms())
+        return Moment(self.shared.monotonic(), self.shared.now_ms())
 
     def _begin(self) -> None:
         self._logs_in = True
@@ -164,8 +165,8 @@ class SaslConnection(Connection):
     def _login_requests(self) -> None:
         """Handles the frames that have arrived, one by one, until the client has logged in; goes on as an ordinary
         connection then."""
-        server, session = self.server, self.session
-        server.began = server.monotonic()
+        shared, session = self.shared, self.session
+        shared.began = shared.monotonic()
         at, arrived = 0, self._arrived
         while not self._blocked and not self.closed and self._is_outside():
             if len(arrived) - at < SIZE_BYTES:
@@ -195,7 +196,7 @@ class SaslConnection(Connection):
     def _is_outside(self) -> bool:
         """Whether it is still, or again, to log in."""
         session = self.session
-        is_over = session.expires_s is not None and self.server.monotonic() > session.expires_s
+        is_over = session.expires_s is not None and self.shared.monotonic() > session.expires_s
         return not session.is_ready or is_over
 
     def _login_request(self, frame: memoryview) -> None:
@@ -224,11 +225,11 @@ class SaslConnection(Connection):
         self._logins.end(self)
         if self._blocked:
             self._carry = rest
-            self.server.requests_budget.force(len(rest))
+            self.shared.requests_budget.force(len(rest))
             self.flush()
         else:
             # It came with the bytes that ended the login, in one piece, so there is room for it.
-            self.server.view[: len(rest)] = rest
+            self.shared.view[: len(rest)] = rest
             self._take(len(rest))
 
     # --- for handlers
@@ -255,7 +256,7 @@ class SaslConnection(Connection):
         logins, host = self._logins, self.stream.peer_host
         if not logins.begin_errand(host):
             raise CloseConnectionError("too many logins wait for a worker")
-        pending: Completion[Any] = Completion(self.server.completions)
+        pending: Completion[Any] = Completion(self.shared.completions)
         self.block(Blocked.LOGIN)
 
         def done(step: LoginStep | None, error: BaseException | None) -> None:
@@ -269,7 +270,7 @@ class SaslConnection(Connection):
                 answer = self.session.concluded(step, self.moment)
             else:
                 assert error is not None
-                self.server.defect_beside(self, error)
+                self.shared.host.defect_beside(self, error)
                 return
             result = self.settle(answer, response_of(answer))
             if isinstance(result, Completion):
@@ -278,7 +279,7 @@ class SaslConnection(Connection):
                 pending.complete(result)
                 self.unblock(Blocked.LOGIN)
 
-        self.server.errands.submit(errand.work, done)
+        self.shared.errands.submit(errand.work, done)
         return pending
 
     def settle(self, answer: SaslAnswer, response: Any) -> Any:
@@ -297,7 +298,7 @@ class SaslConnection(Connection):
             # It logs in again: what stands behind this request is looked at as before a login.
             self._begin()
             self.block(Blocked.LOGIN)
-            self.server.owner.soon(self.unblock, Blocked.LOGIN)
+            self.shared.owner.soon(self.unblock, Blocked.LOGIN)
         return response
 
     def _left_behind(self, error: BaseException | None) -> None:
@@ -306,7 +307,7 @@ class SaslConnection(Connection):
         if not isinstance(error, LoginFailedError):
             self._logins.end_errand(host)
             if error is not None:
-                self.server.defect_beside(self, error)
+                self.shared.host.defect_beside(self, error)
             return
         self._count_failure(self.session.concluded(error, self.moment).why)
         self._logins.end_errand_later(host, self._terms.failed_delay_ms)
@@ -314,7 +315,7 @@ class SaslConnection(Connection):
     def _count_failure(self, why: str) -> None:
         self._logins.failed.value += 1
         session = self.session
-        self.server.requests.audit.login_failed(session.claimed, session.mechanism_name, self.stream.peer_host, why)
+        self.shared.requests.audit.login_failed(session.claimed, session.mechanism_name, self.stream.peer_host, why)
 
     def _refuse(self, why: str, response: Any) -> Any:
         """A token is refused, which the client hears before its login ends: it counts now, and waits now, as the client
@@ -335,11 +336,11 @@ class SaslConnection(Connection):
         """The promise of an answer to a login that failed; it `ends` the connection."""
         self._logins.begin(self)
         self.block(Blocked.LOGIN)
-        pending: Completion[Any] = Completion(self.server.completions)
+        pending: Completion[Any] = Completion(self.shared.completions)
 
         def told() -> None:
             self._timer = None
-            self.server.strangers.ask(tell)
+            self.shared.unauthenticated.ask(tell)
 
         def tell() -> None:
             if self.closed:

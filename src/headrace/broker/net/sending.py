@@ -11,7 +11,9 @@ from headrace.env.network import READ_AHEAD_BYTES
 from headrace.wire.primitives import Buffer, Part
 
 if TYPE_CHECKING:
-    from headrace.broker.net.connection import Connection
+    from headrace.broker.net.ports import ServedConnection
+    from headrace.broker.net.shared import Shared
+    from headrace.env.network import Stream
 
 OUTPUT_BYTES: Final = 1024 * 1024
 OUTPUT_PARTS: Final = 256
@@ -26,18 +28,18 @@ class Sending:
         "_connection",
         "_ended",
         "_output",
-        "_server",
+        "_shared",
         "_since",
         "_stream",
         "_waits_for_disk",
         "_writing",
     )
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: ServedConnection, stream: Stream, shared: Shared) -> None:
         self._connection = connection
-        self._server = connection.server
-        self._stream = connection.stream
-        self._output = Output(self._server.scratch)
+        self._shared = shared
+        self._stream = stream
+        self._output = Output(self._shared.scratch)
         self._accounted = 0
         self._since = 0.0
         self._writing = False
@@ -76,21 +78,21 @@ class Sending:
     def go_on(self, may_wait: bool = False) -> None:
         """Sends what can be sent now. Raises OSError when the stream is gone and BrokenFrameError when a file is
         shorter than its slice."""
-        server = self._server
+        shared = self._shared
         if self._output and not self._waits_for_disk:
-            most = server.send_bytes()
-            self._account_for(self._output.send(self._stream, server.monotonic, most, may_wait=may_wait))
+            most = shared.send_bytes()
+            self._account_for(self._output.send(self._stream, shared.monotonic, most, may_wait=may_wait))
 
     def end(self, *, send_last: bool) -> None:
         """Forgets what is queued; where `send_last`, after the other side took what it takes of it."""
         if send_last and self._output and not self._waits_for_disk:
             try:
-                self._output.send(self._stream, self._server.monotonic)
+                self._output.send(self._stream, self._shared.monotonic)
             except (OSError, BrokenFrameError):
                 pass  # the connection ends in any case
-        self._server.responses_budget.give(self._accounted)
+        self._shared.responses_budget.give(self._accounted)
         self._accounted = 0
-        self._output = Output(self._server.scratch)
+        self._output = Output(self._shared.scratch)
         self._ended = True
         del self._connection  # both are freed at once then: of strangers there may be thousands a second
 
@@ -109,12 +111,12 @@ class Sending:
         from only while its client takes its replies."""
         waits = outcome in (BLOCKED, AGAIN)
         if waits != self._writing:
-            self._writing, self._since = waits, self._server.monotonic()
+            self._writing, self._since = waits, self._shared.monotonic()
             self._stream.on_writable(self._writable if waits else None)
         if outcome == COLD:
             self._read_ahead()
         output = self._output
-        budget = self._server.responses_budget
+        budget = self._shared.responses_budget
         more = output.held - self._accounted
         self._accounted = output.held
         if more < 0:
@@ -131,8 +133,8 @@ class Sending:
         self._waits_for_disk = True
         part, at = self._output.cold_slice()
         size = min(READ_AHEAD_BYTES, part.size - at)
-        self._server.cold_reads.value += 1
-        self._server.workers.submit(lambda: part.file.read_ahead(part.position + at, size), self._was_read)
+        self._shared.cold_reads.value += 1
+        self._shared.workers.submit(lambda: part.file.read_ahead(part.position + at, size), self._was_read)
 
     def _was_read(self, _result: None, error: BaseException | None) -> None:
         self._waits_for_disk = False

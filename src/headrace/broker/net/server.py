@@ -2,57 +2,39 @@
 
 from __future__ import annotations
 
-import errno
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.net.admission import Admission
 from headrace.broker.net.answers import CloseConnectionError, UnknownVersionError
-from headrace.broker.net.budget import Budget
 from headrace.broker.net.connection import Connection
-from headrace.broker.net.departures import Departures
 from headrace.broker.net.handshakes import Handshakes
-from headrace.broker.net.logins import Logins, LoginTerms
-from headrace.broker.net.long_answers import LongAnswers
-from headrace.broker.net.mutes import Mutes
+from headrace.broker.net.listener import CannotListen, OpenListener
+from headrace.broker.net.logins import LoginTerms
 from headrace.broker.net.old_clients import OldClients
-from headrace.broker.net.output import SCRATCH_BYTES, SEND_BYTES, SEND_SHARED_BYTES
 from headrace.broker.net.sasl_connection import SaslConnection
+from headrace.broker.net.shared import Shared
 from headrace.broker.net.tls import ListenerTls
 from headrace.config import ConfigError
 from headrace.config.security_table import SASL_PROTOCOLS
 from headrace.config.tls import TLS_PROTOCOLS
-from headrace.env.network import Listener, Stream
+from headrace.env.network import Stream
 from headrace.env.tls import TlsStream, scratch_of
-from headrace.env.turns import SlicedTurns
-from headrace.wire.address import address_text
-from headrace.wire.apis import APIS, ApiKey
+from headrace.wire.apis import APIS
 from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from headrace.broker.net.client_quotas import ClientQuotas
-    from headrace.broker.net.ports import Api, Pace, Requests
+    from headrace.broker.net.ports import Pace, Requests, ServedConnection
     from headrace.broker.telemetry.metrics import Registry
     from headrace.broker.telemetry.request_errors import RequestErrors
-    from headrace.broker.telemetry.request_times import RequestTimes
     from headrace.config import BrokerConfig, Endpoint
     from headrace.env import Node
 
-RECEIVE_BYTES: Final = 256 * 1024
-"""The buffer that all connections receive into: what fits the processor's cache."""
-SPARE_BUFFER_BYTES: Final = 8 * 1024 * 1024
-"""Buffers of large frames that are kept for the next ones, together."""
-UNLIMITED_REQUEST_BYTES: Final = 1 << 62
 STALLED_FRAME_S: Final = 10.0
 """When memory for requests is short, a client that stopped half-way through a frame for this long is closed."""
 STALLED_OUTPUT_S: Final = 10.0
 """When memory for responses is short, a client that has not taken all of its answers for this long is closed."""
-SHARED_S: Final = 0.01
-"""For this long after a connection said a little, others take shorter turns: it may say more."""
-STRANGERS_SHARE: Final = 0.2
-"""What is done for connections that come and have not logged in takes no more of the time, while others are served."""
-SERVED_S: Final = 0.02
-"""Others are served while they were served less than this ago."""
 HANDSHAKE_WAIT_SHARE: Final = 0.5
 """Of the time to log in: nobody waits longer for the turn of a TLS handshake."""
 SWEEP_S_MAX: Final = 5.0
@@ -62,59 +44,6 @@ LINES_PER_S: Final = 100
 """So many lines a second say why connections were closed or refused; the next one says how many were left unsaid."""
 ACCEPT_LOG_S: Final = 10.0
 """That connections are not accepted is said again once they have been accepted for this long."""
-
-
-class OpenListener:
-    """A listener that accepts connections: its name, where it is, and what it serves."""
-
-    def __init__(
-        self, endpoint: Endpoint, served: Mapping[int, Api], is_controller: bool, tls: ListenerTls | None = None
-    ) -> None:
-        self.endpoint = endpoint
-        self.tls = tls
-        self.is_controller = is_controller
-        self.accepts = False
-        self.name = endpoint.name
-        self.served = served
-        self.produces = ApiKey.PRODUCE in served
-        self.listener: Listener | None = None
-        self.login_terms: LoginTerms | None = None
-        """How its clients log in; None where they need not."""
-
-    @property
-    def host(self) -> str:
-        """The address that it is bound to."""
-        assert self.listener is not None
-        return self.listener.host
-
-    @property
-    def port(self) -> int:
-        """The port that it is bound to, chosen by the system where port 0 was asked for."""
-        assert self.listener is not None
-        return self.listener.port
-
-    def close_sources(self) -> None:
-        """Ends what its mechanisms look for while the node runs."""
-        if self.login_terms is not None:
-            self.login_terms.close_sources()
-
-
-class CannotListen(OSError):
-    """An address that cannot be had; the text is one line that names it, says why, and what to do."""
-
-    def __init__(self, name: str, host: str, port: int, error: OSError) -> None:
-        why = _WHY.get(error.errno or 0, error.strerror or str(error))
-        super().__init__(
-            f"listener {name} cannot listen on {address_text(host, port)}: {why}; give another address with "
-            "--listen HOST:PORT, or in `listeners`"
-        )
-
-
-_WHY: Mapping[int, str] = {
-    errno.EADDRINUSE: "another program listens there (address already in use)",
-    errno.EADDRNOTAVAIL: "this machine has no such address",
-    errno.EACCES: "ports below 1024 need a privilege",
-}
 
 
 class Server:
@@ -130,70 +59,34 @@ class Server:
         request_errors: RequestErrors,
     ) -> None:
         """`config` is what is in force now; `pace` says whether the disk keeps up with the producers."""
-        settings = config()
         self._config = config
         self._node = node
-        self.requests = requests
-        self.pace = pace
-        self.request_errors = request_errors
-        self.completions = node.completions
-        self.workers = node.workers
-        self.errands = node.errands
-        self.owner = node.owner("server")
         self._log = node.logger("net")
-        self.monotonic = node.clock.monotonic
-        self.now_ms = node.clock.now_ms
-        self.buffer = bytearray(RECEIVE_BYTES)
-        self.view = memoryview(self.buffer)
-        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
-        """What is read of files on its way into sockets; used within one send."""
-        limit = settings.queued_max_request_bytes
-        self.requests_budget = Budget(limit if limit > 0 else UNLIMITED_REQUEST_BYTES)
-        self.responses_budget = Budget(settings.queued_max_response_bytes)
-        self.long_answers = LongAnswers(node, self.owner, self.requests_budget, self.responses_budget, request_errors)
-        self.frame_bytes_max = settings.socket_request_max_bytes
-        self.unanswered_max = settings.connection_max_queued_requests
-        self.quotas: ClientQuotas | None = None
-        """Of users and client ids; None where there are none."""
-        self.mutes = Mutes(self.owner, self.monotonic)
+        self.owner = node.owner("server")
+        self.shared = Shared(node, self.owner, config, requests, pace, metrics, request_errors, self)
+        self.requests_budget, self.responses_budget = self.shared.requests_budget, self.shared.responses_budget
+        self.long_answers = self.shared.long_answers
+        self._requests = requests
+        self._monotonic = node.clock.monotonic
         self.connections: dict[Connection, None] = {}
         self.listeners: list[OpenListener] = []
-        busy_poll_us = settings.busy_poll_us
-        self.busy_poll = node.network.busy_poll(busy_poll_us / 1e6) if busy_poll_us else None
-        """To be called with the time after what was received is handled."""
-        self.times: RequestTimes | None = None
-        """Where to tell how long requests took; None where nobody asks."""
-        self.bulk = 0
-        """How many answers have been made out of files."""
-        self.began = -SHARED_S
-        """When the requests that are handled now arrived."""
-        self.talked_at = -SHARED_S
-        """When a connection last said something to which no answer came out of a file."""
-        self.served_at = -SERVED_S
-        """When a request of somebody who need not log in, or has, was last answered."""
-        self.departures = Departures(self.owner, self.defect_beside)
-        self.cold_reads = metrics.counter("fetch.cold_reads")
-        self.logins = Logins(self.owner, self.monotonic, lambda: self._config().connection_login_timeout_ms, metrics)
         self._accepted = metrics.counter("connections.accepted")
         self._refused = metrics.counter("connections.refused")
         self._throttled = metrics.counter("connections.throttled")
         self._bad = metrics.counter("connections.closed_for_bad_input")
-        self.old_clients = OldClients(self.owner, self.monotonic, self._bad)
-        self.strangers = SlicedTurns(self.owner, self.monotonic, self._strangers_share)
-        self.handshakes = Handshakes(self.owner, self.monotonic, self._handshake_rate, self._handshake_patience_s)
+        self.old_clients = OldClients(self.owner, self._monotonic, self._bad)
+        self.handshakes = Handshakes(self.owner, self._monotonic, self._handshake_rate, self._handshake_patience_s)
         self._stores_of: BrokerConfig | None = None
         self._per_host: dict[str, int] = {}
         self.admission = Admission(node, self.owner, config, self.listeners, self._give_way)
-        self._spares: list[bytearray] = []
-        self._spare_bytes = 0
         self._accept_failed_at = self._lines_since = -ACCEPT_LOG_S
         self._lines = 0
-        self._tell(metrics)
+        self._register(metrics)
 
-    def _tell(self, metrics: Registry) -> None:
+    def _register(self, metrics: Registry) -> None:
         metrics.gauge("connections.open", lambda: len(self.connections))
-        metrics.gauge("connections.muted", lambda: len(self.mutes))
-        metrics.gauge("strangers.waiting", lambda: len(self.strangers))
+        metrics.gauge("connections.muted", lambda: len(self.shared.mutes))
+        metrics.gauge("strangers.waiting", lambda: len(self.shared.unauthenticated))
         metrics.gauge("handshakes.waiting", lambda: len(self.handshakes))
         metrics.gauge("requests.bytes_held", lambda: self.requests_budget.used)
         metrics.gauge("responses.bytes_held", lambda: self.responses_budget.used)
@@ -207,10 +100,10 @@ class Server:
         tls = None
         if endpoint.protocol in TLS_PROTOCOLS:
             tls = ListenerTls(endpoint.name, endpoint.protocol, config, self._node.disk)
-        served = self.requests.served("controller" if controller else "broker")
+        served = self._requests.served("controller" if controller else "broker")
         opened = OpenListener(endpoint, served, controller, tls)
         if endpoint.protocol in SASL_PROTOCOLS:
-            opened.login_terms = self.requests.login_terms(endpoint.name, config)
+            opened.login_terms = self._requests.login_terms(endpoint.name, config)
         try:
             opened.listener = self._node.network.listen(
                 endpoint.host,
@@ -220,7 +113,7 @@ class Server:
                 send_buffer=config.socket_send_buffer_bytes,
                 on_connection=lambda stream: self._accept(stream, opened),
                 on_failure=self._accept_failed,
-                turns=self.strangers,
+                turns=self.shared.unauthenticated,
             )
         except OSError as error:
             opened.close_sources()
@@ -238,7 +131,9 @@ class Server:
         for opened in self.listeners:
             if opened.login_terms is not None:
                 try:
-                    self.requests.login_terms(opened.name, config, opened.login_terms).close_sources(opened.login_terms)
+                    self._requests.login_terms(opened.name, config, opened.login_terms).close_sources(
+                        opened.login_terms
+                    )
                 except ConfigError as error:
                     return str(error)
         return ""
@@ -272,7 +167,7 @@ class Server:
 
     def _follow_logins(self, opened: OpenListener, before: LoginTerms, config: BrokerConfig) -> None:
         try:
-            terms = self.requests.login_terms(opened.name, config, before)
+            terms = self._requests.login_terms(opened.name, config, before)
         except ConfigError as error:
             self._log.warning("logins stay as they were", listener=opened.name, why=error)
             return
@@ -358,31 +253,32 @@ class Server:
             server_side=True,
             scratch=scratch_of(self._node),
             soon=self.owner.soon,
-            turns=self.strangers,
+            turns=self.shared.unauthenticated,
         )
         connection = self._made(secured, listener)
-        self.logins.begin(connection)
+        self.shared.logins.begin(connection)
 
         def opened(stream: TlsStream) -> None:
             connection.client.principal = tls.opened(stream) or connection.client.principal
             if listener.login_terms is None:
-                self.logins.end(connection)
+                self.shared.logins.end(connection)
 
         secured.on_open = opened
         return connection
 
     def _made(self, stream: Stream, listener: OpenListener) -> Connection:
         terms = listener.login_terms
-        return Connection(self, stream, listener) if terms is None else SaslConnection(self, stream, listener, terms)
+        return (
+            Connection(self.shared, stream, listener)
+            if terms is None
+            else SaslConnection(self.shared, stream, listener, terms)
+        )
 
     def other_quotas(self, quotas: ClientQuotas) -> None:
         """Other quotas are in force: whoever waits because of one that is altered need not any more."""
-        self.quotas = quotas if quotas.table.limits_clients else None
+        self.shared.quotas = quotas if quotas.table.limits_clients else None
         self.admission.table = quotas.table if quotas.table.limits_addresses else None
-        self.mutes.look_again(quotas.limits)
-
-    def _strangers_share(self) -> float:
-        return STRANGERS_SHARE if self.monotonic() - self.served_at < SERVED_S else 1.0
+        self.shared.mutes.look_again(quotas.limits)
 
     def _handshake_rate(self) -> int:
         return self._config().max_tls_handshake_rate_per_ip
@@ -405,69 +301,44 @@ class Server:
 
     def _accept_failed(self, error: OSError) -> None:
         self._refused.value += 1
-        before, self._accept_failed_at = self._accept_failed_at, self.monotonic()
+        before, self._accept_failed_at = self._accept_failed_at, self._monotonic()
         if self._accept_failed_at - before >= ACCEPT_LOG_S:
             self._log.warning("the broker accepts no connections for now; the open ones stay open", why=error)
 
     # --- for connections
-
-    def send_bytes(self) -> int:
-        """What a connection may send of a file at once."""
-        return SEND_SHARED_BYTES if self.monotonic() - self.talked_at < SHARED_S else SEND_BYTES
-
-    def take_buffer(self, least: int, wanted: int) -> bytearray:
-        """A buffer of at least `least` bytes, `wanted` where a new one has to be made."""
-        spares = self._spares
-        for i, spare in enumerate(spares):
-            if least <= len(spare) <= 4 * wanted:
-                self._spare_bytes -= len(spare)
-                return spares.pop(i)
-        return bytearray(max(least, wanted))
-
-    def pages(self, size: int) -> memoryview:
-        """Room for the rest of a frame: what is not written to yet takes no memory."""
-        return self._node.scratch(size)
-
-    def return_buffer(self, buffer: bytearray) -> None:
-        """Keeps a buffer for the next large frame, or lets it go."""
-        size = len(buffer)
-        if 4 * size <= SPARE_BUFFER_BYTES:
-            while self._spare_bytes + size > SPARE_BUFFER_BYTES:
-                self._spare_bytes -= len(self._spares.pop(0))
-            self._spares.append(buffer)
-            self._spare_bytes += size
 
     def start_task(self, work: Coroutine[Any, Any, None], handler: Coroutine[Any, Any, Any]) -> None:
         """Runs what awaits a handler that cannot answer at once. A server that ends in the same turn of the loop never
         comes to the first step of it: nobody awaits the handler then, and it is closed."""
         self.owner.spawn(work).add_done_callback(lambda _: handler.close())
 
-    def defect(self, connection: Connection, key: int, version: int, error: BaseException) -> None:
+    def defect(self, connection: ServedConnection, key: int, version: int, error: BaseException) -> None:
         """Something raised what nobody expected while it answered a request: the connection ends."""
-        self.request_errors.count(key, ErrorCode.UNKNOWN_SERVER_ERROR)
-        peer = f"{connection.stream.peer_host}:{connection.stream.peer_port}"
+        self.shared.request_errors.count(key, ErrorCode.UNKNOWN_SERVER_ERROR)
+        peer = f"{connection.client.peer_host}:{connection.client.peer_port}"
         self._node.defects.report(error, "a request", api=APIS[key].name, version=version, client=peer)
         connection.close("its request met a defect")
 
-    def defect_beside(self, connection: Connection, error: BaseException) -> None:
+    def defect_beside(self, connection: ServedConnection, error: BaseException) -> None:
         """The same while a connection was served, and no request can be named."""
-        peer = f"{connection.stream.peer_host}:{connection.stream.peer_port}"
+        peer = f"{connection.client.peer_host}:{connection.client.peer_port}"
         self._node.defects.report(error, "a connection", client=peer)
         connection.close("it met a defect")
 
-    def end(self, connection: Connection, reason: CloseConnectionError) -> None:
+    def end(self, connection: ServedConnection, reason: CloseConnectionError) -> None:
         """Closes a connection whose request is answered so."""
         if isinstance(reason, UnknownVersionError):
             self.old_clients.end(connection, str(reason))
         else:
             connection.close(str(reason))
 
-    def connection_closed(self, connection: Connection, why: str) -> None:
-        """Forgets a connection; one line says why, where there is a why."""
+    def connection_closed(self, connection: ServedConnection, why: str) -> None:
+        """Forgets a connection that has closed; one log line says why, unless that is empty."""
+        assert isinstance(connection, Connection), "this server made it"
         self.connections.pop(connection, None)
-        self.departures.forget(connection)
-        self.mutes.forget(connection)
-        self.logins.end(connection)
+        self.shared.send_queue.forget(connection)
+        self.shared.mutes.forget(connection)
+        self.shared.logins.end(connection)
         self.handshakes.forget(connection)
         host = connection.stream.peer_host
         left = self._per_host.get(host, 1) - 1
@@ -482,7 +353,7 @@ class Server:
 
     def _warn(self, event: str, stream: Stream, why: str) -> None:
         """One line about a connection; a few a second, as strangers may make as many as they like."""
-        now = self.monotonic()
+        now = self._monotonic()
         unsaid: dict[str, int] = {}
         if now - self._lines_since >= 1:
             if self._lines > LINES_PER_S:
@@ -498,9 +369,9 @@ class Server:
         """Closes connections that are idle, and those that hold memory others wait for without getting on."""
         idle_ms = self._config().connections_max_idle_ms
         idle_s = idle_ms / 1000 if idle_ms >= 0 else float("inf")
-        now = self.monotonic()
-        if self.quotas is not None:
-            self.quotas.expire()
+        now = self._monotonic()
+        if self.shared.quotas is not None:
+            self.shared.quotas.expire()
         self.admission.expire()
         self.handshakes.expire()
         self.admission.look()
@@ -539,7 +410,7 @@ class Server:
 
     def stop_serving_clients(self) -> None:
         """Closes all listeners but the controllers', and the connections there."""
-        self.departures.all_leave()
+        self.shared.send_queue.send_all()
         for opened in self.listeners:
             if not opened.is_controller:
                 assert opened.listener is not None
@@ -552,7 +423,7 @@ class Server:
     async def close(self) -> None:
         """Closes every listener and connection, and ends handlers that still wait."""
         self.stop_listening()
-        self.departures.all_leave()
+        self.shared.send_queue.send_all()
         self.admission.close()
         for connection in list(self.connections):
             connection.close("")

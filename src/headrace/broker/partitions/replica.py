@@ -37,8 +37,6 @@ class AnswerTemplate(Protocol):
         ...
 
 
-
-
 class Replica:
     """See the module. `error` is what every request for it is answered: NONE while this broker leads and it works.
 

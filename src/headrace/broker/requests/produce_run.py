@@ -47,7 +47,7 @@ from headrace.wire.primitives import Buffer, DecodeError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headrace.broker.net.connection import Connection
+    from headrace.broker.net.client_session import AnsweredConnection
     from headrace.broker.partitions.replica import Replica
     from headrace.broker.requests.apis.k00_produce import Waiting
     from headrace.broker.requests.services import Services
@@ -165,7 +165,12 @@ class ProduceRun:
         self._count = services.metrics.counter(f"requests.{APIS[PRODUCE].name}")
 
     def add(
-        self, connection: Connection, frame: memoryview, version: int, correlation_id: int, client_id_length: int
+        self,
+        connection: AnsweredConnection,
+        frame: memoryview,
+        version: int,
+        correlation_id: int,
+        client_id_length: int,
     ) -> bool:
         """Takes a request into the run; False leaves it to the handler, and nothing has happened."""
         try:
@@ -202,7 +207,12 @@ class ProduceRun:
         return True
 
     def _plain(
-        self, connection: Connection, topic: TopicProduceData, data: PartitionProduceData, version: int, acks: int
+        self,
+        connection: AnsweredConnection,
+        topic: TopicProduceData,
+        data: PartitionProduceData,
+        version: int,
+        acks: int,
     ) -> Replica | None:
         """The replica to append to; None where that is for the handler to say."""
         broker = self._services
@@ -227,7 +237,12 @@ class ProduceRun:
         return replica
 
     def _add_several(
-        self, connection: Connection, request: ProduceRequest, version: int, correlation_id: int, frame: memoryview
+        self,
+        connection: AnsweredConnection,
+        request: ProduceRequest,
+        version: int,
+        correlation_id: int,
+        frame: memoryview,
     ) -> bool:
         """As `add`, for a request of several partitions: all of them, or nothing."""
         before, self._named = self._named, None
@@ -266,7 +281,7 @@ class ProduceRun:
                 self.shape = named
         return True
 
-    def _may_write(self, connection: Connection, topic: str) -> bool:
+    def _may_write(self, connection: AnsweredConnection, topic: str) -> bool:
         """Whether the connection may, and may go on to for as long as the authorizer's generation stays."""
         authorizer = self._services.authorizer
         return authorizer.generation >= OPEN_GENERATION and authorizer.authorize(
@@ -356,7 +371,7 @@ class ProduceRun:
             self._groups.append(group)
         return True
 
-    def finish(self, connection: Connection) -> None:
+    def finish(self, connection: AnsweredConnection) -> None:
         """Appends what was taken, and answers each request in its turn."""
         entries = self.entries
         if not entries:
@@ -407,7 +422,7 @@ class ProduceRun:
                     correlation_id, result.base_offset, result.log_append_time_ms, result.log_start_offset
                 )
                 connection.answer_bytes(PRODUCE, version, correlation_id, frame)
-        times = connection.server.times
+        times = connection.shared.times
         if times is not None:
             times.produced += at_once
 
@@ -416,7 +431,7 @@ class ProduceRun:
         return template
 
     def _answer_group(
-        self, connection: Connection, group: Group, results: dict[Replica, Sequence[AppendResult]]
+        self, connection: AnsweredConnection, group: Group, results: dict[Replica, Sequence[AppendResult]]
     ) -> int:
         """Answers alike requests; returns how many of them have no answer of a template."""
         layout = group.layout
@@ -440,7 +455,7 @@ class ProduceRun:
         return late
 
     def _answer_late(
-        self, connection: Connection, asked: Asked, parts: Parts, results: dict[Replica, Sequence[AppendResult]]
+        self, connection: AnsweredConnection, asked: Asked, parts: Parts, results: dict[Replica, Sequence[AppendResult]]
     ) -> int:
         """Answers a request whose answer is not of a template: 1, as it is timed on its own then."""
         correlation_id, version, size, timeout_ms, acks = asked
@@ -452,7 +467,7 @@ class ProduceRun:
             self._close(connection)
         return 1
 
-    def _close(self, connection: Connection) -> None:
+    def _close(self, connection: AnsweredConnection) -> None:
         """An error is answered to nobody: what was sent behind it may be appended, and is not acknowledged."""
         from headrace.broker.requests.apis.k00_produce import UNANSWERED
 
@@ -460,7 +475,7 @@ class ProduceRun:
 
     def _waiting(
         self,
-        connection: Connection,
+        connection: AnsweredConnection,
         version: int,
         parts: Parts,
         results: dict[Replica, Sequence[AppendResult]],

@@ -28,7 +28,7 @@ from headrace.wire.uuids import ZERO
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from headrace.broker.net.connection import Connection
+    from headrace.broker.net.client_session import AnsweredConnection
     from headrace.broker.net.context import RequestContext
     from headrace.broker.partitions.replica import Replica
     from headrace.broker.requests.fetching import Nearest
@@ -144,7 +144,7 @@ class ShortFetch:
             and request.rack_id == self._rack_id
         )
 
-    def answer(self, connection: Connection, view: memoryview, at: int, stop: int, correlation_id: int) -> bool:
+    def answer(self, connection: AnsweredConnection, view: memoryview, at: int, stop: int, correlation_id: int) -> bool:
         """Answers the request in `view[at:stop]` (size included); False leaves it to the handler: nothing has happened
         but that a session may know already what the request asks for.
 
@@ -182,7 +182,7 @@ class ShortFetch:
         ):
             return False
         max_bytes = min(max_bytes, self._services.config.fetch_max_bytes)
-        found = self._read(asked, max_bytes, isolation == READ_COMMITTED, connection.server.scratch)
+        found = self._read(asked, max_bytes, isolation == READ_COMMITTED, connection.shared.scratch)
         if found is None:
             return False
         size = sum([each.size for each in found])
@@ -193,12 +193,12 @@ class ShortFetch:
         if session is not None:
             _tell(session, found)
         self._send(connection, correlation_id, session, found, isolation == READ_COMMITTED)
-        times = connection.server.times
+        times = connection.shared.times
         if times is not None:
             times.fetched += 1
         return True
 
-    def _may_read(self, connection: Connection, asked: list[Reader], generation: int) -> bool:
+    def _may_read(self, connection: AnsweredConnection, asked: list[Reader], generation: int) -> bool:
         """Whether the connection may read all of that, and may go on to for as long as the generation stays."""
         if generation < OPEN_GENERATION:
             return False
@@ -234,7 +234,7 @@ class ShortFetch:
         found = cache.find(session_id, epoch, self._layout.has_topic_ids, self._services.node.clock.now_ms(), principal)
         return found if isinstance(found, Session) else None
 
-    def _goes_on(self, session: Session, connection: Connection, isolation: int) -> bool:
+    def _goes_on(self, session: Session, connection: AnsweredConnection, isolation: int) -> bool:
         """Whether those partitions of a session that rest may rest on."""
         kept = session.kept
         return isinstance(kept, RestingForConsumer) and kept.reads == ConsumerReads(
@@ -467,7 +467,12 @@ class ShortFetch:
     # --- the answer
 
     def _send(
-        self, connection: Connection, correlation_id: int, session: Session | None, found: list[_Found], committed: bool
+        self,
+        connection: AnsweredConnection,
+        correlation_id: int,
+        session: Session | None,
+        found: list[_Found],
+        committed: bool,
     ) -> None:
         layout = self._layout
         topics: dict[str, list[_Found]] = {}
@@ -504,7 +509,7 @@ class ShortFetch:
         _answer(connection, heads, records, text, total + 8)
 
 
-def _answer(connection: Connection, heads: list[bytes], records: list[_Found], tail: bytes, total: int) -> None:
+def _answer(connection: AnsweredConnection, heads: list[bytes], records: list[_Found], tail: bytes, total: int) -> None:
     """Sends an answer at once where nothing is before it, as far as its reader takes it, and queues the rest."""
     sent = 0
     if all(each.copied is not None for each in records):
@@ -557,7 +562,7 @@ class _NearestShortFetch(ShortFetch):
 
     __slots__ = ("_nearest",)
 
-    def _goes_on(self, session: Session, connection: Connection, isolation: int) -> bool:
+    def _goes_on(self, session: Session, connection: AnsweredConnection, isolation: int) -> bool:
         return False  # what rests may be nearer elsewhere by now
 
     def __init__(self, broker: Services, request: FetchRequest, context: RequestContext, nearest: Nearest) -> None:
