@@ -149,7 +149,7 @@ def test_who_comes_too_quickly_waits_outside(settings: dict[str, str]) -> None:
 
 
 def _resting(inside: Any) -> list[str]:
-    return [name for name, behind in inside.server.admission._behind.items() if behind.rests is not None]
+    return [name for name, arrivals in inside.server.admission._arrivals.items() if arrivals.rests is not None]
 
 
 def test_the_rate_of_the_whole_broker_does_not_hold_brokers_up() -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import random
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from headrace.broker.net.budget import Budget
-from headrace.broker.net.connection import Connection
+from headrace.broker.net.client_session import ClientSession
 from headrace.broker.net.frame_memory import FrameMemory
+from headrace.broker.net.input import Input
 from headrace.broker.net.large_frame import COPIED_BYTES_MAX, RECEIVED_BYTES_MAX, LargeFrame
 
 if TYPE_CHECKING:
@@ -125,12 +125,10 @@ def test_a_system_without_memory_leaves_the_budget_as_it_was(monkeypatch: pytest
     assert memory.budget.used == 0
 
 
-def test_a_connection_reads_a_frame_in_turns_of_a_megabyte() -> None:
+def test_a_frame_is_received_in_turns_of_a_megabyte() -> None:
     """However much the socket has."""
 
     class Greedy:
-        peer_host, peer_port = "127.0.0.1", 1
-
         def __init__(self) -> None:
             self.asked: list[int] = []
 
@@ -138,15 +136,11 @@ def test_a_connection_reads_a_frame_in_turns_of_a_megabyte() -> None:
             self.asked.append(len(buffer))
             return len(buffer)
 
-        def on_readable(self, callback: object) -> None: ...
-
-    memory = CountingMemory()
-    shared: Any = SimpleNamespace(scratch=memoryview(bytearray(1)))
+    shared: Any = None
     stream: Any = Greedy()
-    listener: Any = SimpleNamespace(name="PLAINTEXT", endpoint=SimpleNamespace(protocol="PLAINTEXT"), served={})
-    connection = Connection(shared, stream, listener)
-    frame = begun(memory, bytes(256 * 1024), 100 * MB)
+    arrived = Input(shared, stream, ClientSession())
+    frame = begun(CountingMemory(), bytes(256 * 1024), 100 * MB)
     while frame.have < 90 * MB:
-        connection._receive_frame(frame)
+        assert arrived.receive_frame(frame) == stream.asked[-1]
     assert max(stream.asked) == RECEIVED_BYTES_MAX
     frame.release()

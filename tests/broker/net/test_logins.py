@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from headrace.broker.net.handshakes import BURST_S, Handshakes, place_of
+from headrace.broker.net.client_networks import network_of
+from headrace.broker.net.handshakes import BURST_S, Handshakes
 from headrace.broker.net.logins import (
     ADDRESS_ERRANDS_MAX,
     ADDRESS_LOGIN_BYTES_MAX,
@@ -129,9 +130,9 @@ def test_who_waits_is_read_from_in_time_and_forgotten_when_gone() -> None:
 
 
 def test_neighbours_in_a_network_are_one() -> None:
-    assert place_of("192.0.2.1") == "192.0.2.1" == place_of("::ffff:192.0.2.1")
-    assert place_of("2001:db8::1") == place_of("2001:db8::ffff:1") != place_of("2001:db8:0:1::1")
-    assert place_of("fe80::1%eth0") == place_of("fe80::2")
+    assert network_of("192.0.2.1") == "192.0.2.1" == network_of("::ffff:192.0.2.1")
+    assert network_of("2001:db8::1") == network_of("2001:db8::ffff:1") != network_of("2001:db8:0:1::1")
+    assert network_of("fe80::1%eth0") == network_of("fe80::2")
 
 
 def test_so_many_logins_wait_for_a_worker_and_no_more() -> None:

@@ -252,7 +252,9 @@ def test_small_requests_for_large_answers_that_come_at_once(served: TestBroker, 
         raw.socket.sendall(b"".join(raw.frame(asked, 8) for _ in range(2000)))
 
         def most_held() -> int:
-            return served.call(lambda broker: max([0, *(each._sending.held for each in broker.server.connections)]))
+            return served.call(
+                lambda broker: max([0, *(each._replies.sending.held for each in broker.server.connections)])
+            )
 
         wait_until(lambda: most_held() > 0)
         time.sleep(0.3)
@@ -271,7 +273,7 @@ def test_large_answers_behind_a_waiting_fetch(served: TestBroker, topic: Callabl
         raw.socket.sendall(b"".join(raw.frame(asked, 8) for _ in range(255)))
 
         def kept() -> int:
-            return served.call(lambda broker: max([0, *(each._kept for each in broker.server.connections)]))
+            return served.call(lambda broker: max([0, *(each._replies._kept for each in broker.server.connections)]))
 
         wait_until(lambda: kept() >= MB)
         assert kept() < 1.2 * MB

@@ -14,7 +14,7 @@ import pytest
 from broker.raw import Raw
 from peers.waiting import until
 
-from headrace.broker.net import connection
+from headrace.broker.net import request_reader
 from headrace.broker.net.remains import FREED_AT_ONCE, take_apart
 from headrace.testing.running import TestBroker
 from headrace.wire.messages.k15_describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
@@ -91,7 +91,7 @@ def test_the_loop_frees_next_to_nothing_of_a_large_request(tmp_path: Path, monke
             each.resource_name = Noted(each.resource_name)
         return request
 
-    monkeypatch.setattr(connection, "FEW_ELEMENT_BYTES", 1024)
+    monkeypatch.setattr(request_reader, "FEW_ELEMENT_BYTES", 1024)
     monkeypatch.setattr(CreateAclsRequest, "decode", noted)
     broker = TestBroker(tmp_path, {})
     broker.start()

@@ -14,7 +14,7 @@ from broker.raw import Raw
 from broker.requests.test_long_controller_requests import SLOW, in_envelope
 from peers.waiting import until
 
-from headrace.broker.net import connection, long_answers, sending
+from headrace.broker.net import long_answers, request_reader, sending
 from headrace.broker.net.long_answers import DECODED_PER_BYTE, EncodedAnswer
 from headrace.broker.net.remains import FREED_AT_ONCE
 from headrace.broker.requests import forwarding
@@ -80,7 +80,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
 def small(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """What is large is small here."""
     Noted.freed = []
-    for decodes in (connection, k58_envelope, forwarding):
+    for decodes in (request_reader, k58_envelope, forwarding):
         monkeypatch.setattr(decodes, "FEW_ELEMENT_BYTES", FEW_BYTES)
     return monkeypatch
 
@@ -115,7 +115,7 @@ def test_a_large_answer_in_an_envelope_can_be_read(nodes: Nodes, small: pytest.M
 
 def test_a_broker_frees_next_to_nothing_on_its_loop(nodes: Nodes, small: pytest.MonkeyPatch) -> None:
     note_names(small, DescribeQuorumResponse, "topic_name")
-    small.setattr(connection, "FEW_ELEMENT_BYTES", 1 << 20)  # the request is small, its answer large
+    small.setattr(request_reader, "FEW_ELEMENT_BYTES", 1 << 20)  # the request is small, its answer large
     # The client here decodes no answer: it would count.
     with Raw(nodes.follows.port, timeout_s=60) as raw:
         raw.send(question(), 2)
@@ -125,7 +125,7 @@ def test_a_broker_frees_next_to_nothing_on_its_loop(nodes: Nodes, small: pytest.
 
 @pytest.mark.parametrize("limit", [1 << 30, 1000], ids=["within the limit", "beyond it, alone"])
 def test_a_decoded_answer_counts_against_the_budget(nodes: Nodes, small: pytest.MonkeyPatch, limit: int) -> None:
-    small.setattr(connection, "FEW_ELEMENT_BYTES", 1 << 20)  # the request itself takes nothing
+    small.setattr(request_reader, "FEW_ELEMENT_BYTES", 1 << 20)  # the request itself takes nothing
     budget = nodes.follows.inside.server.requests_budget
     small.setattr(budget, "limit", limit)
     used: list[int] = []
@@ -150,7 +150,7 @@ def test_what_a_node_asks_does_not_wait_behind_what_it_forwards(nodes: Nodes, sm
     follower = nodes.follows
     epoch = nodes.leads.inside.image.brokers[follower.id].epoch
     with Raw(follower.port, timeout_s=60) as raw:
-        small.setattr(connection, "FEW_ELEMENT_BYTES", 1 << 20)  # the follower itself needs no turn
+        small.setattr(request_reader, "FEW_ELEMENT_BYTES", 1 << 20)  # the follower itself needs no turn
         turn_taken = nodes.leads.call(lambda _: asyncio.ensure_future(turn.acquire()))
         until(turn_taken.done, "nothing else has the turn")
         raw.send(question(), 2)

@@ -17,7 +17,7 @@ from broker.requests.large import HOSTS, LOGINS, THERE, ByHost, Path, fit, paths
 from broker.turns import Turns, turns_of
 from peers.waiting import until
 
-from headrace.broker.net import connection
+from headrace.broker.net import request_reader
 from headrace.broker.requests.apis import CLUSTER, FORWARDED, SERVED, k58_envelope
 from headrace.controller.names import METADATA_TOPIC
 from headrace.metadata.bootstrap import SUPPORTED_FEATURES
@@ -66,7 +66,7 @@ def cases() -> Iterator[tuple[int, Path, bool]]:
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TestNode, int, Turns]]:
     with pytest.MonkeyPatch.context() as patched:
-        for decodes in (connection, k58_envelope):
+        for decodes in (request_reader, k58_envelope):
             patched.setattr(decodes, "FEW_ELEMENT_BYTES", FEW_BYTES)
         with cluster(3, SLOW, data=tmp_path_factory.mktemp("data")) as three:
             node = three.nodes[three.controller()]

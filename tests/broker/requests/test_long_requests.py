@@ -17,7 +17,7 @@ from broker.requests.large import LOGINS, THERE, WHO, Path, fit, paths_of, reque
 from broker.turns import Turns, turns_of
 from peers.waiting import until
 
-from headrace.broker.net import connection
+from headrace.broker.net import request_reader
 from headrace.broker.requests import produce_run
 from headrace.broker.requests.apis import SERVED
 from headrace.security.authorizer import OpenAuthorizer
@@ -46,7 +46,7 @@ def cases() -> Iterator[tuple[int, Path]]:
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TestBroker, Turns]]:
     with pytest.MonkeyPatch.context() as patched:
-        for decodes in (connection, produce_run):
+        for decodes in (request_reader, produce_run):
             patched.setattr(decodes, "FEW_ELEMENT_BYTES", FEW_BYTES)
         node = TestBroker(File(tmp_path_factory.mktemp("data")), {})
         node.start()

@@ -1,19 +1,19 @@
 """Sockets and frames: bytes come in, whole requests go on, answers leave in the order of their requests.
 
-**What lives here.** `server.py` binds listeners, accepts connections within the limits, and owns what all connections
-share: the buffer that everything is received into, the two budgets (bytes of requests, bytes of answers), spare
-buffers for large frames, the sweep of idle connections. `connection.py` is one client: it cuts frames out of what
-arrived, hands them on, keeps the order of answers, and stops reading where a bound is reached (`blocked.py` names the
-reasons). `large_frame.py` holds a frame that is larger than the shared buffer, `output.py` what is still to be sent,
-`sending.py` sends it when the other side takes more, `reply.py` what is kept of a request between its effect and its
-answer, `budget.py` a named bound on bytes. `sasl_connection.py`
-is a connection whose client has to log in first, `logins.py` what strangers may hold and how long they may take.
-`context.py` and `answers.py` are what a handler is given and what it may return.
+**What lives here.** `server.py` binds listeners (`listener.py`), accepts connections within the limits (`admission.py`,
+`handshakes.py`) and closes idle ones. `connection.py` is one client. It is made of parts that return values: `input.py`
+keeps what has arrived and is not handled yet (`large_frame.py`: a frame larger than the shared buffer), `sasl_login.py`
+is the login of a client that has to log in, `request_reader.py` decodes requests and calls their handlers, `replies.py`
+keeps the order of replies, `sending.py` and `output.py` send them. `shared.py` is what all connections share: the
+receive buffer, the two budgets (`budget.py`: bytes of requests, bytes of responses), the spare memory of large frames
+(`frame_memory.py`), quotas (`client_quotas.py`, `mutes.py`), the bounds of logins (`logins.py`), and when answers are
+sent (`send_queue.py`). `blocked.py` names the reasons for which a connection is not read from.
 
 **What comes in and goes out.** Bytes come from `env.network` streams, which call back when they can be read or
-written; nothing here waits. Requests go out to the room behind through the shapes in `ports.py`: the table of APIs of
-a listener, the short way of Produce and the short way of Fetch. Answers come back as parts: bytes, and slices of files
-that leave by `sendfile` without passing through Python.
+written; nothing here waits. Requests go out through the ports in `ports.py`: the table of APIs of a listener, and the
+short paths of Produce and Fetch. A handler gets a `RequestContext` (`context.py`) with the `ClientSession` of its
+client (`client_session.py`), and never a connection. Answers come back as values, completions or coroutines, and leave
+as parts: bytes, and slices of files that leave by `sendfile` without passing through Python.
 
 **What may never happen.**
 - An answer overtakes the one before it on its connection, or is given twice.
@@ -21,6 +21,7 @@ that leave by `sendfile` without passing through Python.
 - Memory grows with clients that do not read, do not finish, or ask for much: each is a bound and stops reading.
 - An exception is swallowed: it is reported with its request, and its connection ends.
 - Anything here knows what a request means: no import of requests, partitions, quorum or coordinators.
+- A module imports one that imports it, if only for types: what parts need of each other is a port.
 
 One thread, the event loop's, touches all of it; a worker reads cold ranges of files, and reports back to the loop.
 """

@@ -28,8 +28,8 @@ MAX_CONNECTIONS: Final = "max.connections"
 MAX_RATE: Final = "max.connection.creation.rate"
 
 
-class Door(Protocol):
-    """What is known of an open listener."""
+class AdmittingListener(Protocol):
+    """An open listener, as far as admission goes."""
 
     name: str
     is_controller: bool
@@ -46,8 +46,8 @@ class _Limits(NamedTuple):
     """Whether the limits of the whole broker do not stop it."""
 
 
-class _Behind:
-    """What came in by one listener."""
+class _Arrivals:
+    """The connections of one listener."""
 
     __slots__ = ("count", "rate", "rests")
 
@@ -59,7 +59,7 @@ class _Behind:
 
 
 class Admission:
-    """See the module. `doors` are the open listeners; `give_way` closes the connection of a client that was not used
+    """See the module. `listeners` are the open ones; `give_way` closes the connection of a client that was not used
     for the longest time, False where there is none."""
 
     def __init__(
@@ -67,7 +67,7 @@ class Admission:
         node: Node,
         owner: Owner,
         config: Callable[[], BrokerConfig],
-        doors: Sequence[Door],
+        listeners: Sequence[AdmittingListener],
         give_way: Callable[[], bool],
     ) -> None:
         settings = config()
@@ -76,12 +76,12 @@ class Admission:
         self._owner = owner
         self._monotonic = node.clock.monotonic
         self._config = config
-        self._doors = doors
+        self._listeners = listeners
         self._give_way = give_way
         self._rate = self._make()
         self._limits: dict[str, _Limits] = {}
         self._limits_of: BrokerConfig | None = None
-        self._behind: dict[str, _Behind] = {}
+        self._arrivals: dict[str, _Arrivals] = {}
         self._addresses: Buckets[str, Rate] = Buckets(self._make)
         self._held: dict[Stream, Timer] = {}
         self.table: QuotaTable | None = None
@@ -119,25 +119,25 @@ class Admission:
         del self._held[stream]
         stream.close()
 
-    def came(self, door: Door) -> None:
+    def came(self, opened: AdmittingListener) -> None:
         """A connection is served that came in by this listener."""
-        behind = self._of(door)
-        behind.count += 1
-        rest_ms = self._rest_ms(behind.rate, self._limits_for(door).creation_rate)
+        arrivals = self._of(opened)
+        arrivals.count += 1
+        rest_ms = self._rest_ms(arrivals.rate, self._limits_for(opened).creation_rate)
         everywhere_ms = 0
-        if not self._limits_for(door).is_protected:
+        if not self._limits_for(opened).is_protected:
             everywhere_ms = self._rest_ms(self._rate, self._config().max_connection_creation_rate)
-        for each in self._doors:
-            wait_ms = rest_ms if each is door else 0
+        for each in self._listeners:
+            wait_ms = rest_ms if each is opened else 0
             if not self._limits_for(each).is_protected:
                 wait_ms = max(wait_ms, everywhere_ms)
             if wait_ms:
                 self._rest(each, wait_ms)
         self.look()
 
-    def went(self, door: Door) -> None:
+    def went(self, opened: AdmittingListener) -> None:
         """One of them is closed."""
-        self._of(door).count -= 1
+        self._of(opened).count -= 1
         self.look()
 
     # --- listeners
@@ -147,10 +147,10 @@ class Admission:
         settings may be others."""
         while self._total() > self._config().max_connections and self._give_way():
             pass
-        for door in self._doors:
-            listener = door.listener
-            if listener is not None and door.accepts:
-                listener.pause(self._is_full(door) or self._of(door).rests is not None)
+        for opened in self._listeners:
+            listener = opened.listener
+            if listener is not None and opened.accepts:
+                listener.pause(self._is_full(opened) or self._of(opened).rests is not None)
 
     def expire(self) -> None:
         """Forgets addresses that have not connected for long."""
@@ -163,42 +163,42 @@ class Admission:
             stream.close()
         self._held.clear()
 
-    def is_client(self, door: Door) -> bool:
+    def is_client(self, opened: AdmittingListener) -> bool:
         """Whether what comes in there has to give way."""
-        return not self._limits_for(door).is_protected
+        return not self._limits_for(opened).is_protected
 
-    def _of(self, door: Door) -> _Behind:
-        behind = self._behind.get(door.name)
-        if behind is None:
-            behind = self._behind[door.name] = _Behind(self._make())
-        return behind
+    def _of(self, opened: AdmittingListener) -> _Arrivals:
+        arrivals = self._arrivals.get(opened.name)
+        if arrivals is None:
+            arrivals = self._arrivals[opened.name] = _Arrivals(self._make())
+        return arrivals
 
-    def _limits_for(self, door: Door) -> _Limits:
-        """Read once for all connections: strangers may come by the thousand."""
+    def _limits_for(self, opened: AdmittingListener) -> _Limits:
+        """Read once for all connections: thousands a second may come."""
         config = self._config()
         if config is not self._limits_of:
             self._limits_of = config
             self._limits = {}
-        found = self._limits.get(door.name)
+        found = self._limits.get(opened.name)
         if found is None:
-            is_brokers = len(config.listeners) > 1 and door.name == config.inter_broker_listener
-            found = self._limits[door.name] = _Limits(
-                self._limit(door, MAX_CONNECTIONS), self._limit(door, MAX_RATE), door.is_controller or is_brokers
+            is_brokers = len(config.listeners) > 1 and opened.name == config.inter_broker_listener
+            found = self._limits[opened.name] = _Limits(
+                self._limit(opened, MAX_CONNECTIONS), self._limit(opened, MAX_RATE), opened.is_controller or is_brokers
             )
         return found
 
     def _total(self) -> int:
-        return sum(self._of(door).count for door in self._doors if not door.is_controller)
+        return sum(self._of(opened).count for opened in self._listeners if not opened.is_controller)
 
-    def _is_full(self, door: Door) -> bool:
-        if self._of(door).count >= self._limits_for(door).connections:
+    def _is_full(self, opened: AdmittingListener) -> bool:
+        if self._of(opened).count >= self._limits_for(opened).connections:
             return True
-        return not self._limits_for(door).is_protected and self._total() >= self._config().max_connections
+        return not self._limits_for(opened).is_protected and self._total() >= self._config().max_connections
 
-    def _limit(self, door: Door, name: str) -> int:
+    def _limit(self, opened: AdmittingListener, name: str) -> int:
         """A setting as a listener sees it; what is said of all of them is not said of controllers'."""
-        settings = self._config().of_listener(door.name)
-        if door.is_controller and settings.own(name) is None:
+        settings = self._config().of_listener(opened.name)
+        if opened.is_controller and settings.own(name) is None:
             return INT_MAX
         return settings.number(name)
 
@@ -210,12 +210,12 @@ class Admission:
         rate.record(1, now_ms)
         return min(rate.throttle_ms(bound, now_ms), self._sample_ms)
 
-    def _rest(self, door: Door, wait_ms: int) -> None:
-        behind = self._of(door)
-        if behind.rests is not None:
-            behind.rests.cancel()
-        behind.rests = self._owner.later(wait_ms / 1000, self._rested, behind)
+    def _rest(self, opened: AdmittingListener, wait_ms: int) -> None:
+        arrivals = self._of(opened)
+        if arrivals.rests is not None:
+            arrivals.rests.cancel()
+        arrivals.rests = self._owner.later(wait_ms / 1000, self._rested, arrivals)
 
-    def _rested(self, behind: _Behind) -> None:
-        behind.rests = None
+    def _rested(self, arrivals: _Arrivals) -> None:
+        arrivals.rests = None
         self.look()

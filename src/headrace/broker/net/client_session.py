@@ -65,7 +65,7 @@ class ShortFetch(Protocol):
         ...
 
 
-class SaslLogin(Protocol):
+class LoginPort(Protocol):
     """The SASL login of a client, for the handlers of the requests that it consists of."""
 
     def listed(self) -> None:
@@ -77,13 +77,13 @@ class SaslLogin(Protocol):
         ...
 
     def authenticate(self, token: bytes, response_of: Callable[[SaslAnswer], Any]) -> Any:
-        """Returns what the handler returns for a token: the response that `response_of` makes, or the promise of it.
-        Raises CloseConnectionError."""
+        """Returns what the handler returns for a token: the response that `response_of` makes, now or later. Raises
+        CloseConnectionError."""
         ...
 
     def settle(self, answer: SaslAnswer, response: Any) -> Any:
-        """Returns what the handler returns after a step of the login: `response`, or the promise of it if the login
-        failed."""
+        """Returns what the handler returns after a step of the login: `response`, or its completion if the login
+        failed. Raises CloseConnectionError."""
         ...
 
 
@@ -136,7 +136,7 @@ class ClientSession:
         """Whether the client logged in by a delegation token (KIP-48)."""
         self.software_name = ""
         self.software_version = ""
-        self.login: SaslLogin | None = None
+        self.login: LoginPort | None = None
         """None if the listener's clients need not log in by SASL."""
         self.short_fetch: ShortFetch | None = None
         """The short path of its next Fetch requests, which the handler of a Fetch prepares."""

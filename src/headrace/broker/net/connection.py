@@ -1,16 +1,15 @@
-"""One client connection: frames in, handlers called in order of arrival, replies out in the same order.
+"""One client connection: receives frames, has their handlers called in order, and sends the replies in that order.
 
 Bytes are received into one buffer that all connections share, and every whole frame in it is handled at once; their
-replies leave in one send. Only the beginning of a frame that has not arrived whole is kept by its connection, in memory
-that grows with what arrives, never with what the frame announces, and that is drawn from one budget.
+replies leave in one send. The parts return values, and this class decides: `Input` keeps what cannot be handled yet,
+`SaslLogin` a login, `RequestReader` calls handlers, `Replies` keeps the order.
 
-Reading stops while a connection has too many requests unanswered, does not take its replies, waits for memory, or while
-a handler that cannot answer at once is at work (`Blocked` names the reasons).
+Reading stops while too many requests of a connection are unanswered, its client does not take its replies, memory is
+spent, or a handler that cannot answer at once is at work (`Blocked` names the reasons).
 """
 
 from __future__ import annotations
 
-from collections import deque
 from functools import partial
 from struct import Struct
 from types import CoroutineType
@@ -19,50 +18,51 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace.broker.net.answers import CloseConnectionError
 from headrace.broker.net.blocked import Blocked
 from headrace.broker.net.client_session import ClientSession
-from headrace.broker.net.context import context_of
-from headrace.broker.net.large_frame import LargeFrame
-from headrace.broker.net.long_answers import FEW_ELEMENT_BYTES
+from headrace.broker.net.input import NO_MEMORY, Input, size_refusal
 from headrace.broker.net.output import BrokenFrameError
-from headrace.broker.net.plain_header import HEADER_BYTES, plain_body
+from headrace.broker.net.plain_header import HEADER_BYTES
+from headrace.broker.net.replies import Replies
 from headrace.broker.net.reply import Reply
-from headrace.broker.net.sending import OUTPUT_BYTES, Sending
+from headrace.broker.net.request_reader import RAW, RequestReader
+from headrace.broker.net.sasl_login import SaslLogin
 from headrace.env.completion import Completion
 from headrace.env.network import WOULD_BLOCK, Stream
 from headrace.env.tls import TlsFailure
 from headrace.security.authorizer import AuthorizerNotReadyError
-from headrace.wire.file_slice import FileSlice
-from headrace.wire.frame import decode_request_header, encode_response, encode_response_parts
+from headrace.wire.frame import encode_response, encode_response_parts
 from headrace.wire.primitives import Buffer, DecodeError, Part
 
 if TYPE_CHECKING:
     from headrace.broker.net.client_quotas import ClientLimits, Meter
+    from headrace.broker.net.large_frame import LargeFrame
     from headrace.broker.net.listener import OpenListener
     from headrace.broker.net.shared import Shared
 
 FIRST_BYTES: Final = 4 + HEADER_BYTES
-SCARCE_RECEIVE_BYTES: Final = 4096
-"""What is received at once while the budget for requests is spent: enough for a small request."""
+PRODUCE: Final = 0
 FETCH: Final = 1
+SASL_HANDSHAKE: Final = 17
+SASL_AUTHENTICATE: Final = 36
+PACED: Final = (PRODUCE, SASL_HANDSHAKE)
+"""APIs after whose requests a connection may stop reading."""
 NOT_READY: Final = "it asked before the ACLs are known"
 
 _read_first = Struct(">ihhih").unpack_from
 _read_size = Struct(">i").unpack_from
+_read_header = Struct(">hhih").unpack_from
 
 
 class Connection:
-    """See the module. Made by the server for every accepted stream; `start` begins reading."""
+    """See the module. The server makes one of every accepted stream; `start` begins reading."""
 
     __slots__ = (
         "__weakref__",
         "_blocked",
-        "_carry",
-        "_client_id",
-        "_client_id_raw",
-        "_frame",
-        "_kept",
-        "_out",
+        "_input",
+        "_login",
+        "_reader",
         "_reading",
-        "_sending",
+        "_replies",
         "_shape",
         "active",
         "client",
@@ -72,7 +72,6 @@ class Connection:
         "listener",
         "shared",
         "stream",
-        "unanswered",
     )
 
     def __init__(self, shared: Shared, stream: Stream, listener: OpenListener) -> None:
@@ -90,22 +89,22 @@ class Connection:
         self.idle_since = 0.0
         self.closed = False
         self.flush_scheduled = False
-        self.unanswered: deque[Reply] = deque()
         self._blocked = 0
         self._reading = False
-        self._carry = b""
-        self._client_id: str | None = None
-        self._client_id_raw: Buffer | None = None
-        self._frame: LargeFrame | None = None
-        self._out: list[bytes | bytearray] = []
-        self._sending = Sending(self, stream, shared)
-        self._kept = 0
+        self._input = Input(shared, stream, self.client)
+        self._replies = Replies(shared, stream, self)
+        self._reader = RequestReader(shared, self.client, listener.served, self._input)
         self._shape: Any = None
+        self._login: SaslLogin | None = None
+        if listener.login_terms is not None:
+            self._login = self.client.login = SaslLogin(shared, self.client, listener, self)
 
     # --- receiving
 
     def start(self) -> None:
-        """Begins to read."""
+        """Begins to read. The time to log in runs."""
+        if self._login is not None:
+            self._login.begin()
         self._watch()
 
     def _watch(self) -> None:
@@ -116,30 +115,18 @@ class Connection:
 
     def _readable(self) -> None:
         self.active = True
-        shared = self.shared
         try:
-            if self._frame is not None:
-                self._receive_frame(self._frame)
+            if self._login is not None and self._login.is_under_way:
+                self._take_turn()
                 return
-            carry = self._carry
-            have = len(carry)
-            view = shared.view
-            if have:
-                view[:have] = carry
-                room = view[have:]
-            else:
-                room = view
-            if shared.requests_budget.exhausted:
-                room = room[:SCARCE_RECEIVE_BYTES]
-            received = self.stream.receive_into(room)
-            if received <= 0:
-                if received != WOULD_BLOCK:
-                    self.close("" if not have else "the client left half-way through a request")
+            if self._input.frame is not None:
+                self._receive_frame(self._input.frame)
                 return
-            if have:
-                self._carry = b""
-                shared.requests_budget.give(have)
-            self._take(have + received)
+            end = self._input.receive()
+            if end > 0:
+                self._take(end)
+            elif end != WOULD_BLOCK:
+                self.close("the client left half-way through a request" if self._input.is_partial else "")
         except Exception as error:
             self._failed(error)
 
@@ -150,23 +137,71 @@ class Connection:
         else:
             self.shared.host.defect_beside(self, error)
 
+    def _take_turn(self) -> None:
+        """Receives from a client that logs in, in its turn among them; until then its stream is not watched."""
+        turns = self.shared.unauthenticated
+        if turns.has_turn():
+            turns.serve(self._receive_login)
+        else:
+            self.block(Blocked.TURN)
+            turns.ask(self._receive_login)
+
+    def _receive_login(self) -> None:
+        login, self._blocked = self._login, self._blocked & ~Blocked.TURN
+        if login is None or self._blocked:  # it has closed, or stopped reading
+            return
+        self.active = True
+        try:
+            received = login.receive(self.stream, self.shared.view)
+            if received > 0:
+                self._login_requests(login)
+            elif received != WOULD_BLOCK:
+                self.close("the client left in the middle of its login" if login.has_bytes else "")
+        except Exception as error:
+            self._failed(error)
+        self._watch()
+
+    def _login_requests(self, login: SaslLogin) -> None:
+        """Handles the frames of a login one by one; goes on as an ordinary connection once the client has logged in."""
+        self.shared.began = self.shared.monotonic()
+        while login.is_outside and not (self._blocked or self.closed or login.ending):
+            is_raw = login.takes_raw_tokens
+            frame = login.next_frame()
+            if frame is None:
+                break
+            if is_raw:
+                self._answer(Reply(SASL_AUTHENTICATE, RAW, 0, 0), login.raw_token(frame))
+            else:
+                key, version, correlation_id, length = _read_header(frame)
+                self._request(frame, key, version, correlation_id, length, None)
+            if self._replies.unanswered:
+                self.block(Blocked.LOGIN)
+        if self.closed:
+            return
+        if login.is_outside:
+            self.flush()
+            return
+        rest = login.finish()
+        if self._blocked:
+            self._input.keep(rest)
+            self.flush()
+        else:
+            # It came with the bytes that ended the login, in one piece, so there is room for it.
+            self.shared.view[: len(rest)] = rest
+            self._take(len(rest))
+
     def _receive_frame(self, frame: LargeFrame) -> None:
         """Goes on with a frame that is too large for the shared buffer."""
-        if frame.is_full and not frame.grow():
-            self.block(Blocked.MEMORY)
-            self.shared.requests_budget.wait(lambda: self.unblock(Blocked.MEMORY))
-            return
-        received = self.stream.receive_into(frame.free)
-        if received <= 0:
-            if received != WOULD_BLOCK:
-                self.close("the client left half-way through a request")
-            return
-        frame.have += received
-        if frame.have == frame.need:
+        received = self._input.receive_frame(frame)
+        if received == NO_MEMORY:
+            self._wait_for_memory()
+        elif not received:
+            self.close("the client left half-way through a request")
+        elif frame.have == frame.need:
             try:
                 self._requests(frame.view, frame.view, frame.need)
             finally:
-                self._drop_frame()
+                self._input.drop_frame()
             self.flush()
             shared = self.shared
             if shared.quotas is not None:
@@ -175,47 +210,38 @@ class Connection:
             if shared.times is not None:
                 shared.times.handled(now - shared.began)
 
-    def _drop_frame(self) -> None:
-        frame, self._frame = self._frame, None
-        if frame is not None:
-            frame.release()
-
-    def _hold(self, size: int) -> None:
-        """Accounts for `size` bytes that have arrived; where the budget is spent, reading stops until there is more."""
-        budget = self.shared.requests_budget
-        if budget.take(size) or budget.overdraw(size, self.client):
-            return
-        budget.force(size)
+    def _wait_for_memory(self) -> None:
+        """Stops reading until others have returned bytes to the budget for requests."""
         self.block(Blocked.MEMORY)
-        budget.wait(lambda: self.unblock(Blocked.MEMORY))
+        self.shared.requests_budget.wait(lambda: self.unblock(Blocked.MEMORY))
 
     def block(self, why: int) -> None:
-        """Stops reading, until each reason for that is gone."""
+        """Stops reading until each reason for that is withdrawn."""
         self._blocked |= why
         self._watch()
 
     def unblock(self, why: int) -> None:
-        """One reason is gone; harmless where it was none."""
+        """Withdraws a reason, and reads on if it was the last one; harmless if it was none."""
         if self._blocked & why:
             self._blocked &= ~why
             if not self._blocked:
-                # Not now: whoever calls may be in the middle of the shared buffer.
+                # In the next turn: the caller may be in the middle of the shared buffer.
                 self.shared.owner.soon(self._resume)
 
     def _resume(self) -> None:
         """Handles what was received before reading stopped, then reads on."""
         if self._blocked or self.closed:
             return
-        carry = self._carry
-        if carry:
-            have = len(carry)
-            self.shared.view[:have] = carry
-            self._carry = b""
-            self.shared.requests_budget.give(have)
-            try:
-                self._take(have)
-            except Exception as error:
-                self._failed(error)
+        try:
+            carry = self._input.take_back()
+            if self._login is not None and self._login.is_under_way:
+                self._login.take_in(carry)
+                self._login_requests(self._login)
+            elif carry:
+                self.shared.view[: len(carry)] = carry
+                self._take(len(carry))
+        except Exception as error:
+            self._failed(error)
         self._watch()
 
     def _take(self, end: int) -> None:
@@ -245,20 +271,12 @@ class Connection:
 
     def _keep(self, rest: memoryview, left: int) -> None:
         """Keeps the beginning of a frame, or frames that may not be handled yet."""
-        if left >= 4 and not self._blocked:
-            size: int = _read_size(rest)[0]
-            if not HEADER_BYTES <= size <= self.shared.frame_bytes_max:
-                self._refuse_size(size)
-                return
-            if size + 4 > len(self.shared.buffer):
-                self._frame = LargeFrame(self.shared.frame_memory, self.client, rest, size + 4)
-                self._hold(self._frame.room)
-                return
-        self._carry = bytes(rest)
         if self._blocked:
-            self.shared.requests_budget.force(left)
-        else:
-            self._hold(left)
+            self._input.keep(rest)
+        elif left >= 4 and (why := size_refusal(_read_size(rest)[0], self.shared.frame_bytes_max)):
+            self.close(why)
+        elif not self._input.keep_beginning(rest):
+            self._wait_for_memory()
 
     # --- requests
 
@@ -267,15 +285,17 @@ class Connection:
         at = 0
         shared = self.shared
         shared.began = shared.monotonic()
+        if self._login is not None and self._has_to_log_in(self._login, view, end):
+            return end
         run = shared.requests.short_produce
         limit = shared.frame_bytes_max
         produces = self.listener.produces
         quotas, limits, client = shared.quotas, None, self.client
-        while end - at >= FIRST_BYTES and not self._blocked:
+        while end - at >= FIRST_BYTES and not self._blocked and not self.closed:
             size, key, version, correlation_id, length = _read_first(buffer, at)
             if not HEADER_BYTES <= size <= limit:
                 self._finish_run()
-                self._refuse_size(size)
+                self.close(size_refusal(size, limit))
                 return at
             stop = at + 4 + size
             if stop > end:
@@ -293,20 +313,16 @@ class Connection:
                 if run.entries:
                     self._finish_run()
                 taken = not self.closed and client.short_fetch.answer(self, view, at, stop, correlation_id)
-                if self.closed:
-                    return at
             else:
                 taken = False
             if not taken:
                 if run.entries:
                     self._finish_run()
-                    if self.closed:
-                        return at
-                self._request(view[at + 4 : stop], key, version, correlation_id, length, limits)
                 if self.closed:
                     return at
-                if key == 0:
-                    self._keep_pace()
+                self._request(view[at + 4 : stop], key, version, correlation_id, length, limits)
+                if key in PACED:
+                    self._pace(key)
             at = stop
         if run.entries:
             self._finish_run()
@@ -322,47 +338,42 @@ class Connection:
         self._keep_pace()
 
     def _keep_pace(self) -> None:
-        """A producer that is faster than the disk is not read from until the disk has caught up."""
+        """Stops reading from a producer that is faster than the disk, until the disk has caught up."""
         pace = self.shared.pace
         if pace.behind and not self._blocked & Blocked.DISK:
             self.block(Blocked.DISK)
             pace.when_caught_up(lambda: self.unblock(Blocked.DISK))
 
-    def _refuse_size(self, size: int) -> None:
-        self.close(f"a frame of {size} bytes; {HEADER_BYTES} to {self.shared.frame_bytes_max} bytes are allowed")
+    def _pace(self, key: int) -> None:
+        """Decides whether the next request is read after one of a producer, or of a login."""
+        if self.closed:
+            return
+        if key == PRODUCE:
+            self._keep_pace()
+        elif self._login is not None and self._login.is_under_way:
+            # It logs in again: what comes behind is handled as before a login.
+            self.block(Blocked.LOGIN)
+            if not self._replies.unanswered:
+                self.shared.owner.soon(self.unblock, Blocked.LOGIN)
+
+    def _has_to_log_in(self, login: SaslLogin, view: memoryview, end: int) -> bool:
+        """Whether the session has ended: then nothing but another login is served, of the bytes up to `end`."""
+        if login.expires_s is None or self.shared.began <= login.expires_s:
+            return False
+        login.begin()
+        login.take_in(view[:end])
+        self._login_requests(login)
+        return True
 
     def _request(
         self, frame: memoryview, key: int, version: int, correlation_id: int, length: int, limits: ClientLimits | None
     ) -> None:
-        """Decodes one request, the first fields of whose header are known, and calls its handler."""
+        """Has the handler called of one request, the first fields of whose header are known, and takes its answer."""
         shared = self.shared
         meter = None if limits is None or shared.quotas is None else shared.quotas.meter(limits, key, len(frame))
         reply = Reply(key, version, correlation_id, len(frame), meter)
         try:
-            served = self.listener.served.get(key)
-            if served is None:
-                raise CloseConnectionError(f"a request of the unserved API {key}")
-            at = plain_body(frame, served, version, length, self._client_id_raw)
-            if not at:
-                self._client_id_raw = bytes(frame[HEADER_BYTES : HEADER_BYTES + length]) if length >= 0 else None
-                header, at = decode_request_header(frame)
-                self._client_id = header.client_id
-                if not served.min_version <= version <= served.max_version:
-                    parts = shared.requests.unsupported_version(self.listener.served, frame, at, header)
-                    self._answer_now(Reply(key, version, correlation_id, 0), parts)
-                    return
-            authorizer = shared.requests.authorizer
-            context = context_of(authorizer, self.client, self._client_id, key, version, correlation_id, meter)
-            try:
-                request = served.decode(frame, version, at, FEW_ELEMENT_BYTES)
-            except DecodeError:
-                if len(frame) <= FEW_ELEMENT_BYTES:
-                    raise
-                held, self._frame = self._frame, None
-                result = shared.long_answers.request(reply, frame, at, served, context, held)
-            else:
-                served.count.value += 1
-                result = served.handle(request, context)
+            result = self._reader.result_of(reply, frame, length)
         except Exception as error:
             result = self._refused(reply, error)
             if result is None:
@@ -420,7 +431,7 @@ class Connection:
         pending.deliver_to(partial(self._resolved, reply))
 
     def _throttle(self, meter: Meter, response: Any) -> None:
-        """The answer leaves at once; what the client asks for behind it waits."""
+        """Delays the client's next requests if it has used up a quota; the answer leaves at once."""
         throttle_ms = meter.answered(response)
         if throttle_ms > 0 and not self.closed:
             self.shared.mutes.mute(self, throttle_ms, meter.limits)
@@ -440,12 +451,8 @@ class Connection:
         self._resolved(reply, result)
 
     def _expect(self, reply: Reply) -> None:
-        if self.unanswered and (hurry := self.unanswered[0].hurry) is not None:
-            hurry()
-        self.unanswered.append(reply)
-        reply.began = self.shared.began
-        self.shared.requests_budget.force(reply.held)
-        if len(self.unanswered) >= self.shared.unanswered_max or self._kept > OUTPUT_BYTES:
+        self._replies.expect(reply)
+        if self._replies.is_full:
             self.block(Blocked.UNANSWERED)
 
     def _resolved(self, reply: Reply, value: Any) -> None:
@@ -461,23 +468,19 @@ class Connection:
             self._emit_answered()
 
     def _emit_answered(self) -> None:
-        unanswered = self.unanswered
-        emitted = False
-        while unanswered and unanswered[0].parts is not None:
-            reply = unanswered.popleft()
-            assert reply.parts is not None
-            self.shared.requests_budget.give(reply.held)
-            self._kept -= reply.kept
-            self._emit(reply.parts)
-            emitted = True
-        if len(unanswered) < self.shared.unanswered_max and self._kept <= OUTPUT_BYTES:
-            self.unblock(Blocked.UNANSWERED)
+        replies = self._replies
+        emitted = replies.emit_ready()
+        if not replies.is_full:
+            self.unblock(Blocked.UNANSWERED if replies.unanswered else Blocked.UNANSWERED | Blocked.LOGIN)
         if emitted and not self.flush_scheduled:
             self.flush_scheduled = True
             self.shared.completions.after(self.flush)
 
     def _encode(self, reply: Reply, response: Any) -> list[Part] | None:
         """The frame of a response; None, and the connection is closed, where its version cannot say it."""
+        if reply.version == RAW:
+            parts: list[Part] = response
+            return parts
         try:
             if reply.key > FETCH:  # Produce and Fetch have counted what they refused
                 self.shared.request_errors.look_at(reply.key, response)
@@ -489,13 +492,13 @@ class Connection:
             return None
 
     def _answer_now(self, reply: Reply, parts: list[Part]) -> None:
-        if self.unanswered:
-            reply.parts = parts
-            reply.held = reply.kept = sum(len(part) for part in parts if type(part) is not FileSlice)
-            self._kept += reply.kept
-            self._expect(reply)
-        else:
-            self._emit(parts)
+        replies = self._replies
+        if not replies.unanswered:
+            replies.emit(parts)
+            return
+        replies.keep(reply, parts)
+        if replies.is_full:
+            self.block(Blocked.UNANSWERED)
 
     def answer(self, key: int, version: int, correlation_id: int, size: int, result: Any) -> None:
         """Takes the answer to a request whose frame was `size` bytes, or the promise of one, in its turn."""
@@ -503,15 +506,16 @@ class Connection:
 
     def answer_bytes(self, key: int, version: int, correlation_id: int, frame: bytes | bytearray) -> None:
         """Queues a frame that is encoded already, in its turn; or several, one behind the other."""
-        if not self.unanswered and not self._sending:
-            self._out.append(frame)
+        if not self._replies.unanswered and not self._replies.sending.queued:
+            self._replies.out.append(frame)
         else:
             self._answer_now(Reply(key, version, correlation_id, 0), [frame])
 
     def send_at_once(self, buffers: list[Buffer]) -> int:
         """Sends an answer as far as the other side takes it, unless something has to leave before it: how many bytes
         have left. The rest is the caller's to queue. A stream that is gone ends the connection."""
-        if self.unanswered or self._out or self._sending:
+        replies = self._replies
+        if replies.unanswered or replies.out or replies.sending.queued:
             return 0
         self.shared.bulk += 1
         try:
@@ -525,54 +529,42 @@ class Connection:
         self.shared.bulk += 1
         self._answer_now(Reply(FETCH, 0, 0, 0), parts)
         if sent:
-            self._sending.skip(sent)
-
-    # --- sending
-
-    def _emit(self, parts: list[Part]) -> None:
-        if self._out:
-            self._sending.add(list(self._out))
-            self._out.clear()
-        self._sending.add(parts)
-        if self._sending.is_over_bound:
-            # Small requests for large answers: the next ones wait until these have left.
-            self.block(Blocked.OUTPUT)
+            self._replies.sending.skip(sent)
 
     def flush(self) -> None:
         """Sends what can be sent now."""
         self.flush_scheduled = False
         if self.closed:
             return
+        replies = self._replies
         try:
-            out = self._out
-            if out:
-                data = out[0] if len(out) == 1 else b"".join(out)
-                out.clear()
-                if self._sending:
-                    self._sending.add_bytes(data)
-                else:
-                    sent = self.stream.send((data,))
-                    if sent == len(data):
-                        return
-                    self._sending.add_bytes(memoryview(data)[sent:] if sent > 0 else data)
-            self._sending.go_on()
+            replies.flush()
         except (OSError, BrokenFrameError) as error:
             self.close(str(error) if isinstance(error, BrokenFrameError) else "")
+            return
+        login = self._login
+        if login is not None and login.ending and not replies.unanswered and not replies.sending.queued:
+            self.close(login.ending)
 
     # --- ending
 
     @property
+    def is_waited_for(self) -> bool:
+        """Whether its client waits for an answer."""
+        return bool(self._replies.unanswered)
+
+    @property
     def holds_partial_frame(self) -> bool:
         """Whether the beginning of a frame waits for its rest."""
-        return self._frame is not None or bool(self._carry)
+        return self._input.is_partial
 
     def stalled_s(self, now: float) -> float:
         """How long its client has not taken all of its answers."""
-        return self._sending.stalled_s(now)
+        return self._replies.sending.stalled_s(now)
 
     def has_left(self) -> bool:
         """Whether the client has gone while a request of it is at work. One may send acks=0 and leave: that counts."""
-        if not self._blocked & Blocked.AT_WORK or (self._carry and self.listener.produces):
+        if not self._blocked & Blocked.AT_WORK or (self._input.carry and self.listener.produces):
             return False
         return self.stream.has_hung_up(0 if self.listener.produces else None)
 
@@ -584,20 +576,11 @@ class Connection:
         if self.closed:
             return
         self.closed = self.client.closed = True
-        if why:
-            self._emit([])
-        self._sending.end(send_last=bool(why))
-        budget = self.shared.requests_budget
-        held = len(self._carry) + sum(reply.held for reply in self.unanswered)
-        self._carry = b""
-        unanswered, self.unanswered = self.unanswered, deque()
-        for reply in unanswered:
-            if reply.abandon is not None and reply.parts is None:
-                reply.abandon()
-        budget.give(held)
-        self._drop_frame()
-        budget.settle(self.client)
-        self._out.clear()
+        self._replies.close(send_last=bool(why))
+        if self._login is not None:
+            self._login.close()
+            self._login = self.client.login = None  # both are freed at once: thousands a second may come and not log in
+        self._input.close()
         self.shared.host.connection_closed(self, why)
         self.stream.close()
         if self.client.on_closed is not None:

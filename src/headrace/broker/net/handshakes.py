@@ -1,4 +1,4 @@
-"""How quickly one address may begin TLS handshakes: each costs a server a millisecond of work, and a stranger none.
+"""How quickly one address may begin TLS handshakes: each costs the server a millisecond of work, and a client none.
 
 Who begins more than `max.tls.handshake.rate.per.ip` waits: nothing is read of the connection until its turn has come.
 Where that would take too long it is closed at once. An IPv6 address counts with its neighbours of the same /64, as one
@@ -7,10 +7,10 @@ machine has all of them.
 
 from __future__ import annotations
 
-import ipaddress
 from typing import TYPE_CHECKING, Final
 
 from headrace.broker.net.blocked import Blocked
+from headrace.broker.net.client_networks import network_of
 from headrace.security.quotas.buckets import Buckets
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ BURST_S: Final = 1.0
 """What an address may begin in this time it may begin at once."""
 IDLE_MS: Final = 60_000
 """An address that has begun nothing for so long is forgotten; it would not wait in any case."""
-NETWORK_BITS: Final = 64
 
 
 class _Pace:
@@ -57,7 +56,7 @@ class Handshakes:
         """In how many seconds that address may begin a handshake; None, and nothing is booked, where that is too long
         a wait."""
         now = self._monotonic()
-        pace = self._paces.use(place_of(host), int(now * 1000))
+        pace = self._paces.use(network_of(host), int(now * 1000))
         paid_s = max(now, pace.paid_s) + 1 / self._rate()
         wait_s = max(0.0, paid_s - now - BURST_S)
         if wait_s > self._patience_s():
@@ -83,13 +82,3 @@ class Handshakes:
     def _let_go(self, connection: ServedConnection) -> None:
         del self._waiting[connection]
         connection.unblock(Blocked.HANDSHAKE)
-
-
-def place_of(host: str) -> str:
-    """What an address counts as: itself, or its network where it is one of IPv6."""
-    if ":" not in host:
-        return host
-    address = ipaddress.IPv6Address(host.partition("%")[0])
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return f"{int(address) >> (address.max_prefixlen - NETWORK_BITS):x}/{NETWORK_BITS}"

@@ -1,7 +1,7 @@
 """Clients that have not logged in yet: what all of them together may hold, and how long they may take.
 
-A stranger gets little: a few KB of memory of his own and a share of one budget, one absolute deadline for the TLS
-handshake and the whole login that no byte prolongs, and after a failure a wait before he hears of it.
+An unauthenticated client gets little: a few KB of memory of its own and a share of one budget, one absolute deadline
+for the TLS handshake and the whole login that no byte prolongs, and after a failure a delay before its answer.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
-from headrace.broker.net.handshakes import place_of
+from headrace.broker.net.client_networks import network_of
 from headrace.security.login import ServerMechanism
 
 if TYPE_CHECKING:
@@ -26,13 +26,13 @@ ADDRESS_LOGIN_BYTES_MAX: Final = LOGIN_BYTES_MAX // 16
 """The same, of those at one address (of IPv6: in one network), so that logins of other addresses find room: the largest
 ones are tokens and Kerberos tickets of some KB."""
 SWEEP_S: Final = 0.05
-"""Deadlines are looked at so often at most: however many strangers there are, each at a time of its own."""
+"""Deadlines are looked at so often at most: there may be many clients, each with a deadline of its own."""
 ERRANDS_MAX: Final = 256
 """How many logins wait for a worker at once, each with one token of at most 64 KB; further clients are closed."""
 ADDRESS_ERRANDS_MAX: Final = ERRANDS_MAX // 4
 """The same, of clients at one address."""
 DELAYED_MAX: Final = 1000
-"""How many failures wait at once before they are told; further ones are closed without a word."""
+"""How many failures are delayed at once; the connection of a further one is closed without an answer."""
 
 
 class Source(Protocol):
@@ -148,31 +148,31 @@ class Logins:
         more = max(0, after - FREE_BYTES) - max(0, before - FREE_BYTES)
         if not more:
             return True
-        place = place_of(host)
-        held = self._held_at.get(place, 0) + more
+        network = network_of(host)
+        held = self._held_at.get(network, 0) + more
         if more > 0 and (self._held + more > LOGIN_BYTES_MAX or held > ADDRESS_LOGIN_BYTES_MAX):
             return False
         self._held += more
-        _set(self._held_at, place, held)
+        _set(self._held_at, network, held)
         return True
 
     # --- errands
 
     def begin_errand(self, host: str) -> bool:
         """A login goes to a worker; False, and nothing is counted, where too many wait there."""
-        place = place_of(host)
-        here = self._errands_at.get(place, 0) + 1
+        network = network_of(host)
+        here = self._errands_at.get(network, 0) + 1
         if self._errands >= ERRANDS_MAX or here > ADDRESS_ERRANDS_MAX:
             return False
         self._errands += 1
-        _set(self._errands_at, place, here)
+        _set(self._errands_at, network, here)
         return True
 
     def end_errand(self, host: str) -> None:
         """It is back."""
         self._errands -= 1
-        place = place_of(host)
-        _set(self._errands_at, place, self._errands_at[place] - 1)
+        network = network_of(host)
+        _set(self._errands_at, network, self._errands_at[network] - 1)
 
     def end_errand_later(self, host: str, delay_ms: int) -> None:
         """It is back, and failed, and the client has left: its address has its place back after the wait that it would
@@ -187,13 +187,13 @@ class Logins:
         if self._delayed >= DELAYED_MAX:
             return None
         self._delayed += 1
-        return self._owner.later(delay_ms / 1000, self._told, callback)
+        return self._owner.later(delay_ms / 1000, self._waited, callback)
 
     def undelayed(self) -> None:
         """A wait was called off."""
         self._delayed -= 1
 
-    def _told(self, callback: Callable[[], None]) -> None:
+    def _waited(self, callback: Callable[[], None]) -> None:
         self._delayed -= 1
         callback()
 

@@ -40,19 +40,19 @@ class Output:
     `held` counts the bytes in Python's memory; a slice of a file counts nothing.
     """
 
-    __slots__ = ("_at", "_parts", "_scratch", "_took", "held")
+    __slots__ = ("_at", "_scratch", "_took", "held", "parts")
 
     def __init__(self, scratch: memoryview) -> None:
         """`scratch`: room for small file ranges, SCRATCH_BYTES of it, which all that send on one loop may share:
         nothing of it is kept beyond a call."""
         self._scratch = scratch
         self.held = 0
-        self._parts: deque[Part] = deque()
+        self.parts: deque[Part] = deque()
         self._at = 0
         self._took = SEND_BYTES
 
     def __len__(self) -> int:
-        return len(self._parts)
+        return len(self.parts)
 
     def add(self, parts: list[Part]) -> None:
         """Queues parts behind those that are there."""
@@ -61,16 +61,16 @@ class Output:
             if size:
                 if type(part) is not FileSlice:
                     self.held += size
-                self._parts.append(part)
+                self.parts.append(part)
 
     def add_bytes(self, data: Buffer) -> None:
         """Queues one buffer."""
         self.held += len(data)
-        self._parts.append(data)
+        self.parts.append(data)
 
     def cold_slice(self) -> tuple[FileSlice, int]:
         """The slice that has to be read from the disk first, and where in it; after `send` said COLD."""
-        part = self._parts[0]
+        part = self.parts[0]
         assert type(part) is FileSlice
         return part, self._at
 
@@ -89,7 +89,7 @@ class Output:
         Raises OSError when the stream is gone and BrokenFrameError when a file is shorter than its slice.
         """
         until = monotonic() + TURN_S
-        parts = self._parts
+        parts = self.parts
         sent = 0
         while parts:
             part = parts[0]
@@ -127,7 +127,7 @@ class Output:
         run: list[Buffer] = []
         used = 0
         at = self._at
-        for part in self._parts:
+        for part in self.parts:
             if isinstance(part, FileSlice):
                 size = part.size - at
                 if size > SMALL_SLICE_BYTES or used + size > len(scratch):
@@ -150,7 +150,7 @@ class Output:
 
     def _drop(self, sent: int) -> None:
         sent += self._at
-        parts = self._parts
+        parts = self.parts
         while parts:
             part = parts[0]
             size = len(part)

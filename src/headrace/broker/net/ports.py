@@ -76,7 +76,7 @@ class Requests(Protocol):
 
     @property
     def audit(self) -> AuditLog:
-        """Whom failed logins are told to."""
+        """The log of failed logins and refused requests."""
         ...
 
     def served(self, role: str) -> Mapping[int, Api]:
@@ -89,7 +89,7 @@ class Requests(Protocol):
         ...
 
     def not_ready(self, key: int, version: int) -> Any:
-        """The answer to whoever asks before it is known who may do what; None where that version's cannot say it."""
+        """Returns the answer to a request that comes before the ACLs are known; None if its version has none."""
         ...
 
     def unsupported_version(
@@ -105,7 +105,7 @@ class Pace(Protocol):
     behind: bool
 
     def when_caught_up(self, callback: Callable[[], None]) -> None:
-        """Calls back when they need not any more; to be asked while `behind`."""
+        """Calls back once they no longer have to; to be called while `behind`."""
         ...
 
 

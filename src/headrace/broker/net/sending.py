@@ -33,6 +33,7 @@ class Sending:
         "_stream",
         "_waits_for_disk",
         "_writing",
+        "queued",
     )
 
     def __init__(self, connection: ServedConnection, stream: Stream, shared: Shared) -> None:
@@ -40,14 +41,13 @@ class Sending:
         self._shared = shared
         self._stream = stream
         self._output = Output(self._shared.scratch)
+        self.queued = self._output.parts
+        """What is still to be sent."""
         self._accounted = 0
         self._since = 0.0
         self._writing = False
         self._waits_for_disk = False
         self._ended = False
-
-    def __len__(self) -> int:
-        return len(self._output)
 
     @property
     def held(self) -> int:
@@ -57,15 +57,18 @@ class Sending:
     @property
     def is_over_bound(self) -> bool:
         """Whether more is queued than a connection may have before it is read from again."""
-        return self._output.held > OUTPUT_BYTES or len(self._output) > OUTPUT_PARTS
+        return self._output.held > OUTPUT_BYTES or len(self.queued) > OUTPUT_PARTS
 
     def stalled_s(self, now: float) -> float:
         """How long the other side has not taken all of what is held for it."""
         return now - self._since if self._writing and self._output.held else 0.0
 
     def add(self, parts: list[Part]) -> None:
-        """Queues parts behind those that are there."""
+        """Queues parts behind those that are there. Small requests for large answers: if too much is queued the next
+        requests wait until it has left."""
         self._output.add(parts)
+        if self.is_over_bound:
+            self._connection.block(Blocked.OUTPUT)
 
     def add_bytes(self, data: Buffer) -> None:
         """Queues one buffer."""
@@ -79,13 +82,13 @@ class Sending:
         """Sends what can be sent now. Raises OSError when the stream is gone and BrokenFrameError when a file is
         shorter than its slice."""
         shared = self._shared
-        if self._output and not self._waits_for_disk:
+        if self.queued and not self._waits_for_disk:
             most = shared.send_bytes()
             self._account_for(self._output.send(self._stream, shared.monotonic, most, may_wait=may_wait))
 
     def end(self, *, send_last: bool) -> None:
         """Forgets what is queued; where `send_last`, after the other side took what it takes of it."""
-        if send_last and self._output and not self._waits_for_disk:
+        if send_last and self.queued and not self._waits_for_disk:
             try:
                 self._output.send(self._stream, self._shared.monotonic)
             except (OSError, BrokenFrameError):
@@ -93,8 +96,9 @@ class Sending:
         self._shared.responses_budget.give(self._accounted)
         self._accounted = 0
         self._output = Output(self._shared.scratch)
+        self.queued = self._output.parts
         self._ended = True
-        del self._connection  # both are freed at once then: of strangers there may be thousands a second
+        del self._connection  # both are freed at once then: thousands a second may come and not log in
 
     def _writable(self) -> None:
         self._connection.active = True
@@ -125,7 +129,7 @@ class Sending:
             budget.used += more
         if outcome != DONE and (self.is_over_bound or budget.exhausted):
             self._connection.block(Blocked.OUTPUT)
-        elif 2 * len(output) <= OUTPUT_PARTS and 2 * output.held <= OUTPUT_BYTES:
+        elif 2 * len(self.queued) <= OUTPUT_PARTS and 2 * output.held <= OUTPUT_BYTES:
             self._connection.unblock(Blocked.OUTPUT)
 
     def _read_ahead(self) -> None:

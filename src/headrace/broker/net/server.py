@@ -12,7 +12,6 @@ from headrace.broker.net.handshakes import Handshakes
 from headrace.broker.net.listener import CannotListen, OpenListener
 from headrace.broker.net.logins import LoginTerms
 from headrace.broker.net.old_clients import OldClients
-from headrace.broker.net.sasl_connection import SaslConnection
 from headrace.broker.net.shared import Shared
 from headrace.broker.net.tls import ListenerTls
 from headrace.config import ConfigError
@@ -246,7 +245,7 @@ class Server:
         """Over the stream itself, or over TLS on it, which may say who the client is once it is open."""
         tls = listener.tls
         if tls is None:
-            return self._made(stream, listener)
+            return Connection(self.shared, stream, listener)
         secured = TlsStream(
             stream,
             tls.context,
@@ -255,7 +254,7 @@ class Server:
             soon=self.owner.soon,
             turns=self.shared.unauthenticated,
         )
-        connection = self._made(secured, listener)
+        connection = Connection(self.shared, secured, listener)
         self.shared.logins.begin(connection)
 
         def opened(stream: TlsStream) -> None:
@@ -266,16 +265,8 @@ class Server:
         secured.on_open = opened
         return connection
 
-    def _made(self, stream: Stream, listener: OpenListener) -> Connection:
-        terms = listener.login_terms
-        return (
-            Connection(self.shared, stream, listener)
-            if terms is None
-            else SaslConnection(self.shared, stream, listener, terms)
-        )
-
     def other_quotas(self, quotas: ClientQuotas) -> None:
-        """Other quotas are in force: whoever waits because of one that is altered need not any more."""
+        """Takes the quotas in force: a client that waits because of one that was altered no longer does."""
         self.shared.quotas = quotas if quotas.table.limits_clients else None
         self.admission.table = quotas.table if quotas.table.limits_addresses else None
         self.shared.mutes.look_again(quotas.limits)
@@ -352,7 +343,7 @@ class Server:
             self._warn("connection closed", connection.stream, why)
 
     def _warn(self, event: str, stream: Stream, why: str) -> None:
-        """One line about a connection; a few a second, as strangers may make as many as they like."""
+        """Logs one line about a connection; a few a second, as anybody may make as many as they like."""
         now = self._monotonic()
         unsaid: dict[str, int] = {}
         if now - self._lines_since >= 1:
@@ -387,7 +378,7 @@ class Server:
             silent_s = now - connection.idle_since
             if contended and silent_s >= STALLED_FRAME_S and connection.holds_partial_frame:
                 connection.close("stopped half-way through a request while memory is short")
-            elif silent_s >= idle_s and not connection.unanswered:
+            elif silent_s >= idle_s and not connection.is_waited_for:
                 connection.close("")
         self.owner.later(min(SWEEP_S_MAX, max(0.05, idle_s / 4)), self._sweep)
 

@@ -11,7 +11,7 @@ import pytest
 from broker.raw import Raw, create_topic
 from broker.turns import turns_of
 
-from headrace.broker.net import connection
+from headrace.broker.net import request_reader
 from headrace.broker.requests import produce_run
 from headrace.broker.requests.pieces import SMALL_PER_STEP
 from headrace.env.completion import Completion
@@ -36,7 +36,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBroker]:
         pytest.MonkeyPatch.context() as patched,
         broker({"transaction.state.log.num.partitions": "1"}, data=tmp_path_factory.mktemp("data")) as running,
     ):
-        for decodes in (connection, produce_run):
+        for decodes in (request_reader, produce_run):
             patched.setattr(decodes, "FEW_ELEMENT_BYTES", 1024)
         create_topic(running.port, "t", 1)
         deadline = time.monotonic() + 60

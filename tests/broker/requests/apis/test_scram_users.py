@@ -17,7 +17,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from headrace.broker.net import connection
+from headrace.broker.net import request_reader
 from headrace.broker.requests import produce_run
 from headrace.metadata.scram_credentials import SCRAM_SHA_256, credential_in, make_credential
 from headrace.testing.running import broker
@@ -73,7 +73,7 @@ CALLS_MAX = 24_000
 
 @pytest.mark.slow
 def test_many_are_altered_in_small_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for decodes in (connection, produce_run):
+    for decodes in (request_reader, produce_run):
         monkeypatch.setattr(decodes, "FEW_ELEMENT_BYTES", 1024)  # so that a few thousand elements are many
 
     def altered(raw: Raw, message: AlterUserScramCredentialsRequest) -> set[int]:
