@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 from headrace.spark.option_table import SINK_KEYS, SOURCE_KEYS
-from headrace.spark.options import RowOptions, Times, read_options, sink_options, source_options, warn_of_ignored
+from headrace.spark.options import Times, read_options, sink_options, source_options, warn_of_ignored
+from headrace.spark.row_types import RowOptions
 from headrace.wire.records import Compression
 
 from .protobuf_files import files

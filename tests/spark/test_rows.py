@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from headrace.arrow.decode import COLUMN_NAMES
-from headrace.spark.options import RowOptions, source_options
-from headrace.spark.row_types import row_ddl
+from headrace.spark.options import source_options
+from headrace.spark.row_types import RowOptions, row_ddl
 from headrace.spark.rows import MalformedValueError, Rows, row_schema
 from headrace.spark.schemas import ddl, quoted
 

@@ -11,30 +11,30 @@ from headrace.sim.workloads.spark_queries import Shape
 from headrace.spark.delivery import batch_commit, markers, per_task, plans
 from headrace.spark.delivery.batch_commit import Batch
 from headrace.spark.delivery.encoding import HashedRows
-from headrace.spark.delivery.markers import Mark, Plan, Step, Turn
+from headrace.spark.delivery.markers import Mark, NextWrite, Plan, Step
+from headrace.spark.delivery.next_write import last_mark
 from headrace.spark.delivery.per_task import TaskWrite
-from headrace.spark.delivery.turns import last_mark
 from headrace.spark.delivery_options import EXACTLY_ONCE, PER_TASK
 
 Real = Callable[..., Any]
 
 
-def _skip(_mark: Mark, _turn: Turn) -> Step:
+def _skip(_mark: Mark, _turn: NextWrite) -> Step:
     """A batch that has a mark is there, whichever of its writes comes."""
     return Step.SKIP
 
 
 def _without_digest(real: Real) -> Real:
-    def repeated(mark: Mark, turn: Turn) -> Any:
-        return real(replace(mark, offsets=""), turn)
+    def repeated(mark: Mark, upcoming: NextWrite) -> Any:
+        return real(replace(mark, offsets=""), upcoming)
 
     return repeated
 
 
 def _without_writes(real: Real) -> Real:
-    def repeated(mark: Mark, turn: Turn) -> Any:
-        writes = tuple(replace(each, digest=turn.write.digest) for each in mark.writes)
-        return real(replace(mark, writes=writes), turn)
+    def repeated(mark: Mark, upcoming: NextWrite) -> Any:
+        writes = tuple(replace(each, digest=upcoming.write.digest) for each in mark.writes)
+        return real(replace(mark, writes=writes), upcoming)
 
     return repeated
 
@@ -42,10 +42,10 @@ def _without_writes(real: Real) -> Real:
 def _pass_over(real: Real) -> Real:
     """What has a newer mark is there."""
 
-    def decide(mark: Mark | None, turn: Turn, *, trusted: bool) -> Any:
-        if mark is not None and mark.batch_id > turn.batch_id:
+    def decide(mark: Mark | None, upcoming: NextWrite, *, trusted: bool) -> Any:
+        if mark is not None and mark.batch_id > upcoming.batch_id:
             return Step.SKIP
-        return real(mark, turn, trusted=trusted)
+        return real(mark, upcoming, trusted=trusted)
 
     return decide
 
@@ -53,8 +53,8 @@ def _pass_over(real: Real) -> Real:
 def _begin_without_a_mark(real: Real) -> Real:
     """A query without a mark has written nothing yet."""
 
-    def decide(mark: Mark | None, turn: Turn, *, trusted: bool) -> Any:
-        return Step.WRITE if mark is None else real(mark, turn, trusted=trusted)
+    def decide(mark: Mark | None, upcoming: NextWrite, *, trusted: bool) -> Any:
+        return Step.WRITE if mark is None else real(mark, upcoming, trusted=trusted)
 
     return decide
 
@@ -69,7 +69,7 @@ def _mark_first(real: Real) -> Real:
 
     def transact(self: Batch, producer: Any) -> None:
         rows = sum(part.rows for part in self.parts)
-        mark = self.turn.marked(self.mark, tasks=len(self.parts), rows=rows, mode=self.how.mode)
+        mark = self.upcoming.marked(self.mark, tasks=len(self.parts), rows=rows, mode=self.how.mode)
         commit_offsets(self.client, self.group, {(self.how.marker_topic, markers.PARTITION): mark.committed()})
         real(self, producer)
 
@@ -86,16 +86,16 @@ def _pass_rows_over(*_: object, **__: object) -> str:
     return ""
 
 
-def _no_plan(_mark: Mark | None, turn: Turn) -> Plan:
+def _no_plan(_mark: Mark | None, upcoming: NextWrite) -> Plan:
     """A run that leaves no plan, and asks for none."""
-    return Plan(0, turn.run_id, 0, turn.place)
+    return Plan(0, upcoming.run_id, 0, upcoming.place)
 
 
 def _plan_nothing(self: TaskWrite) -> tuple[Plan | None, bool]:
     """Whether the batch is there is all that counts."""
     mark = last_mark(self.client, self.how, self.query_id)
-    done = markers.decide(mark, self.turn, trusted=self.how.trusted) is Step.SKIP
-    return (None if done else _no_plan(mark, self.turn)), False
+    done = markers.decide(mark, self.upcoming, trusted=self.how.trusted) is Step.SKIP
+    return (None if done else _no_plan(mark, self.upcoming)), False
 
 
 def _fence_nothing(*_: object) -> int:

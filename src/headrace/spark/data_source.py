@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
     from pyspark.sql.types import StructType
 
-    from headrace.spark.options import RowOptions, SourceOptions
+    from headrace.spark.options import SourceOptions
+    from headrace.spark.row_types import RowOptions
 
 
 class HeadraceDataSource(DataSource):

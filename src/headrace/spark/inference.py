@@ -10,8 +10,9 @@ import pyarrow as pa
 from pyarrow import json as arrow_json
 
 from headrace.spark import planning
-from headrace.spark.options import RowOptions, SourceOptions
+from headrace.spark.options import SourceOptions
 from headrace.spark.reading import drop_client, read_ranges
+from headrace.spark.row_types import RowOptions
 from headrace.spark.schemas import list_of
 
 SAMPLE_ROWS: Final = 1000

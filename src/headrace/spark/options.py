@@ -25,8 +25,8 @@ from headrace.spark.client_settings import (
 from headrace.spark.delivery_options import OF_BATCH, ExactlyOnce, delivery
 from headrace.spark.java_patterns import to_python
 from headrace.spark.option_table import BATCH_KEYS, IGNORED, SINK_KEYS, SOURCE_KEYS
-from headrace.spark.row_types import CORRUPT, EVENT_TIME, HEADERS, RECORD_TYPES
-from headrace.spark.value_formats import RAW, ValueFormat, value_format
+from headrace.spark.row_types import CORRUPT, EVENT_TIME, HEADERS, WHOLE_ROW, RowOptions
+from headrace.spark.value_formats import value_format
 from headrace.wire.records import Compression
 
 if TYPE_CHECKING:
@@ -88,16 +88,6 @@ class Subscription:
 
 
 @dataclass(frozen=True, slots=True)
-class RowOptions:
-    """Which columns a row has, in their order, and how values are decoded."""
-
-    columns: tuple[str, ...] = tuple(RECORD_TYPES)
-    value: ValueFormat = RAW
-    fail_fast: bool = False
-    event_time: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class SourceOptions:
     """What a source reads, and how."""
 
@@ -116,7 +106,7 @@ class SourceOptions:
     commit_group_offsets: bool = True
     fail_on_data_loss: bool = True
     include_headers: bool = False
-    row: RowOptions = RowOptions()
+    row: RowOptions = WHOLE_ROW
     isolation: Isolation = "read_uncommitted"
     fetch: FetchSettings = FETCH
 
@@ -306,7 +296,7 @@ def _row_options(options: Mapping[str, str]) -> RowOptions:
         raise ValueError(f"The option 'mode' must be {' or '.join(MODES)}, not {options['mode']!r}.")
     if "mode" in options and value.name == "raw":
         raise ValueError("The option 'mode' is for a valueFormat other than raw: raw values are never malformed.")
-    names = list(RowOptions().columns)
+    names = list(WHOLE_ROW.columns)
     if _flag(options, "includeHeaders", False):
         names.append(HEADERS)
     if value.name != "raw" and mode == "PERMISSIVE":

@@ -4,10 +4,10 @@ not import Arrow, which takes a tenth of a second: neither this module nor `opti
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import Final
 
-if TYPE_CHECKING:
-    from headrace.spark.options import RowOptions
+from headrace.spark.value_formats import RAW, ValueFormat
 
 RECORD_TYPES: Final = {
     "key": "binary",
@@ -29,6 +29,20 @@ _TYPES: Final = {
     CORRUPT: "string",
     EVENT_TIME: "timestamp",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class RowOptions:
+    """Which columns a row has, in their order, and how values are decoded."""
+
+    columns: tuple[str, ...] = tuple(RECORD_TYPES)
+    value: ValueFormat = RAW
+    fail_fast: bool = False
+    event_time: str = ""
+
+
+WHOLE_ROW: Final = RowOptions()
+"""All columns of the connector, with raw values."""
 
 
 def row_ddl(row: RowOptions) -> str:

@@ -7,8 +7,7 @@ from typing import Final
 import pyarrow as pa
 
 from headrace.arrow.decode import COLUMN_NAMES, FIELDS, HEADERS_FIELD, schema_of
-from headrace.spark.options import RowOptions
-from headrace.spark.row_types import CORRUPT, EVENT_TIME
+from headrace.spark.row_types import CORRUPT, EVENT_TIME, RowOptions
 from headrace.spark.schemas import TIMESTAMP
 
 _MS_MAX: Final = (1 << 63) // 1000 - 1

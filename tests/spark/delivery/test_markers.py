@@ -15,9 +15,9 @@ from headrace.spark.delivery.markers import (
     WRITES_MAX,
     HistoryError,
     Mark,
+    NextWrite,
     Plan,
     Step,
-    Turn,
     Write,
     compare_rows,
     decide,
@@ -45,7 +45,7 @@ def mark(batch_id: int | None) -> Mark | None:
     ],
 )
 def test_a_batch_is_written_once(marked: int | None, batch_id: int, trusted: bool, step: Step) -> None:
-    assert decide(mark(marked), Turn("q", "run", batch_id), trusted=trusted) is step
+    assert decide(mark(marked), NextWrite("q", "run", batch_id), trusted=trusted) is step
 
 
 @pytest.mark.parametrize("trusted", [False, True])
@@ -54,13 +54,13 @@ def test_a_checkpoint_that_is_behind_ends_the_query_whatever_is_trusted(
     marked: int, batch_id: int, trusted: bool
 ) -> None:
     with pytest.raises(HistoryError, match=f"^Batch {batch_id} of query q comes after batch {marked}.*nothing was"):
-        decide(mark(marked), Turn("q", "run", batch_id), trusted=trusted)
+        decide(mark(marked), NextWrite("q", "run", batch_id), trusted=trusted)
 
 
 @pytest.mark.parametrize(("marked", "last"), [(None, "no batch"), (2, "batch 2")])
 def test_a_mark_that_is_gone_ends_the_query(marked: int | None, last: str) -> None:
     with pytest.raises(HistoryError, match=f"Batch 5 .* remembers {last} as the last one.*markerMissing to trust"):
-        decide(mark(marked), Turn("q", "run", 5), trusted=False)
+        decide(mark(marked), NextWrite("q", "run", 5), trusted=False)
 
 
 @pytest.mark.parametrize("trusted", [False, True])
@@ -68,67 +68,69 @@ def test_a_batch_that_was_planned_again_ends_the_query_whatever_is_trusted(trust
     """A restored checkpoint, or a copied one: the number is that of the mark, and the records are others."""
     there = Mark(4, "run 1", 2, 17, offsets="aa")
     for run in ("run 1", "run 2"):
-        assert decide(there, Turn("q", run, 4, "aa"), trusted=trusted) is Step.SKIP
+        assert decide(there, NextWrite("q", run, 4, "aa"), trusted=trusted) is Step.SKIP
         wrong = f"^Batch 4 of query q is in the topic with other records.*run 1 wrote.*{run}, has planned"
         with pytest.raises(HistoryError, match=wrong + ".*restored to a state before.*a copy.*nothing was written"):
-            decide(there, Turn("q", run, 4, "bb"), trusted=trusted)
-    assert decide(there, Turn("q", "run 2", 5, "bb"), trusted=trusted) is Step.WRITE
+            decide(there, NextWrite("q", run, 4, "bb"), trusted=trusted)
+    assert decide(there, NextWrite("q", "run 2", 5, "bb"), trusted=trusted) is Step.WRITE
 
 
 def test_a_mark_without_offsets_and_a_checkpoint_that_is_out_of_reach() -> None:
     """The mark of an older version, and that of a driver that could not read the checkpoint, say the number alone."""
-    assert decide(Mark(4, "run", 2, 17), Turn("q", "run", 4, "aa"), trusted=False) is Step.SKIP
-    assert decide(Mark(4, "run", 2, 17, offsets="aa"), Turn("q", "run", 4), trusted=False) is Step.SKIP
+    assert decide(Mark(4, "run", 2, 17), NextWrite("q", "run", 4, "aa"), trusted=False) is Step.SKIP
+    assert decide(Mark(4, "run", 2, 17, offsets="aa"), NextWrite("q", "run", 4), trusted=False) is Step.SKIP
 
 
 @pytest.mark.parametrize(("rows", "row_hash", "has"), [(17, 6, "has 17 others"), (18, 5, "has 18"), (0, 0, "has 0")])
 def test_other_rows_end_the_query_where_nobody_can_read_offsets(rows: int, row_hash: int, has: str) -> None:
-    there = Turn("q", "run 1", 4).marked(None, tasks=2, rows=17, mode="exactly-once", row_hash=5)
-    turn = Turn("q", "run 2", 4)
-    assert compare_rows(there, turn, 17, 5, trusted=False) == ""
+    there = NextWrite("q", "run 1", 4).marked(None, tasks=2, rows=17, mode="exactly-once", row_hash=5)
+    upcoming = NextWrite("q", "run 2", 4)
+    assert compare_rows(there, upcoming, 17, 5, trusted=False) == ""
     wrong = f"^Batch 4 of query q is in the topic with other rows: run run 1 .* 17 rows, and this run, run 2, {has}"
     with pytest.raises(HistoryError, match=wrong + ".*restored.*a copy.*nothing was written.*not deterministic"):
-        compare_rows(there, turn, rows, row_hash, trusted=False)
-    said = compare_rows(there, turn, rows, row_hash, trusted=True)
+        compare_rows(there, upcoming, rows, row_hash, trusted=False)
+    said = compare_rows(there, upcoming, rows, row_hash, trusted=True)
     assert said.startswith("Batch 4 of query q is not written: run run 1") and has in said
 
 
 def test_what_is_not_known_of_rows_ends_no_query() -> None:
-    turn, there = Turn("q", "run 2", 4), Mark(4, "run 1", 2, 17)
-    assert compare_rows(there, turn, 17, 6, trusted=False) == ""
-    assert "with 17 rows, and this run, run 2, has 18" in compare_rows(there, turn, 18, 6, trusted=False)
-    assert compare_rows(Mark(4, "run 1", 2, 17, row_hash=5), turn, 17, None, trusted=False) == ""
+    upcoming, there = NextWrite("q", "run 2", 4), Mark(4, "run 1", 2, 17)
+    assert compare_rows(there, upcoming, 17, 6, trusted=False) == ""
+    assert "with 17 rows, and this run, run 2, has 18" in compare_rows(there, upcoming, 18, 6, trusted=False)
+    assert compare_rows(Mark(4, "run 1", 2, 17, row_hash=5), upcoming, 17, None, trusted=False) == ""
     # offsets tell more
     assert (
-        compare_rows(Mark(4, "run 1", 2, 17, row_hash=5, offsets="aa"), Turn("q", "r", 4, "aa"), 3, 3, trusted=False)
+        compare_rows(
+            Mark(4, "run 1", 2, 17, row_hash=5, offsets="aa"), NextWrite("q", "r", 4, "aa"), 3, 3, trusted=False
+        )
         == ""
     )
 
 
 def test_each_of_several_writes_is_compared_with_its_own_rows() -> None:
-    turns = [Turn("q", "run 1", 4, write=Write(number)) for number in range(3)]
+    writes = [NextWrite("q", "run 1", 4, write=Write(number)) for number in range(3)]
     mark = None
-    for turn in turns:
-        mark = turn.marked(mark, tasks=1, rows=2, mode="exactly-once", row_hash=5 + turn.write.number)
+    for upcoming in writes:
+        mark = upcoming.marked(mark, tasks=1, rows=2, mode="exactly-once", row_hash=5 + upcoming.write.number)
     assert mark is not None and mark.row_hash is None
     found = parsed(mark.committed())
     assert found == mark
-    for turn in turns:
-        number = turn.write.number
-        assert compare_rows(found, turn, 2, 5 + number, trusted=False) == ""
-        assert compare_rows(found, turn, 2, None, trusted=False) == "", "a task has not reported its rows"
+    for upcoming in writes:
+        number = upcoming.write.number
+        assert compare_rows(found, upcoming, 2, 5 + number, trusted=False) == ""
+        assert compare_rows(found, upcoming, 2, None, trusted=False) == "", "a task has not reported its rows"
         for rows, row_hash in ((2, 9), (3, 5 + number), (2, 5 + (number + 1) % 3)):
             with pytest.raises(HistoryError, match=f"run 1 has done write {number + 1} of it, and this run"):
-                compare_rows(found, turn, rows, row_hash, trusted=False)
-            assert "has others" in compare_rows(found, turn, rows, row_hash, trusted=True)
+                compare_rows(found, upcoming, rows, row_hash, trusted=False)
+            assert "has others" in compare_rows(found, upcoming, rows, row_hash, trusted=True)
 
 
 def test_several_writes_whose_rows_nobody_has_hashed_are_not_compared() -> None:
-    first = Turn("q", "run", 4).marked(None, tasks=1, rows=1, mode="exactly-once")
-    second = Turn("q", "run", 4, write=Write(1)).marked(first, tasks=1, rows=1, mode="exactly-once", row_hash=6)
-    assert compare_rows(second, Turn("q", "run", 4), 1, 7, trusted=False) == ""
+    first = NextWrite("q", "run", 4).marked(None, tasks=1, rows=1, mode="exactly-once")
+    second = NextWrite("q", "run", 4, write=Write(1)).marked(first, tasks=1, rows=1, mode="exactly-once", row_hash=6)
+    assert compare_rows(second, NextWrite("q", "run", 4), 1, 7, trusted=False) == ""
     with pytest.raises(HistoryError):
-        compare_rows(second, Turn("q", "run", 4, write=Write(1)), 1, 7, trusted=False)
+        compare_rows(second, NextWrite("q", "run", 4, write=Write(1)), 1, 7, trusted=False)
 
 
 def test_what_a_mark_is() -> None:
@@ -159,7 +161,7 @@ def test_a_mark_with_a_plan() -> None:
     mark = Mark(3, "other", 3, 17, plan=plan)
     found = parsed(mark.committed(), "topic")
     assert found == mark and (found.plan, found.topic) == (plan, "topic")
-    next_one = Turn("q", "run", 4).marked(found, tasks=1, rows=1, mode="exactly-once-per-task")
+    next_one = NextWrite("q", "run", 4).marked(found, tasks=1, rows=1, mode="exactly-once-per-task")
     assert next_one.plan == plan
 
 
@@ -170,9 +172,9 @@ def test_a_plan_before_the_first_batch() -> None:
     assert said.offset == 0 and set(json.loads(said.metadata or "")) == {"v", "plan"}
     found = parsed(said)
     assert found is not None and (found.place, found.plan) == ((NO_BATCH, 0), plan)
-    assert decide(found, Turn("q", "run", 0), trusted=False) is Step.WRITE
+    assert decide(found, NextWrite("q", "run", 0), trusted=False) is Step.WRITE
     with pytest.raises(HistoryError, match="remembers no batch as the last one"):
-        decide(found, Turn("q", "run", 1), trusted=False)
+        decide(found, NextWrite("q", "run", 1), trusted=False)
 
 
 def test_a_mark_has_room_for_all_that_it_may_say() -> None:

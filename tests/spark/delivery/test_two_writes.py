@@ -29,10 +29,10 @@ from headrace.spark.delivery.exactly_once import commit_batch
 from headrace.spark.delivery.group_commit import WrittenTask, write_task
 from headrace.spark.delivery.markers import HistoryError, Mark
 from headrace.spark.delivery.messages import EncodedTask
+from headrace.spark.delivery.next_write import last_mark, next_write_of
 from headrace.spark.delivery.per_task import PerTask, TaskWrite
 from headrace.spark.delivery.registry import delivery_mode
 from headrace.spark.delivery.spark_task import QueryBatch, SparkTask
-from headrace.spark.delivery.turns import last_mark, turn_of
 from headrace.spark.delivery_options import OfBatch
 from headrace.spark.options import SinkOptions, sink_options
 from headrace.spark.process_state import this_process
@@ -347,7 +347,7 @@ def test_the_digest_of_a_write_is_of_what_is_written_where() -> None:
     given = {"kafka.bootstrap.servers": "h:1", "topic": "t", "delivery": "exactly-once"}
 
     def digest(**more: str) -> str:
-        return turn_of(sink_options(given | more), QueryBatch("q", "r", 0)).write.digest
+        return next_write_of(sink_options(given | more), QueryBatch("q", "r", 0)).write.digest
 
     same = {digest(), digest(**{"kafka.bootstrap.servers": "h:2"}), digest(**{"kafka.request.timeout.ms": "9000"})}
     assert same == {digest(markerMissing="trust", exactlyOnceMaxBytes="7")}

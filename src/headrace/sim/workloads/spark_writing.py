@@ -41,8 +41,8 @@ from headrace.spark import checkpoint_offsets, process_state
 from headrace.spark.delivery import encoding
 from headrace.spark.delivery.commit_records import CommitRecord, read_last
 from headrace.spark.delivery.markers import HistoryError, Mark
+from headrace.spark.delivery.next_write import last_mark
 from headrace.spark.delivery.spark_task import QueryBatch, current_task
-from headrace.spark.delivery.turns import last_mark
 from headrace.spark.delivery_options import PER_TASK, OfBatch
 from headrace.spark.options import SinkOptions, sink_options
 from headrace.spark.process_state import ProcessState

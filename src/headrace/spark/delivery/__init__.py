@@ -5,8 +5,8 @@ driver's side, and there a commit, which returns where the records are. `port` s
 chooses one. Read exactly once in this order:
 
 1. `encoding` turns rows into record batches, `messages` are what tasks report, and `transactions` has the producers.
-2. `markers` is the mark that a batch leaves in the cluster, and `decide`, which compares it with a `Turn`: what a run
-   is about to write, by its options and its checkpoint (`turns`).
+2. `markers` is the mark that a batch leaves in the cluster, and `decide`, which compares it with a `NextWrite`: what a
+   run is about to write, by its options and its checkpoint (`next_write`).
 3. `exactly_once` is the mode that commits a batch in one transaction. Its tasks encode their rows, or write them in
    transactions of their own (`group_commit`); `batch_commit` commits the rows with the mark.
 4. `per_task` is the mode in which each task commits its rows with a mark of its own; `plans` keeps two runs apart.

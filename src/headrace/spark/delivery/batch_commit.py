@@ -18,8 +18,9 @@ from headrace.client.transactions import TransactionalProducer
 from headrace.spark import checkpoint_offsets
 from headrace.spark.delivery import commit_records, markers, plans
 from headrace.spark.delivery.commit_records import CommitRecord, Span
-from headrace.spark.delivery.markers import Mark, Step, Turn
+from headrace.spark.delivery.markers import Mark, NextWrite, Step
 from headrace.spark.delivery.messages import EncodedTask, TaskMessage
+from headrace.spark.delivery.next_write import last_mark, make_topics, next_write_of
 from headrace.spark.delivery.query_producer import QueryProducer
 from headrace.spark.delivery.spark_task import QueryBatch
 from headrace.spark.delivery.transactions import (
@@ -30,7 +31,6 @@ from headrace.spark.delivery.transactions import (
     producer_of,
     send_parts,
 )
-from headrace.spark.delivery.turns import last_mark, make_topics, turn_of
 from headrace.spark.delivery_options import PER_TASK
 from headrace.spark.options import SinkOptions
 from headrace.spark.process_state import this_process
@@ -44,16 +44,18 @@ def commit_parts(
     of = {(part.query_id, part.batch_id) for part in parts}
     if len(of) != 1 or next(iter(of)) != (parts[0].query_id, batch_id) or not parts[0].query_id:
         raise ValueError(f"The tasks of batch {batch_id} say that they are of others: {sorted(of)}.")
-    turn = turn_of(options, QueryBatch(parts[0].query_id, parts[0].run_id, batch_id), offsets)
-    key, query_producers = (options.cluster, turn.query_id), this_process().query_producers
+    upcoming = next_write_of(options, QueryBatch(parts[0].query_id, parts[0].run_id, batch_id), offsets)
+    key, query_producers = (options.cluster, upcoming.query_id), this_process().query_producers
     kept = query_producers.take(key)  # put back only when all is well
-    if kept is not None and not (kept.run_id == turn.run_id and turn.follows(kept.mark) and _has_plan(kept, parts)):
+    if kept is not None and not (
+        kept.run_id == upcoming.run_id and upcoming.follows(kept.mark) and _has_plan(kept, parts)
+    ):
         # others may have written since: a run that begins asks the cluster, and so does one that has other processes
         kept.producer.client.close()
         kept = None
     client = options.cluster.client(known=True) if kept is None else kept.producer.client
     try:
-        batch = Batch(options, client, parts, turn)
+        batch = Batch(options, client, parts, upcoming)
         known = None
         if kept is not None and kept.settings == batch.settings:
             known, batch.mark = kept.producer, kept.mark
@@ -68,7 +70,7 @@ def commit_parts(
         client.close()
         raise
     if producer is not None and producer.renews_epoch and batch.mark is not None:
-        query_producers.put(key, QueryProducer(producer, turn.run_id, batch.mark, batch.spans, batch.settings))
+        query_producers.put(key, QueryProducer(producer, upcoming.run_id, batch.mark, batch.spans, batch.settings))
     else:
         # with the older protocol the epoch does not tell one batch from the next: the mark does
         client.close()
@@ -88,16 +90,16 @@ class Batch:
     `spans` say where the batch's records are, as far as that is known.
     """
 
-    def __init__(self, options: SinkOptions, client: Client, parts: Sequence[TaskMessage], turn: Turn) -> None:
+    def __init__(self, options: SinkOptions, client: Client, parts: Sequence[TaskMessage], upcoming: NextWrite) -> None:
         assert options.exactly_once is not None
         self.options = options
         self.how = options.exactly_once
         self.settings = (options.produce, options.compression, self.how.mode)
         self.client = client
         self.parts = parts
-        self.turn = turn
-        self.batch_id = turn.batch_id
-        self.query_id = turn.query_id
+        self.upcoming = upcoming
+        self.batch_id = upcoming.batch_id
+        self.query_id = upcoming.query_id
         self.group = markers.group_of(self.query_id)
         self.mark: Mark | None = None
         self.is_repeated = False
@@ -155,7 +157,7 @@ class Batch:
 
     def _compare(self, mark: Mark) -> None:
         """Raises `HistoryError` where other rows than those in the topic are passed over, or warns."""
-        warning = markers.compare_rows(mark, self.turn, self._rows, self._row_hash, trusted=self.how.trusted)
+        warning = markers.compare_rows(mark, self.upcoming, self._rows, self._row_hash, trusted=self.how.trusted)
         if warning:
             warnings.warn(warning, RuntimeWarning, stacklevel=2)
 
@@ -167,13 +169,13 @@ class Batch:
     def _row_hash(self) -> int | None:
         """The sum of the hashes of all rows; None where a task has not told its own, or offsets tell more."""
         hashes = [part.row_hash for part in self.parts if part.row_hash is not None]
-        if self.turn.offsets or len(hashes) < len(self.parts):
+        if self.upcoming.offsets or len(hashes) < len(self.parts):
             return None
         return sum(hashes) & markers.ROW_HASH_MASK
 
     def _repeated(self, mark: Mark) -> int | None:
         """What the mark is to say when this write is passed over."""
-        return self.turn.write.number + 1 if self.turn.write.number < mark.last else None
+        return self.upcoming.write.number + 1 if self.upcoming.write.number < mark.last else None
 
     def _say_who(self, fenced: FencedError) -> None:
         """Adds to the error which run has taken the query over, as far as its mark says it."""
@@ -182,10 +184,10 @@ class Batch:
         except ClientError as error:
             fenced.add_note(f"Which run has taken over is not known: {error}.")
             return
-        if mark is not None and mark.run_id != self.turn.run_id:
+        if mark is not None and mark.run_id != self.upcoming.run_id:
             fenced.add_note(
                 f"Run {mark.run_id} has committed batch {mark.batch_id} of query {self.query_id}, and this is run "
-                f"{self.turn.run_id}: two drivers have one checkpoint, or one has a copy of the other's."
+                f"{self.upcoming.run_id}: two drivers have one checkpoint, or one has a copy of the other's."
             )
 
     def _recall(self) -> None:
@@ -197,7 +199,7 @@ class Batch:
                 self.spans = list(record.spans or ())
 
     def _decide(self, mark: Mark | None) -> Step:
-        return markers.decide(mark, self.turn, trusted=self.how.trusted)
+        return markers.decide(mark, self.upcoming, trusted=self.how.trusted)
 
     def _take_over(self) -> tuple[TransactionalProducer | None, Step]:
         """A producer that is alone with this query's id, and whether the write is still to be done; no producer where
@@ -209,7 +211,7 @@ class Batch:
         """
         make_topics(self.client, self.how)
         mark = markers.read_mark(self.client, self.group, self.how.marker_topic, stable=False)
-        plans.check_not_replaced(mark, self.turn)
+        plans.check_not_replaced(mark, self.upcoming)
         if mark is not None and mark.batch_id >= self.batch_id:
             self.mark = mark
             if self._decide(mark) is Step.SKIP and self._repeated(mark) == mark.repeated:
@@ -228,17 +230,17 @@ class Batch:
         """No task may have committed a part of this batch that this driver knows nothing of, nor may one that could
         still commit a part."""
         if self.how.mode == PER_TASK:
-            plans.check_kept(plans.check_owner(self.mark, self.turn), self.turn, len(self.parts))
+            plans.check_kept(plans.check_owner(self.mark, self.upcoming), self.upcoming, len(self.parts))
         elif plans.plan_of(self.mark) is not None or plans.task_ids(self.client, self.query_id):
-            self.mark = plans.seize(self.options, producer, self.turn, self.mark)
+            self.mark = plans.seize(self.options, producer, self.upcoming, self.mark)
 
     def _transact(self, producer: TransactionalProducer) -> None:
         """The rows, the mark and the sources' offsets, all or none."""
         counts = {"tasks": len(self.parts), "rows": self._rows}
-        mark = self.turn.marked(self.mark, **counts, mode=self.how.mode, row_hash=self._row_hash)
+        mark = self.upcoming.marked(self.mark, **counts, mode=self.how.mode, row_hash=self._row_hash)
         opened = opened_by(self.parts)
         if self.how.mode == PER_TASK:
-            plans.commit_tasks(self.options, self.client, self.turn, self.parts)
+            plans.commit_tasks(self.options, self.client, self.upcoming, self.parts)
             opened = []
         groups: dict[str, dict[tuple[str, int], int | Committed]] = {
             self.group: {(self.how.marker_topic, markers.PARTITION): mark.committed()}
@@ -274,5 +276,3 @@ def settled_mark(options: SinkOptions, query_id: str) -> Mark | None:
         make_topics(client, options.exactly_once)
         producer_of(options, client, markers.group_of(query_id)).initialize()
         return last_mark(client, options.exactly_once, query_id)
-
-

@@ -33,9 +33,9 @@ from headrace.spark.delivery import markers
 from headrace.spark.delivery.commit_records import Span
 from headrace.spark.delivery.encoding import HashedRows, SourceRange, encoded_rows, span_of
 from headrace.spark.delivery.messages import EncodedTask, encode_rows, encoded_task
+from headrace.spark.delivery.next_write import compares_rows
 from headrace.spark.delivery.spark_task import SparkTask
 from headrace.spark.delivery.transactions import producer_of
-from headrace.spark.delivery.turns import compares_rows
 from headrace.spark.options import SinkOptions
 from headrace.spark.process_state import this_process
 from headrace.wire.errors import ErrorCode

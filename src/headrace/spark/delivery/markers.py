@@ -240,7 +240,7 @@ def _age(mark: Mark, topic: str) -> tuple[tuple[int, int], int, bool]:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class NextWrite:
     """A write that a run of a query is about to do; `offsets` are those of its batch, as in `Mark`.
 
     `marker_topic` is the one in whose name its mark is to be kept. `before` is the batch in which the run wrote last
@@ -289,26 +289,26 @@ def fingerprint(rows: int, row_hash: int | None) -> str:
     return hashlib.sha256(f"{rows} {row_hash:x}".encode()).hexdigest()[:FINGERPRINT_SIZE]
 
 
-def decide(mark: Mark | None, turn: Turn, *, trusted: bool) -> Step:
+def decide(mark: Mark | None, upcoming: NextWrite, *, trusted: bool) -> Step:
     """Whether a write is still to be done. Raises `HistoryError` where that cannot be known.
 
     `trusted` takes the checkpoint's word where the mark of the batch before is not there, or says that the batch was
     not repeated as it was.
     """
-    batch = f"Batch {turn.batch_id} of query {turn.query_id}"
-    if turn.write.number >= WRITES_MAX:
+    batch = f"Batch {upcoming.batch_id} of query {upcoming.query_id}"
+    if upcoming.write.number >= WRITES_MAX:
         raise HistoryError(f"{batch} has more than {WRITES_MAX} writes, and its mark has room for no more.")
     marked = -1 if mark is None else mark.batch_id
-    if mark is not None and marked == turn.batch_id:
-        return _repeated(mark, turn)
-    if marked > turn.batch_id:
+    if mark is not None and marked == upcoming.batch_id:
+        return _repeated(mark, upcoming)
+    if marked > upcoming.batch_id:
         raise HistoryError(
             f"{batch} comes after batch {marked}, which is in the topic already: another driver has gone on with this "
             "checkpoint, or the checkpoint is an older copy; nothing was written."
         )
     if mark is not None and not trusted:
-        _check_complete(mark, turn)
-    if trusted or turn.batch_id == marked + 1:
+        _check_complete(mark, upcoming)
+    if trusted or upcoming.batch_id == marked + 1:
         return Step.WRITE
     last = "no batch" if marked < 0 else f"batch {marked}"
     raise HistoryError(
@@ -318,34 +318,34 @@ def decide(mark: Mark | None, turn: Turn, *, trusted: bool) -> Step:
     )
 
 
-def compare_rows(mark: Mark, turn: Turn, rows: int, row_hash: int | None, *, trusted: bool) -> str:
+def compare_rows(mark: Mark, upcoming: NextWrite, rows: int, row_hash: int | None, *, trusted: bool) -> str:
     """Compares the rows of a write that is passed over with those in the topic, where no digests of offsets could be:
     returns a warning, or "". `row_hash` is the sum of the rows' hashes, as far as that is known.
 
     Raises `HistoryError` where they are others, unless it is `trusted` that the batch is repeated and only its rows are
     made in a way that is not deterministic. Where hashes are not known, their number alone raises nothing.
     """
-    if mark.offsets and turn.offsets:
+    if mark.offsets and upcoming.offsets:
         return ""
     if len(mark.writes) > 1:
-        found = next((each.rows for each in mark.writes if each.number == turn.write.number), "")
+        found = next((each.rows for each in mark.writes if each.number == upcoming.write.number), "")
         is_known = bool(found) and row_hash is not None
         if not is_known or found == fingerprint(rows, row_hash):
             return ""
-        number = turn.write.number + 1
-        there = f"run {mark.run_id} has done write {number} of it, and this run, {turn.run_id}, has others"
+        number = upcoming.write.number + 1
+        there = f"run {mark.run_id} has done write {number} of it, and this run, {upcoming.run_id}, has others"
     else:
         is_known = mark.row_hash is not None and row_hash is not None
         if rows == mark.rows and (not is_known or row_hash == mark.row_hash):
             return ""
         there = (
-            f"run {mark.run_id} has written it, with {mark.rows} rows, and this run, {turn.run_id}, has {rows}"
+            f"run {mark.run_id} has written it, with {mark.rows} rows, and this run, {upcoming.run_id}, has {rows}"
             f"{' others' if rows == mark.rows else ''}"
         )
     restored = (
         "its checkpoint was restored to a state before that batch, or it is a copy and two queries write with one id"
     )
-    batch = f"atch {turn.batch_id} of query {turn.query_id}"
+    batch = f"atch {upcoming.batch_id} of query {upcoming.query_id}"
     if is_known and not trusted:
         raise HistoryError(
             f"B{batch} is in the topic with other rows: {there}. If the query has the same rows whenever it repeats a "
@@ -357,26 +357,26 @@ def compare_rows(mark: Mark, turn: Turn, rows: int, row_hash: int | None, *, tru
     return f"B{batch} is not written: {there}. If {restored}, rows are missing in the topic now."
 
 
-def _repeated(mark: Mark, turn: Turn) -> Step:
+def _repeated(mark: Mark, upcoming: NextWrite) -> Step:
     """Whether the mark of the same batch has this write. What is there must be what the run is about to write."""
-    batch = f"atch {turn.batch_id} of query {turn.query_id}"
-    if mark.offsets and turn.offsets and mark.offsets != turn.offsets:
+    batch = f"atch {upcoming.batch_id} of query {upcoming.query_id}"
+    if mark.offsets and upcoming.offsets and mark.offsets != upcoming.offsets:
         raise HistoryError(
             f"B{batch} is in the topic with other records of its sources: run {mark.run_id} wrote it up to other "
-            f"offsets than this run, {turn.run_id}, has planned. The checkpoint was restored to a state before that "
-            "batch, or it is a copy and two queries write with one id; nothing was written. Go on with the checkpoint "
-            "of the run that wrote the batch, or start a query with a new checkpointLocation at the offsets where the "
-            "batch in the topic ends."
+            f"offsets than this run, {upcoming.run_id}, has planned. The checkpoint was restored to a state before "
+            "that batch, or it is a copy and two queries write with one id; nothing was written. Go on with the "
+            "checkpoint of the run that wrote the batch, or start a query with a new checkpointLocation at the offsets "
+            "where the batch in the topic ends."
         )
-    number = turn.write.number
+    number = upcoming.write.number
     if not mark.writes:
-        return _repeated_of_old(mark, turn)
+        return _repeated_of_old(mark, upcoming)
     if number > mark.last:
         return Step.WRITE
     found = next((each for each in mark.writes if each.number == number), None)
-    if found is not None and found.digest == turn.write.digest:
+    if found is not None and found.digest == upcoming.write.digest:
         return Step.SKIP
-    goes, went = (None if each is None else each.topic or "that its rows name" for each in (turn.write, found))
+    goes, went = (None if each is None else each.topic or "that its rows name" for each in (upcoming.write, found))
     raise HistoryError(
         f"Write {number + 1} of b{batch} goes to topic {goes}, and when run {mark.run_id} wrote the batch it went "
         + ("to another cluster" if went is None else f"to topic {went}, or with other options")
@@ -385,28 +385,30 @@ def _repeated(mark: Mark, turn: Turn) -> Step:
     )
 
 
-def _repeated_of_old(mark: Mark, turn: Turn) -> Step:
+def _repeated_of_old(mark: Mark, upcoming: NextWrite) -> Step:
     """The same of the mark of a version that knew of one write for each batch and marker topic."""
-    is_own = mark.topic in ("", turn.marker_topic)
-    if is_own and turn.write.number == 0:
+    is_own = mark.topic in ("", upcoming.marker_topic)
+    if is_own and upcoming.write.number == 0:
         return Step.SKIP
-    if not is_own and turn.write.number > 0:
+    if not is_own and upcoming.write.number > 0:
         return Step.WRITE
     raise HistoryError(
-        f"Batch {turn.batch_id} of query {turn.query_id} was begun by an older version of headrace, which kept no "
-        f"count of its writes, and write {turn.write.number + 1} may be there or not: let that version end the batch."
+        f"Batch {upcoming.batch_id} of query {upcoming.query_id} was begun by an older version of headrace, which "
+        f"kept no count of its writes, and write {upcoming.write.number + 1} may be there or not: let that version end "
+        "the batch."
     )
 
 
-def _check_complete(mark: Mark, turn: Turn) -> None:
+def _check_complete(mark: Mark, upcoming: NextWrite) -> None:
     """The batch before must have been repeated with all the writes that its mark names."""
     count = mark.last + 1
     done = count if mark.repeated is None else mark.repeated
-    if turn.before is not None and turn.before[0] == mark.batch_id:
-        done = turn.before[1]
+    if upcoming.before is not None and upcoming.before[0] == mark.batch_id:
+        done = upcoming.before[1]
     if done < count:
         raise HistoryError(
-            f"Batch {mark.batch_id} of query {turn.query_id} was repeated with {done} of the {count} writes that it "
-            f"had when run {mark.run_id} wrote it, so the topics have more than the program writes now; nothing of "
-            f"batch {turn.batch_id} was written. If it may go on so, set the option markerMissing to trust for one run."
+            f"Batch {mark.batch_id} of query {upcoming.query_id} was repeated with {done} of the {count} writes that "
+            f"it had when run {mark.run_id} wrote it, so the topics have more than the program writes now; nothing of "
+            f"batch {upcoming.batch_id} was written. If it may go on so, set the option markerMissing to trust for one "
+            "run."
         )

@@ -53,7 +53,7 @@ class EncodedTask(WriterCommitMessage):
     sources: list[SourceRange] = field(default_factory=list)
     """As many as there are batches, or none."""
     row_hash: int | None = None
-    """The sum of the hashes of its rows, where the driver compares that (`turns.compares_rows`)."""
+    """The sum of the hashes of its rows, where the driver compares that (`next_write.compares_rows`)."""
     plan: int = 0
 
     @property
@@ -81,9 +81,7 @@ def encode_rows(batches: Iterator[pa.RecordBatch], options: SinkOptions, batch: 
         return encoded_task(encoded_rows(batches, client, options), options, batch)
 
 
-def encoded_task(
-    rows: Iterable[tuple[Encoded, SourceRange]], options: SinkOptions, batch: QueryBatch
-) -> EncodedTask:
+def encoded_task(rows: Iterable[tuple[Encoded, SourceRange]], options: SinkOptions, batch: QueryBatch) -> EncodedTask:
     """Collects rows that are encoded. Raises ValueError if they are too many."""
     assert options.exactly_once is not None
     done = EncodedTask(*batch)

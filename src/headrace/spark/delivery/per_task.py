@@ -31,9 +31,9 @@ from headrace.spark.delivery.batch_commit import commit_parts
 from headrace.spark.delivery.commit_records import Span
 from headrace.spark.delivery.encoding import HashedRows, SourceRange, encoded_rows
 from headrace.spark.delivery.markers import HistoryError, Mark, Plan, Step
+from headrace.spark.delivery.next_write import compares_rows, last_mark, make_topics, next_write_of
 from headrace.spark.delivery.spark_task import QueryBatch, SparkTask
 from headrace.spark.delivery.transactions import abandon_tasks, aborted_on_error, producer_of
-from headrace.spark.delivery.turns import compares_rows, last_mark, make_topics, turn_of
 from headrace.spark.delivery_options import PER_TASK
 from headrace.spark.options import SinkOptions
 from headrace.spark.process_state import this_process
@@ -72,7 +72,7 @@ class TaskWrite:
         self.of_query = not task.write_id
         self.query_id, self.run_id, self.batch_id = task.batch if self.of_query else QueryBatch(batch_id=0)
         # the checkpoint may be out of a worker's reach: the driver compares offsets, and here rows are
-        self.turn = turn_of(options, QueryBatch(self.query_id, self.run_id, self.batch_id), "")
+        self.upcoming = next_write_of(options, QueryBatch(self.query_id, self.run_id, self.batch_id), "")
         if task.write_id:
             self.group = f"headrace-write-{task.write_id}-task-{self.task}"
         else:
@@ -92,7 +92,7 @@ class TaskWrite:
                 return self._repeated(rows)
         mark, opened = self._mark(stable=False), None
         producer = None
-        if mark is None or mark.place < self.turn.place:
+        if mark is None or mark.place < self.upcoming.place:
             producer = producer_of(self.options, self.client, self.group, timeout_ms=TIMEOUT_MS)
             producer.initialize()
             # earlier attempts are fenced now, and what they had open is over; who takes over from here on fences this
@@ -100,13 +100,13 @@ class TaskWrite:
                 of_query = last_mark(self.client, self.how, self.query_id)
                 if self._is_done(of_query):
                     return self._repeated(rows)
-                plan = plans.check_owner(of_query, self.turn)
+                plan = plans.check_owner(of_query, self.upcoming)
             mark = self._mark(stable=True)
-        if mark is not None and mark.place >= self.turn.place:
+        if mark is not None and mark.place >= self.upcoming.place:
             self._compare(mark, rows)
         else:
             assert producer is not None
-            others = plan is not None and plan.place == self.turn.place and plan.kept > 0
+            others = plan is not None and plan.place == self.upcoming.place and plan.kept > 0
             opened = self._commit(producer, rows, is_last=not others)
         done = self._done(rows)
         done.plan, done.opened = 0 if plan is None or took_over else plan.number, opened
@@ -143,30 +143,30 @@ class TaskWrite:
                 # fenced, as the driver goes on with this producer
                 stable = True
                 continue
-            plans.check_not_replaced(mark, self.turn)
-            if mark is not None and mark.place >= self.turn.place and self._is_done(mark):
+            plans.check_not_replaced(mark, self.upcoming)
+            if mark is not None and mark.place >= self.upcoming.place and self._is_done(mark):
                 return None, took_over
             if is_own and not self._is_done(mark):
                 return plan, took_over
             took_over = True
             try:
-                return plans.take_over(self.options, self.client, self.turn, self.task), took_over
+                return plans.take_over(self.options, self.client, self.upcoming, self.task), took_over
             except (FencedError, InDoubtError) as error:
                 self.client.run(retry.pause(error))  # another task of this run, perhaps
                 stable = True
 
     def _is_done(self, mark: Mark | None) -> bool:
         """Whether the query has this write. Raises `HistoryError` where it cannot be the next one."""
-        return markers.decide(mark, self.turn, trusted=self.how.trusted) is Step.SKIP
+        return markers.decide(mark, self.upcoming, trusted=self.how.trusted) is Step.SKIP
 
     def _is_after(self, mark: Mark) -> bool:
         """Whether the mark is that of the write before this one, or a newer one."""
-        batch_id, number = self.turn.place
+        batch_id, number = self.upcoming.place
         return mark.place >= ((batch_id, number - 1) if number else (batch_id - 1, 0))
 
     def _compare(self, mark: Mark, rows: HashedRows) -> None:
         """The rows of this attempt must be those that are in the topic."""
-        if mark.place > self.turn.place:
+        if mark.place > self.upcoming.place:
             raise HistoryError(
                 f"Task {self.task} of query {self.query_id} has committed batch {mark.batch_id} already, and this is "
                 f"batch {self.batch_id}: another driver has gone on with this checkpoint; nothing was written."
@@ -189,7 +189,7 @@ class TaskWrite:
                 for (topic, partition, batch, _), _ in encoded_rows(iter(rows), self.client, self.options):
                     producer.send_batch(topic, partition, batch)
                 producer.flush()
-                writes = (self.turn.write,) if self.of_query else ()
+                writes = (self.upcoming.write,) if self.of_query else ()
                 mark = Mark(self.batch_id, self.run_id, 0, rows.count, PER_TASK, rows.row_hash, writes=writes)
                 producer.send_offsets(self.group, {(self.how.marker_topic, markers.PARTITION): mark.committed()})
                 if not is_last:
@@ -199,7 +199,7 @@ class TaskWrite:
             if not isinstance(doubt.__cause__, FencedError):
                 producer.initialize()
             found = self._mark(stable=True)
-            if found is None or found.place != self.turn.place:
+            if found is None or found.place != self.upcoming.place:
                 raise
         return None
 

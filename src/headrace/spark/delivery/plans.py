@@ -1,4 +1,4 @@
-"""Whose turn it is to write a batch task by task: the plan, which a run leaves in the query's mark before its tasks
+"""Which run writes a batch task by task: the plan, which a run leaves in the query's mark before its tasks
 commit anything.
 
 Two runs may be at work on one batch at a time: a driver that is paused and the one in its place, or one with a copy
@@ -30,10 +30,10 @@ from headrace.client.errors import ClientError, FencedError
 from headrace.client.transaction_states import list_transactions
 from headrace.client.transactions import TransactionalProducer
 from headrace.spark.delivery import markers
-from headrace.spark.delivery.markers import NO_BATCH, RUNS_KEPT, HistoryError, Mark, Plan, Step, Turn
+from headrace.spark.delivery.markers import NO_BATCH, RUNS_KEPT, HistoryError, Mark, NextWrite, Plan, Step
 from headrace.spark.delivery.messages import TaskMessage
+from headrace.spark.delivery.next_write import last_mark
 from headrace.spark.delivery.transactions import aborted_on_error, producer_of
-from headrace.spark.delivery.turns import last_mark
 from headrace.spark.delivery_options import PER_TASK
 from headrace.spark.options import SinkOptions
 from headrace.wire.apis import ApiKey
@@ -48,49 +48,50 @@ def plan_of(mark: Mark | None) -> Plan | None:
     return None if mark is None else mark.plan
 
 
-def check_owner(mark: Mark | None, turn: Turn) -> Plan:
-    """The plan, which must be that of the turn's run. Raises `FencedError`."""
+def check_owner(mark: Mark | None, upcoming: NextWrite) -> Plan:
+    """The plan, which must be that of the run that writes next. Raises `FencedError`."""
     plan = plan_of(mark)
-    if plan is None or plan.run_id != turn.run_id:
-        raise _replaced(plan, turn)
+    if plan is None or plan.run_id != upcoming.run_id:
+        raise _replaced(plan, upcoming)
     return plan
 
 
-def check_not_replaced(mark: Mark | None, turn: Turn) -> None:
+def check_not_replaced(mark: Mark | None, upcoming: NextWrite) -> None:
     """Raises `FencedError` if another run has taken over from this one."""
     plan = plan_of(mark)
-    if plan is not None and turn.run_id in plan.replaced:
-        raise _replaced(plan, turn)
+    if plan is not None and upcoming.run_id in plan.replaced:
+        raise _replaced(plan, upcoming)
 
 
-def _replaced(plan: Plan | None, turn: Turn) -> FencedError:
-    error = FencedError(markers.group_of(turn.query_id), ErrorCode.PRODUCER_FENCED)
+def _replaced(plan: Plan | None, upcoming: NextWrite) -> FencedError:
+    error = FencedError(markers.group_of(upcoming.query_id), ErrorCode.PRODUCER_FENCED)
     now = "no run has a plan for it now" if plan is None else f"run {plan.run_id} writes it now"
     error.add_note(
-        f"Batch {turn.batch_id} of query {turn.query_id} was to be written by run {turn.run_id}, and {now}: two "
-        "drivers have one checkpoint, or one has a copy of the other's."
+        f"Batch {upcoming.batch_id} of query {upcoming.query_id} was to be written by run {upcoming.run_id}, and "
+        f"{now}: two drivers have one checkpoint, or one has a copy of the other's."
     )
     return error
 
 
-def take_over(options: SinkOptions, client: Client, turn: Turn, task: int) -> Plan | None:
-    """Makes the plan that of the turn's run, with room for this task, unless it is so already. Returns it, or None if
-    the write is done. The query's driver must take the query's id again.
+def take_over(options: SinkOptions, client: Client, upcoming: NextWrite, task: int) -> Plan | None:
+    """Makes the plan that of the run that writes next, with room for this task, unless it is so already.
+
+    Returns it, or None if the write is done. The query's driver must take the query's id again.
 
     Raises `FencedError` if somebody else takes over meanwhile, perhaps another task of the run, and `HistoryError` if
     the write cannot be the next one.
     """
     how = options.exactly_once
     assert how is not None
-    producer = producer_of(options, client, markers.group_of(turn.query_id))
+    producer = producer_of(options, client, markers.group_of(upcoming.query_id))
     producer.initialize()
-    mark = last_mark(client, how, turn.query_id)
-    check_not_replaced(mark, turn)
+    mark = last_mark(client, how, upcoming.query_id)
+    check_not_replaced(mark, upcoming)
     plan = plan_of(mark)
-    if markers.decide(mark, turn, trusted=how.trusted) is Step.SKIP:
+    if markers.decide(mark, upcoming, trusted=how.trusted) is Step.SKIP:
         return None
-    if plan is None or plan.run_id != turn.run_id:
-        return seize(options, producer, turn, mark, task).plan
+    if plan is None or plan.run_id != upcoming.run_id:
+        return seize(options, producer, upcoming, mark, task).plan
     if task >= plan.tasks:
         plan = replace(plan, number=plan.number + 1, tasks=_room_for(task))
         producer.begin()
@@ -100,43 +101,45 @@ def take_over(options: SinkOptions, client: Client, turn: Turn, task: int) -> Pl
     return plan
 
 
-def seize(options: SinkOptions, producer: TransactionalProducer, turn: Turn, mark: Mark | None, task: int = 0) -> Mark:
+def seize(
+    options: SinkOptions, producer: TransactionalProducer, upcoming: NextWrite, mark: Mark | None, task: int = 0
+) -> Mark:
     """Takes over from the run that has the plan in `mark`, with the query's producer. Returns the mark with the new
     plan. Raises `HistoryError` if each task is no longer to commit itself, and some of them have."""
     assert options.exactly_once is not None
     client, old = producer.client, plan_of(mark)
     if old is not None:
-        ids: Iterable[str] = [markers.task_group_of(turn.query_id, number) for number in range(old.tasks)]
-        replaced = tuple(run for run in (*old.replaced, old.run_id) if run != turn.run_id)[-RUNS_KEPT:]
+        ids: Iterable[str] = [markers.task_group_of(upcoming.query_id, number) for number in range(old.tasks)]
+        replaced = tuple(run for run in (*old.replaced, old.run_id) if run != upcoming.run_id)[-RUNS_KEPT:]
     else:
-        ids, replaced = task_ids(client, turn.query_id), ()
+        ids, replaced = task_ids(client, upcoming.query_id), ()
     last = 0 if mark is None else mark.tasks
     number = 1 if old is None else old.number + 1
-    plan = Plan(number, turn.run_id, max(_room_for(task), last), turn.place, replaced=replaced)
+    plan = Plan(number, upcoming.run_id, max(_room_for(task), last), upcoming.place, replaced=replaced)
     producer.begin()
     with aborted_on_error(producer):
         _send(options, producer, mark, plan)
-        kept = max((_committed(options, client, turn, each) for each in ids), default=0)
+        kept = max((_committed(options, client, upcoming, each) for each in ids), default=0)
         if kept and options.exactly_once.mode != PER_TASK:
             raise HistoryError(
-                f"Batch {turn.batch_id} of query {turn.query_id} was begun with delivery {PER_TASK}: let it end with "
-                "that before another is chosen; a part of it is in the topic, and nothing was added to it."
+                f"Batch {upcoming.batch_id} of query {upcoming.query_id} was begun with delivery {PER_TASK}: let it "
+                "end with that before another is chosen; a part of it is in the topic, and nothing was added to it."
             )
         left = _send(options, producer, mark, replace(plan, kept=kept)) if kept else _with(mark, plan)
         producer.commit()
     return left
 
 
-def check_kept(plan: Plan, turn: Turn, tasks: int) -> None:
+def check_kept(plan: Plan, upcoming: NextWrite, tasks: int) -> None:
     """Raises `HistoryError` if a run before has committed tasks of this write that are not planned now."""
-    if plan.place == turn.place and plan.kept > tasks:
+    if plan.place == upcoming.place and plan.kept > tasks:
         raise HistoryError(
-            f"Batch {turn.batch_id} of query {turn.query_id} was planned with more tasks before than the {tasks} of "
-            "now: run it as before; a part of it is in the topic, and nothing was added to it."
+            f"Batch {upcoming.batch_id} of query {upcoming.query_id} was planned with more tasks before than the "
+            f"{tasks} of now: run it as before; a part of it is in the topic, and nothing was added to it."
         )
 
 
-def commit_tasks(options: SinkOptions, client: Client, turn: Turn, parts: Iterable[TaskMessage]) -> None:
+def commit_tasks(options: SinkOptions, client: Client, upcoming: NextWrite, parts: Iterable[TaskMessage]) -> None:
     """Ends the transactions that tasks have left to the driver, one after the other.
 
     If one cannot be committed the others are all the same, so that less is left to the next run. Raises its error.
@@ -157,7 +160,7 @@ def commit_tasks(options: SinkOptions, client: Client, turn: Turn, parts: Iterab
             if not is_fenced:
                 producer.initialize()
             mark = markers.read_mark(client, group, options.exactly_once.marker_topic, stable=not is_fenced)
-            if mark is None or mark.place != turn.place:
+            if mark is None or mark.place != upcoming.place:
                 wrong = error
     if wrong is not None:
         raise wrong
@@ -178,19 +181,19 @@ def _room_for(task: int) -> int:
     return max(TASKS_MIN, 1 << task.bit_length())
 
 
-def _committed(options: SinkOptions, client: Client, turn: Turn, group: str) -> int:
+def _committed(options: SinkOptions, client: Client, upcoming: NextWrite, group: str) -> int:
     """Takes the id of a task from the run that had it. Returns one more than the task's number if it has committed its
     part of this write, else 0."""
     assert options.exactly_once is not None
     producer_of(options, client, group).initialize()
     mark = markers.read_mark(client, group, options.exactly_once.marker_topic, stable=True)
-    if mark is None or mark.place < turn.place:
+    if mark is None or mark.place < upcoming.place:
         return 0
     number = int(group.rpartition("-")[2])
-    if mark.place > turn.place:
+    if mark.place > upcoming.place:
         raise HistoryError(
-            f"Task {number} of query {turn.query_id} has committed batch {mark.batch_id} already, and this is batch "
-            f"{turn.batch_id}: another driver has gone on with this checkpoint; nothing was written."
+            f"Task {number} of query {upcoming.query_id} has committed batch {mark.batch_id} already, and this is "
+            f"batch {upcoming.batch_id}: another driver has gone on with this checkpoint; nothing was written."
         )
     return number + 1
 

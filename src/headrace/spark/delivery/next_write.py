@@ -11,7 +11,7 @@ from headrace.client.cluster import Client
 from headrace.spark import checkpoint_offsets
 from headrace.spark.delivery import commit_records, markers
 from headrace.spark.delivery.encoding import partition_count
-from headrace.spark.delivery.markers import Mark, Turn, Write
+from headrace.spark.delivery.markers import Mark, NextWrite, Write
 from headrace.spark.delivery.spark_task import QueryBatch
 from headrace.spark.delivery_options import ExactlyOnce
 from headrace.spark.options import SinkOptions
@@ -20,7 +20,7 @@ WRITE_DIGEST_SIZE: Final = 8
 """In characters, of the digest of one write's topic and options."""
 
 
-def turn_of(options: SinkOptions, batch: QueryBatch, offsets: str | None = None) -> Turn:
+def next_write_of(options: SinkOptions, batch: QueryBatch, offsets: str | None = None) -> NextWrite:
     """Returns what is to be written of a batch, by the options and the checkpoint. `offsets` is a digest of where the
     batch ends in its sources, if the checkpoint need not be read for it."""
     how = options.exactly_once
@@ -32,7 +32,7 @@ def turn_of(options: SinkOptions, batch: QueryBatch, offsets: str | None = None)
     said = [topic, options.compression.name, options.batch_headers, how.marker_topic, how.commit_topic]
     digest = hashlib.sha256(json.dumps(said).encode()).hexdigest()[:WRITE_DIGEST_SIZE]
     write = Write(0 if of is None else of.write, topic[: markers.TOPIC_SHOWN], digest)
-    return Turn(*batch, offsets, write, how.marker_topic, None if of is None else of.before)
+    return NextWrite(*batch, offsets, write, how.marker_topic, None if of is None else of.before)
 
 
 def compares_rows(options: SinkOptions) -> bool:
@@ -60,7 +60,7 @@ def last_mark(client: Client, how: ExactlyOnce, query_id: str) -> Mark | None:
     if (mark is None or mark.batch_id == markers.NO_BATCH) and how.commit_topic:
         record = commit_records.read_last(client, how.commit_topic, query_id)
         if record is not None:
-            # the group alone says whose turn it is
+            # the group alone says which run writes next
             found = (None, "") if mark is None else (mark.plan, mark.topic)
             return replace(record.mark, plan=found[0], topic=found[1])
     return mark
