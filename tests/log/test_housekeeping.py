@@ -167,7 +167,7 @@ def test_the_log_to_compact_is_chosen_on_a_worker(defaults: TopicConfig, setting
 def test_a_log_that_cannot_be_compacted_is_tried_again_once_its_data_change(defaults: TopicConfig) -> None:
     manager, disk, (log,) = cold(replace(defaults, cleanup_policy=frozenset({"compact", "delete"})))
     told: list[str] = []
-    manager.compaction.on_uncleanable = lambda log, why: told.append(f"{log.name}: {why}")
+    manager.compaction.when_uncleanable(lambda log, why: told.append(f"{log.name}: {why}"))
     disk.damage(log.segments[1].path, 70, 0xEE)
     for later in range(2):
         work = at(manager, NOW_MS + later).cleaner_work()
@@ -213,7 +213,7 @@ def test_producers_expire_by_what_is_in_force_now(tmp_path: Path) -> None:
     run(manager, NOW_MS)
     run(manager, NOW_MS + 5_000)
     assert [len(log.producers) for log in logs] == [1, 1]
-    manager.config = manager.config.with_overrides({}, {"producer.id.expiration.ms": "4000"})
+    manager.configure(manager.config.with_overrides({}, {"producer.id.expiration.ms": "4000"}))
     run(manager, NOW_MS + 5_999)
     assert [len(log.producers) for log in logs] == [1, 1]  # not looked for yet
     locked, release = threading.Event(), threading.Event()
@@ -321,7 +321,7 @@ def test_a_log_that_cannot_be_compacted_does_not_keep_others_from_it(
 ) -> None:
     manager, _, logs = cold(replace(defaults, cleanup_policy=frozenset({"compact"})), partitions=3)
     told: list[str] = []
-    manager.compaction.on_uncleanable = lambda log, why: told.append(f"{log.name}: {why}")
+    manager.compaction.when_uncleanable(lambda log, why: told.append(f"{log.name}: {why}"))
     clean, examine = cleaner.clean, cleaner.examine
 
     def defective(found: cleaner.Candidate, *others: Any) -> cleaner.Cleaned:

@@ -199,10 +199,10 @@ def test_a_full_disk_keeps_recovery_points_back_with_the_indexes(tmp_path: Path)
     fill(manager, log)
     log.flush()
     disk.room_bytes = 0
-    manager.checkpoint_recovery_points()
+    manager.checkpoints.write_recovery_points()
     assert manager.directory_of(log).recovery_points == {}
     disk.room_bytes = 1 << 20
-    manager.checkpoint_recovery_points()
+    manager.checkpoints.write_recovery_points()
     assert manager.directory_of(log).recovery_points == {("t", 0): 10}
 
 
@@ -231,7 +231,7 @@ def test_a_failed_directory_takes_only_its_partitions(tmp_path: Path) -> None:
     with pytest.raises(OSError):
         fill(manager, broken)
     with pytest.raises(LogDirFailed) as failed:
-        manager.checkpoint_high_watermarks()
+        manager.checkpoints.write_high_watermarks()
     gone = manager.directory_failed(failed.value.directory, failed.value)
     assert sorted(gone) == sorted(log.topic_partition for log in logs if log.directory.startswith("/a"))
     for log in manager:
@@ -254,7 +254,7 @@ def test_a_full_disk_refuses_writes_and_heals(tmp_path: Path) -> None:
     assert log.writer.append(batch, leader_epoch=0, now_ms=NOW_MS).error is ErrorCode.KAFKA_STORAGE_ERROR
     assert read_at(log, 0, max_bytes=100, max_offset=5).size > 0
     assert log.end_offset == 5 and log.producers.get(1) is None
-    manager.checkpoint_high_watermarks()
+    manager.checkpoints.write_high_watermarks()
     assert manager.online()
     disk.room_bytes = 1 << 40
     result = log.writer.append(batch, leader_epoch=0, now_ms=NOW_MS)
@@ -274,7 +274,7 @@ def test_damage_takes_one_partition_offline_and_stays_unclean(tmp_path: Path, mo
         manager.get_or_create("t", 0, TOPIC_ID, settings_of(manager))
     assert manager.damaged["t", 0].path.endswith("t-0/00000000000000000000.log")
     with monkeypatch.context() as patched, pytest.raises(LogDamaged, match="is damaged at byte"):
-        patched.setattr("headrace.log.manager.open_log", None)  # it is not read again: that was long, on a worker
+        patched.setattr("headrace.log.opening.open_log", None)  # it is not read again: that was long, on a worker
         manager.get_or_create("t", 0, TOPIC_ID, settings_of(manager))
     assert manager.get_or_create("t", 1, TOPIC_ID, settings_of(manager)).end_offset == 10
     manager.shutdown()
@@ -286,7 +286,7 @@ def test_a_cut_log_starts_after_a_crash(tmp_path: Path) -> None:
     log = manager.get_or_create("t", 0, TOPIC_ID, settings_of(manager))
     fill(manager, log)
     log.flush()
-    manager.checkpoint_recovery_points()
+    manager.checkpoints.write_recovery_points()
     manager.truncate(log, 4)
     manager.unlock()
     again = make(tmp_path)
@@ -304,7 +304,7 @@ def test_a_process_that_dies_while_it_cuts_a_log_leaves_one_that_starts(how: str
         fill(manager, log)
         assert len(log.segments) > 1
         log.flush()
-        manager.checkpoint_recovery_points()
+        manager.checkpoints.write_recovery_points()
         left = deaths
 
         def die(_operation: str, _path: str) -> OSError | None:
@@ -364,9 +364,9 @@ def test_checkpoints_of_a_deleted_topic_do_not_reach_its_successor(tmp_path: Pat
     fill(manager, log, 50)
     log.flush()
     log.delete_records_before(40)
-    manager.checkpoint_recovery_points()
-    manager.checkpoint_log_starts()
-    manager.checkpoint_high_watermarks()
+    manager.checkpoints.write_recovery_points()
+    manager.checkpoints.write_log_starts()
+    manager.checkpoints.write_high_watermarks()
     manager.delete("t", 0)
     if crash_between:
         manager.unlock()
@@ -404,9 +404,9 @@ def test_what_says_nothing_about_the_disk_fails_no_directory(number: int) -> Non
         manager.get_or_create("new", 0, TOPIC_ID, settings_of(manager))
     assert refused.value.errno == number and not isinstance(refused.value, LogDirFailed)
     for checkpoint in (
-        manager.checkpoint_recovery_points,
-        manager.checkpoint_log_starts,
-        manager.checkpoint_high_watermarks,
+        manager.checkpoints.write_recovery_points,
+        manager.checkpoints.write_log_starts,
+        manager.checkpoints.write_high_watermarks,
     ):
         checkpoint()
     result = log.writer.append(build_batch([Record(0, NOW_MS, b"k", b"v", [])]), leader_epoch=0, now_ms=NOW_MS)

@@ -73,9 +73,9 @@ def _checkpoint(manager: LogManager, log: Log) -> None:
     for segment in log.segments:
         segment.index_dirty = True
     manager.directory_of(log).recovery_points.clear()
-    manager.checkpoint_recovery_points()
-    manager.checkpoint_log_starts()
-    manager.checkpoint_high_watermarks()
+    manager.checkpoints.write_recovery_points()
+    manager.checkpoints.write_log_starts()
+    manager.checkpoints.write_high_watermarks()
 
 
 def _look_for_old(manager: LogManager, log: Log) -> None:

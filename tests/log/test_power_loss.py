@@ -134,7 +134,7 @@ def test_a_log_that_was_moved_has_safe_indexes_below_its_recovery_point(config: 
         while (piece := next_piece(log, future, 1 << 20)) is not None:
             copy_piece(piece, future, NOW_MS)
         finish_move(first, ("t", 0))
-        first.checkpoint_recovery_points()
+        first.checkpoints.write_recovery_points()
         disk.crash()
         again = make("/a", "/b", env=env).get_or_create("t", 0, TOPIC_ID, config)
         assert again.end_offset == 20

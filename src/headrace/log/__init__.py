@@ -17,10 +17,11 @@ Contents
       where they end, `files` bounds how many are open.
     - `recovery.open_log`: from a folder (`folder`) to a log; `crash.Recovery` reads what the recovery point does not
       cover, `producer_history` what is known of producers, `rebuild` what a damaged small file held.
-    `manager.LogManager` has all logs of a broker, in its `directory.LogDirectory`s, with their `checkpoints`.
-    `schedule` says when background work is due, `housekeeping` runs `retention`, `cleaner` (`compaction` tells what
-    stays) and the expiry of producers, `removal` and `reindexing` do the rest. `moves` copies a log to another
-    directory. `filenames` makes and parses every name.
+    `manager.LogManager` is the face of all logs of a broker. `log_set.LogSet` holds them and their
+    `directory.LogDirectory`s; `loading` reads the directories, `opening` opens or makes logs, `deletion` takes them
+    away, `offset_checkpoints` writes `checkpoints`. `schedule` says when background work is due, `housekeeping` runs
+    `retention`, `cleaner` (`compaction` tells what stays) and the expiry of producers, `removal` and `reindexing` do
+    the rest. `moves` copies a log to another directory. `filenames` makes and parses every name.
 
 Inputs and outputs
     In: batches as clients sent them, a leader epoch, `now_ms`; settings as a `TopicConfig`; a disk, a clock, chance and
@@ -55,5 +56,5 @@ Threads
       thread at a time, beside the files that are in use.
     - Every lock is the node's (`Environment.lock`): of one log, or of the `resources.Resources` that the segments of
       one broker share. None is of the process, so brokers beside each other in it do not wait for each other.
-    - `LogManager.logs` gets new entries from workers: iterate over a copy.
+    - `LogSet.logs` gets new entries from workers: iterate over a copy.
 """

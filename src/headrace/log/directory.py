@@ -161,6 +161,10 @@ class LogDirectory:
         self.found[key] = path
         self.partitions += 1
 
+    def lacks_files(self) -> None:
+        """Notes that a log in here lacks files."""
+        self.has_lost = True
+
     def begin(self, key: TopicPartition) -> None:
         """A partition is about to be made: no checkpoint on disk speaks of an earlier one. Raises OSError."""
         self.forget(key)  # a crash may have come after the end of a topic and before its checkpoint

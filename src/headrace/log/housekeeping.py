@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple, Union
+from typing import NamedTuple, Union
 
 from headrace.log import cleaner, retention
 from headrace.log.checkpoints import TopicPartition
@@ -16,11 +16,9 @@ from headrace.log.compaction import OffsetMap
 from headrace.log.directory import LogDirFailed
 from headrace.log.filenames import CLEANER_OFFSETS
 from headrace.log.log import Log
+from headrace.log.log_set import LogSet
 from headrace.log.segment import Segment
-from headrace.log.verdicts import LogsLost, Verdict, judge
-
-if TYPE_CHECKING:
-    from headrace.log.manager import LogManager
+from headrace.log.verdicts import LogsLost, Verdict, guarded, judge
 
 Work = Callable[[], Union["Then", None]]
 """For a worker thread. What it returns belongs on the event loop."""
@@ -43,30 +41,33 @@ ROLLED_AT_ONCE = 16
 class Pass:
     """A round over all logs, some of them at a time."""
 
-    def __init__(self, manager: LogManager) -> None:
-        self._manager = manager
+    def __init__(self, logs: LogSet) -> None:
+        self._set = logs
         self._queue: list[TopicPartition] = []
 
     def start(self) -> None:
         """Begins a pass over all logs, unless the last one goes on still."""
         if not self._queue:
-            self._queue = list(self._manager.logs)
+            self._queue = list(self._set.logs)
 
 
 class Retention(Pass):
     """Takes out what logs no longer keep: a worker looks at files, the loop takes out, a worker renames."""
 
-    def __init__(self, manager: LogManager) -> None:
-        super().__init__(manager)
-        self.moved: Callable[[Log], None] = lambda _: None
-        """Called on the event loop with each log that has lost segments, and begins later now."""
+    def __init__(self, logs: LogSet) -> None:
+        super().__init__(logs)
+        self._moved: Callable[[Log], None] = lambda _: None
+
+    def when_moved(self, callback: Callable[[Log], None]) -> None:
+        """Sets what is called on the event loop with each log that has lost segments, and begins later now."""
+        self._moved = callback
 
     def work(self, now_ms: int) -> Work | None:
         """The next slice of the pass; None where there is none."""
         if not self._queue:
             return None
         keys, self._queue = self._queue[-RETENTION_SLICE:], self._queue[:-RETENTION_SLICE]
-        logs = [log for log in map(self._manager.logs.get, keys) if log is not None]
+        logs = [log for log in map(self._set.logs.get, keys) if log is not None]
         return lambda: self._look(logs, now_ms)
 
     def _look(self, logs: list[Log], now_ms: int) -> Then:
@@ -75,11 +76,11 @@ class Retention(Pass):
         def look(log: Log) -> None:
             found.append((log, retention.expired(log.state, now_ms)))
 
-        self._manager.guarded(logs, look)
+        guarded(self._set, logs, look)
         return lambda: self._take_out(found, now_ms)
 
     def _take_out(self, found: list[tuple[Log, retention.Expired]], now_ms: int) -> Work | None:
-        manager = self._manager
+        held = self._set
         taken: list[Log] = []
         rolled: list[Log] = []
 
@@ -93,29 +94,29 @@ class Retention(Pass):
                     self._queue.append(log.topic_partition)
                     return
                 active, start = log.active, log.log_start_offset
-                mark = manager.high_watermark(log.topic_partition)
+                mark = held.high_watermark(log.topic_partition)
                 log.take_out(looked[log], now_ms, log.end_offset if mark is None else mark)
                 if log.active is not active:
                     rolled.append(log)
             finally:
                 log.lock.release()
             if log.log_start_offset > start:
-                self.moved(log)
+                self._moved(log)
             if log.state.segment_list.retiring:
                 taken.append(log)
 
-        looked = {log: old for log, old in found if manager.logs.get(log.topic_partition) is log}
-        manager.guarded(looked, take_out)
+        looked = {log: old for log, old in found if held.logs.get(log.topic_partition) is log}
+        guarded(held, looked, take_out)
         return (lambda: self._retire(taken)) if taken else None
 
     def _retire(self, logs: list[Log]) -> None:
-        manager = self._manager
+        held = self._set
 
         def retire(log: Log) -> None:
             while (segment := log.retire_one()) is not None:
-                manager.removal.add_files([segment], log.config.file_delete_delay_ms)
+                held.removal.add_files([segment], log.config.file_delete_delay_ms)
 
-        manager.guarded(logs, retire)
+        guarded(held, logs, retire)
 
 
 class ProducerExpiry(Pass):
@@ -125,12 +126,12 @@ class ProducerExpiry(Pass):
         """The next slice of the pass, by the expiration that is in force now."""
         if not self._queue:
             return
-        expiration_ms = self._manager.config.producer_id_expiration_ms
+        expiration_ms = self._set.config.producer_id_expiration_ms
         busy: list[TopicPartition] = []
         looked_at = 0
         for _ in range(min(EXPIRY_SLICE, len(self._queue))):
             key = self._queue.pop()
-            log = self._manager.logs.get(key)
+            log = self._set.logs.get(key)
             if log is None:
                 continue
             log.producers.expire_after(expiration_ms)
@@ -161,30 +162,29 @@ class Mark(NamedTuple):
 class Compaction:
     """Compacts one log at a time, the one that needs it most."""
 
-    def __init__(self, manager: LogManager) -> None:
-        self._manager = manager
+    def __init__(self, logs: LogSet) -> None:
+        self._set = logs
         self._next_s = -inf
         self.is_running = False
         self.stopping = False
         self.cleaned_bytes = 0
         self.uncleanable: dict[Log, Mark] = {}
-        self.on_uncleanable: Callable[[Log, str], None] = lambda _log, _why: None
-        """Called on a worker with a log that cannot be compacted, once."""
+        self._on_uncleanable: Callable[[Log, str], None] = lambda _log, _why: None
 
     def work(self) -> Work | None:
         """Compaction of the log that needs it most; None while nothing is dirty, or one runs."""
-        manager = self._manager
-        clock = manager.env.clock
-        if self.is_running or clock.monotonic() < self._next_s or not manager.config.log_cleaner_enable:
+        held = self._set
+        clock = held.env.clock
+        if self.is_running or clock.monotonic() < self._next_s or not held.config.log_cleaner_enable:
             return None
         self._forget_marks()
         found: list[cleaner.Dirty] = []
-        for home in manager.online():
-            for log in manager.logs_in(home.path):
+        for home in held.online():
+            for log in held.logs_in(home.path):
                 if not log.config.compact or log.is_future or log in self.uncleanable:
                     continue
                 key = log.topic_partition
-                mark = manager.high_watermark(key)
+                mark = held.high_watermark(key)
                 some = cleaner.dirty(log, home.cleaner_offsets.get(key), log.end_offset if mark is None else mark)
                 if some is not None:
                     found.append(some)
@@ -195,15 +195,23 @@ class Compaction:
         now_ms = clock.now_ms()
         return lambda: self._compact(found, now_ms)
 
+    def when_uncleanable(self, callback: Callable[[Log, str], None]) -> None:
+        """Sets what is called on a worker with a log that cannot be compacted, and why; once for each."""
+        self._on_uncleanable = callback
+
+    def stop(self) -> None:
+        """Has a running compaction give up soon."""
+        self.stopping = True
+
     def _wait(self) -> None:
-        backoff_ms = self._manager.config.log_cleaner_backoff_ms
-        self._next_s = self._manager.env.clock.monotonic() + backoff_ms / 1000
+        backoff_ms = self._set.config.log_cleaner_backoff_ms
+        self._next_s = self._set.env.clock.monotonic() + backoff_ms / 1000
 
     def _forget_marks(self) -> None:
         """A log whose data changed is tried again: retention, a truncation, or its topic's end took the bad batch."""
         for log, mark in list(self.uncleanable.items()):
             is_here = mark.segment in log.segments and mark.segment.size == mark.size
-            if not is_here or self._manager.logs.get(log.topic_partition) is not log:
+            if not is_here or self._set.logs.get(log.topic_partition) is not log:
                 del self.uncleanable[log]
 
     def _compact(self, found: list[cleaner.Dirty], now_ms: int) -> None:
@@ -233,7 +241,7 @@ class Compaction:
 
         dirty = {each.log: each for each in found}
         try:
-            self._manager.guarded(dirty, examine)
+            guarded(self._set, dirty, examine)
         except (LogDirFailed, LogsLost):
             self._wait()
             raise
@@ -243,25 +251,25 @@ class Compaction:
         return best
 
     def _clean(self, found: cleaner.Candidate, now_ms: int) -> None:
-        manager, log = self._manager, found.log
-        home = manager.directory_of(log)
-        rate = manager.config.log_cleaner_io_max_bytes_per_second
+        held, log = self._set, found.log
+        home = held.directory_of(log)
+        rate = held.config.log_cleaner_io_max_bytes_per_second
         pace = cleaner.Pace(
-            manager.env.clock, rate, lambda: self.stopping or manager.logs.get(log.topic_partition) is not log
+            held.env.clock, rate, lambda: self.stopping or held.logs.get(log.topic_partition) is not log
         )
 
         def replaced(segments: list[Segment]) -> None:
-            manager.removal.add_files(segments, log.config.file_delete_delay_ms)
+            held.removal.add_files(segments, log.config.file_delete_delay_ms)
 
         try:
-            env, config = manager.env, manager.config
+            env, config = held.env, held.config
             chance = env.entropy.random()
             secret = chance.getrandbits(64), chance.getrandbits(64)
             memory_bytes, load_factor = config.log_cleaner_dedupe_buffer_size, config.log_cleaner_io_buffer_load_factor
             offsets = OffsetMap(env.scratch, secret, memory_bytes, load_factor)
             done = cleaner.clean(found, now_ms, pace, offsets, env.scratch, replaced)
             home.cleaner_offsets[log.topic_partition] = done.end_offset
-            manager.write_checkpoint(home, CLEANER_OFFSETS, home.cleaner_offsets)
+            held.write_checkpoint(home, CLEANER_OFFSETS, home.cleaner_offsets)
             self.cleaned_bytes += done.bytes_before - done.bytes_after
         except cleaner.Stopped:
             pass  # what changed under it is looked at afresh
@@ -269,7 +277,7 @@ class Compaction:
             self._leave_alone(log, str(error), error.segment)
         except OSError as error:
             self._wait()
-            verdict = judge(manager, log, error)
+            verdict = judge(held, log, error)
             if verdict is Verdict.DIRECTORY:
                 raise LogDirFailed(home.path, error) from error
             if verdict is Verdict.LOG:
@@ -283,4 +291,4 @@ class Compaction:
     def _leave_alone(self, log: Log, why: str, segment: Segment) -> None:
         """Marks a log that cannot be compacted, as long as that segment stays as it is."""
         self.uncleanable[log] = Mark(why, segment, segment.size)
-        self.on_uncleanable(log, why)
+        self._on_uncleanable(log, why)

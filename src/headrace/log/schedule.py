@@ -40,9 +40,10 @@ class FlushSchedule:
         self._noted: dict[LogState, None] = {}
         """In the order in which they were noted: a set's would be that of their addresses."""
         self._flushed_s: dict[Log, float] = {}
-        self.note = self._noted.setdefault
-        """Takes note of a log that is to be flushed soon. From any thread. One object for all logs, as a bound method
-        would be one for each."""
+
+    def note(self, state: LogState) -> None:
+        """Notes that a log is to be flushed soon. From any thread."""
+        self._noted.setdefault(state)
 
     def take_due(self, logs: Iterable[Log], find: Callable[[LogState], Log | None]) -> list[Log]:
         """The logs that are to be flushed now: those that were noted, if `find` finds them open, and those among `logs`

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from headrace.env.disk import is_passing
 from headrace.log.directory import LogDirFailed
-
-if TYPE_CHECKING:
-    from headrace.log.log import Log
-    from headrace.log.manager import LogManager
+from headrace.log.log import Log
+from headrace.log.log_set import LogSet
 
 
 class Verdict(Enum):
@@ -40,11 +37,11 @@ class LogsLost(OSError):
         self.lost = lost
 
 
-def judge(manager: LogManager, log: Log, error: OSError) -> Verdict:
+def judge(held: LogSet, log: Log, error: OSError) -> Verdict:
     """What an error that met a log says. For any thread that holds no lock of it."""
     with log.lock:  # whoever moves a log or takes it away has it until the others can see that
         key = log.topic_partition
-        if manager.logs.get(key) is not log and manager.future_logs.get(key) is not log:
+        if held.logs.get(key) is not log and held.future_logs.get(key) is not log:
             return Verdict.STALE
         if is_passing(error):
             return Verdict.PASSING
@@ -54,18 +51,18 @@ def judge(manager: LogManager, log: Log, error: OSError) -> Verdict:
         return Verdict.PASSING if log.state.segment_list.all_there(log.resources.disk) else Verdict.LOG
 
 
-def guarded(manager: LogManager, logs: Iterable[Log], action: Callable[[Log], object]) -> None:
+def guarded(held: LogSet, logs: Iterable[Log], action: Callable[[Log], object]) -> None:
     """Runs an action on logs. Raises LogDirFailed for a failing disk, or LogsLost, after the others had their turn."""
     failed: dict[str, OSError] = {}
     lost: list[tuple[Log, OSError]] = []
     for log in logs:
         directory = log.directory.rpartition("/")[0]
-        if directory in failed or manager.directories[directory].failure is not None:
+        if directory in failed or held.directories[directory].failure is not None:
             continue
         try:
             action(log)
         except OSError as error:
-            verdict = judge(manager, log, error)
+            verdict = judge(held, log, error)
             if verdict is Verdict.DIRECTORY:
                 failed[log.directory.rpartition("/")[0]] = error
             elif verdict is Verdict.LOG:

@@ -9,7 +9,7 @@ from headrace.broker.coordinators.marker_sender import MarkerSender
 from headrace.broker.partitions.record_deletions import RecordDeletions
 from headrace.broker.partitions.replica import Replica
 from headrace.env.completion import Completion
-from headrace.log.manager import LogManager
+from headrace.log.offset_checkpoints import OffsetCheckpoints
 from headrace.wire.errors import ErrorCode
 
 Real = Callable[..., Any]
@@ -72,7 +72,7 @@ def deleting_plants() -> dict[str, list[tuple[Any, str, Any]]]:
         "begins-where-it-began": [(Replica, "followed", _ignore_the_start(Replica.followed))],
         "deletes-one-more": [(Replica, "delete_before", _delete_one_more(Replica.delete_before))],
         "begins-before-it-is-committed": [(Replica, "was_cut", _begin_before_it_is_committed)],
-        "forgets-where-it-begins-in-a-stop": [(LogManager, "checkpoint_log_starts", _nothing)],
+        "forgets-where-it-begins-in-a-stop": [(OffsetCheckpoints, "write_log_starts", _nothing)],
         "waits-for-partitions-that-are-gone": [
             (MarkerSender, "_queue", _wait_for_what_is_gone(vars(MarkerSender)["_queue"]))
         ],

@@ -9,7 +9,7 @@ from broker.raw import Raw, batch, create_topic, produce
 from peers.waiting import until
 
 from headrace.broker.broker import Broker
-from headrace.log.manager import LogManager
+from headrace.log.offset_checkpoints import OffsetCheckpoints
 from headrace.testing.running import broker as running_broker
 from headrace.wire.records import Record, build_batch
 
@@ -58,17 +58,18 @@ def test_retention_on_the_ticks_of_a_broker(tmp_path: Path) -> None:
 def test_a_defect_in_background_work_is_reported_and_the_work_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, calls = LogManager.checkpoint_high_watermarks, 0
+    real, calls = OffsetCheckpoints.write_high_watermarks, 0
 
-    def fails(logs: LogManager) -> None:
+    def fails(checkpoints: OffsetCheckpoints) -> None:
         nonlocal calls
-        if str(tmp_path) in [home.path for home in logs.online()]:  # other tests' brokers live in this process too
+        # Other tests' brokers live in this process too.
+        if str(tmp_path) in [home.path for home in checkpoints.held.online()]:
             calls += 1
             if calls == 1:
                 raise RuntimeError("a defect")
-        real(logs)
+        real(checkpoints)
 
-    monkeypatch.setattr(LogManager, "checkpoint_high_watermarks", fails)
+    monkeypatch.setattr(OffsetCheckpoints, "write_high_watermarks", fails)
     often = {"replica.high.watermark.checkpoint.interval.ms": "100"}
     with running_broker(often, data=tmp_path) as served, Raw(served.port) as raw:
         create_topic(served.port, "t", 1)

@@ -55,7 +55,7 @@ def test_a_log_that_lacks_files_goes_offline_alone(tmp_path: Path) -> None:
         assert all(put_until_it_rolls(raw, topic) is ErrorCode.NONE for topic in ("b", "c", "d"))
         assert put(raw, "a") is ErrorCode.KAFKA_STORAGE_ERROR
         assert not (folder.parent / PROBE).exists()
-        served.call(lambda broker: broker.logs.checkpoint_recovery_points())
+        served.call(lambda broker: broker.logs.checkpoints.write_recovery_points())
         folder.with_name("aside").rename(folder)
     assert not (folder.parent / ".kafka_cleanshutdown").exists(), "the next start looks closely"
     with served_with(tmp_path) as served, Raw(served.port) as raw:

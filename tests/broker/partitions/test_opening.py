@@ -13,7 +13,6 @@ from broker.partitions.members import Cluster, same
 from broker.raw import Raw, batch, create_topic, fetch, produce
 
 from headrace.broker.partitions import opening
-from headrace.log import manager
 from headrace.log.log import Log
 from headrace.log.manager import LogManager
 from headrace.log.recovery import open_log
@@ -69,7 +68,7 @@ def restarted(data: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Tes
             assert held.may_open[index].wait(PATIENCE_S)
         return open_log(resources, path, key, *more, **named)
 
-    monkeypatch.setattr(manager, "open_log", held_open)
+    monkeypatch.setattr("headrace.log.opening.open_log", held_open)
     monkeypatch.setattr(opening, "OPENED_A_SLICE", 1)
     with running_broker(data=data) as served, ExitStack() as stack:
         stack.callback(held.release)

@@ -49,7 +49,7 @@ class Background:
         self._stopped = False
         self._runs = metrics.counter("background.tasks")
         compaction = logs.compaction
-        compaction.on_uncleanable = self._report_uncleanable
+        compaction.when_uncleanable(self._report_uncleanable)
         metrics.gauge("log.cleaner.uncleanable", lambda: len(compaction.uncleanable))
 
     def start(self) -> None:

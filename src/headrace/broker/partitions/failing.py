@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.env.disk import is_full
-from headrace.log.verdicts import LogsLost, Verdict, judge
+from headrace.log.verdicts import LogsLost, Verdict
 from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Failures:
         disk is an answer, and no line in the log each time. A log that lacks files goes offline alone.
         """
         log = replica.log if log is None else log
-        verdict = judge(self._logs, log, error)
+        verdict = self._logs.judge(log, error)
         if verdict is Verdict.PASSING:
             self._errors.value += 1
             if not is_full(error):

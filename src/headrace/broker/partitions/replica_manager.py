@@ -179,7 +179,7 @@ class ReplicaManager:
                 logs.mark_stray(*key)
         remove_strange_copies(logs, self._is_ours)
         logs.watch_high_watermarks(self._high_watermark)
-        logs.retention.moved = self._begins_later
+        logs.retention.when_moved(self._begins_later)
         if not logs.was_clean:
             await self._opener.recover([key for key in logs.found() if self._is_ours(key)], recovery_threads)
         # In one go: in a cluster the metadata go on while logs are recovered.

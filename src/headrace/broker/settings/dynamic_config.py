@@ -103,7 +103,7 @@ class DynamicConfig:
                     raise
         self.config = new
         if self._logs is not None:
-            self._logs.config = new
+            self._logs.configure(new)
         self._say_what_is_idle()
 
     def _say_what_is_idle(self) -> None:
