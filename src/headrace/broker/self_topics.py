@@ -198,7 +198,7 @@ class SelfTopics:
             replica = broker.replicas.find(topic, self._partition(topic))
             if isinstance(replica, ErrorCode):
                 return replica
-            result = broker.replicas.append_many(replica, (batch,), broker.node.clock.now_ms())[0]
+            result = broker.replicas.appender.append_many(replica, (batch,), broker.node.clock.now_ms())[0]
         error = ErrorCode(result.error)
         if error is ErrorCode.NONE:
             self._published.value += len(lines)

@@ -96,7 +96,7 @@ class Member:
         )
         self.openings = Openings(node, self.server.requests_budget, self.metrics)
         self.background = Background(
-            node, self.metrics, self.logs, self.replicas.directory_failed, self.replicas.failures.logs_lost
+            node, self.metrics, self.logs, self.replicas.failures.directory_failed, self.replicas.failures.logs_lost
         )
         self.moves = ReplicaMoves(
             node,
@@ -160,14 +160,14 @@ class Member:
         await ready
         now_ms = self.node.clock.now_ms()
         chunk = build_batch([Record(i, now_ms, key, each) for i, each in enumerate(values)], **fields)
-        result = self.replicas.append_many(self.replica(topic), [chunk], now_ms)[0]
+        result = self.replicas.appender.append_many(self.replica(topic), [chunk], now_ms)[0]
         assert not result.error, result
 
     async def produce(self, *values: bytes, topic: str = "t", timeout_ms: float = 5000) -> ErrorCode:
         """Appends one batch, and waits for every in-sync replica."""
         await self.append(*values, topic=topic)
         replica = self.replica(topic)
-        return await settled(self.replicas.acknowledged(replica, replica.log.end_offset, True, timeout_ms))
+        return await settled(self.replicas.appender.acknowledged(replica, replica.log.end_offset, True, timeout_ms))
 
 
 class Cluster:

@@ -108,11 +108,13 @@ def test_no_descriptor_takes_nothing_offline(tmp_path: Path) -> None:
             error = OSError(number, "injected")  # every file of the log is there
 
             def fail(broker: Broker, error: OSError = error) -> None:
-                broker.replicas.storage_failed(broker.replicas.by_name["a", 0], error)
+                broker.replicas.failures.storage_failed(broker.replicas.by_name["a", 0], error)
 
             served.call(fail)
             assert put(raw, "a") is ErrorCode.NONE
-        served.call(lambda broker: broker.replicas.storage_failed(broker.replicas.by_name["a", 0], OSError(errno.EIO)))
+        served.call(
+            lambda broker: broker.replicas.failures.storage_failed(broker.replicas.by_name["a", 0], OSError(errno.EIO))
+        )
         assert put(raw, "a") is ErrorCode.KAFKA_STORAGE_ERROR
 
 

@@ -47,7 +47,7 @@ def append(served: TestBroker, batch: bytes) -> None:
     """What a transaction coordinator or a leader elsewhere would bring."""
 
     def appended(broker: Broker) -> AppendResult:
-        return broker.replicas.append_many(replica_of(broker), (batch,), NOW_MS, "coordinator")[0]
+        return broker.replicas.appender.append_many(replica_of(broker), (batch,), NOW_MS, "coordinator")[0]
 
     assert not served.call(appended).error
 

@@ -193,7 +193,8 @@ def test_it_hears_of_what_is_written_behind_it(
         if partition.index == MANY - 1 and not seen:
             seen.add(partition.index)
             here = self._broker
-            here.replicas.append_many(here.replicas.by_name[held, 0], [batch(b"late")], here.node.clock.now_ms())
+            late = here.replicas.by_name[held, 0]
+            here.replicas.appender.append_many(late, [batch(b"late")], here.node.clock.now_ms())
         return read(self, partition, left, min_one)
 
     written(raw, held, 0)

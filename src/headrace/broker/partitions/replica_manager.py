@@ -98,13 +98,9 @@ class ReplicaManager:
         )
         self._epoch_starts = EpochStarts(node.workers, failures.failed)
         self.flusher = Flusher(node.syncs, metrics.counter("log.flushes"), failures.failed, node.disk.write_pressure)
-        appender = Appender(node, metrics, self.flusher, self._epoch_starts, failures)
+        self.appender = Appender(node, metrics, self.flusher, self._epoch_starts, failures)
         self._refused_batches = RefusedBatches(node.clock)
-        self.append_many = appender.append_many
-        self.acknowledged = appender.acknowledged
-        self._append_internal = appender.append_internal
-        self._deletions = RecordDeletions(node)
-        self.when_deleted = self._deletions.when_deleted
+        self.deletions = RecordDeletions(node)
         self._isr_changes = IsrChanges(
             node, config, metrics, table.by_name.values, ask=alter_partitions, broker_epoch=broker_epoch
         )
@@ -116,8 +112,6 @@ class ReplicaManager:
         """Those whose roles change once their logs are cut."""
         self._elsewhere: set[Key] = set()
         """Those of `offline` that were refused because they lie in a directory that this broker does not have."""
-        self.storage_failed = failures.storage_failed
-        self.directory_failed = failures.directory_failed
         metrics.gauge("log.producers_wait", lambda: int(self.flusher.behind))
         metrics.gauge("replicas.online", lambda: len(table.by_name))
         metrics.gauge("replicas.offline", lambda: len(table.offline) + len(self._opener.put_off))
@@ -217,7 +211,7 @@ class ReplicaManager:
         self._may_join = {each.id: each.epoch for each in brokers if not (each.fenced or each.in_controlled_shutdown)}
         for replica in self._table:
             replica.state.brokers_are(self._may_join)
-        self._deletions.look_at_all()
+        self.deletions.look_at_all()
 
     def _image_changed(self, _: ClusterImage, new: ClusterImage, delta: ImageDelta) -> None:
         if self._stopped:
@@ -280,7 +274,7 @@ class ReplicaManager:
         else:
             self._table.rest(replica)
             replica.become_follower(partition)
-            self._deletions.look(replica)
+            self.deletions.look(replica)
             self._epoch_starts.forget(replica)
             self._fetchers.follow(replica)
 
@@ -299,7 +293,7 @@ class ReplicaManager:
         replica.log.producers.refused([behind_prefix(each) for each in self._refused_batches.take(*places)])
         if replica.become_leader(partition):
             self._epoch_starts.add(replica)
-        self._deletions.look(replica)
+        self.deletions.look(replica)
         if replica.topic in self._led_listeners:
             self._led_listeners[replica.topic](replica.index)
 
@@ -323,7 +317,7 @@ class ReplicaManager:
 
     def _gone(self, replica: Replica) -> None:
         self.flusher.forget(replica)
-        self._deletions.look(replica)
+        self.deletions.look(replica)
         self._epoch_starts.forget(replica)
         self._fetchers.forget(replica)
         self._held_back.discard(replica.key)
@@ -365,7 +359,7 @@ class ReplicaManager:
             return
         self._log.error("log cannot be opened", partition=directory_name(*key), why=error)
         if isinstance(error, LogDirFailed):
-            self.directory_failed(error.directory, error)
+            self.failures.directory_failed(error.directory, error)
         elif isinstance(error, FileNotFoundError):
             self._tell_lost(key)
             for home in self._logs.online():
@@ -428,7 +422,7 @@ class ReplicaManager:
         """A follower asks a replica that this broker leads for what comes at `offset`: it has everything before, from
         `log_start` on (-1: it does not tell)."""
         fetched = replica.fetched(node_id, broker_epoch, offset, log_start)
-        self._deletions.look(replica)
+        self.deletions.look(replica)
         if fetched.alter is not None:
             self._isr_changes.wish(replica, fetched.alter)
         return fetched.error
@@ -487,12 +481,12 @@ class ReplicaManager:
         """Appends what coordinators decided, as `Appender.append_internal` does, to a partition that is led here."""
         replica = self.find(topic, partition)
         if isinstance(replica, Replica):
-            return self._append_internal(replica, appends, origin)
+            return self.appender.append_internal(replica, appends, origin)
         return [replica] * len(appends)
 
     def when_committed(self, replica: Replica, offset: int) -> Acknowledgement:
         """Returns NONE, now or later, when everything below `offset` is committed, or an error."""
-        return self.acknowledged(replica, offset, True)
+        return self.appender.acknowledged(replica, offset, True)
 
     async def stop_fetching(self) -> None:
         """Follows nobody any more; returns when nothing of it is under way. `stop` is to come after it."""
@@ -505,5 +499,5 @@ class ReplicaManager:
         self._isr_changes.stop()
         for replica in self._table:
             replica.become_offline(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            self._deletions.look(replica)
+            self.deletions.look(replica)
             self._epoch_starts.forget(replica)

@@ -293,7 +293,7 @@ class Fetch:
             self._cold.append((replica, partition))
             return self._nothing(partition)
         except OSError as error:
-            replicas.storage_failed(replica, error)
+            replicas.failures.storage_failed(replica, error)
             return self._error(partition, replica.error or ErrorCode.KAFKA_STORAGE_ERROR)
         except Exception as error:
             # One partition's defect is its own answer: the others are read, and nobody waits for ever.

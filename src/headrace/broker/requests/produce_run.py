@@ -377,7 +377,7 @@ class ProduceRun:
         if not entries:
             return
         broker = self._services
-        append = broker.replicas.append_many
+        append = broker.replicas.appender.append_many
         now_ms = broker.node.clock.now_ms()
         # Whatever happens: what one connection sent must not be left for the next one.
         by_replica, self._chunks, self.entries = self._chunks, {}, []

@@ -390,7 +390,7 @@ def test_a_failed_directory_takes_its_leaders_along(start: Callable[..., Running
         lambda b: {p.directory_of(1) for p in b.image.topics.topics_by_name["a"].partitions} & {DIRECTORY_UNASSIGNED}
     ):
         assert time.monotonic() < deadline
-    one.broker.call(lambda b: b.replicas.directory_failed(f"{tmp_path}/two", OSError("gone")))
+    one.broker.call(lambda b: b.replicas.failures.directory_failed(f"{tmp_path}/two", OSError("gone")))
     while sorted(p.leader_id for p in one.metadata("a")[0].partitions) != [-1, 1]:
         assert time.monotonic() < deadline
     results = one.ask(DescribeLogDirsRequest(topics=None), 4).results

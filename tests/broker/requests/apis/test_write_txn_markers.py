@@ -46,7 +46,7 @@ def begin(served: TestBroker, topic: str, producer_id: int = 7, epoch: int = 0, 
 
     def append(broker: Broker) -> ErrorCode:
         replica = broker.replicas.by_name[topic, partition]
-        return broker.replicas.append_many(replica, (batch,), NOW_MS, "coordinator")[0].error
+        return broker.replicas.appender.append_many(replica, (batch,), NOW_MS, "coordinator")[0].error
 
     assert served.call(append) is NONE
 

@@ -153,7 +153,8 @@ class Waiting:
         )
         topic.partition_responses.append(partition)
         if replica.answers_wait:
-            known = self._broker.replicas.acknowledged(replica, result.last_offset + 1, needs_all, self._timeout_ms)
+            appender = self._broker.replicas.appender
+            known = appender.acknowledged(replica, result.last_offset + 1, needs_all, self._timeout_ms)
             self._left += 1
             if isinstance(known, Completion):
                 known.deliver_to(partial(self._committed, topic.name, partition))
@@ -390,7 +391,7 @@ def _append(
                 chunk = part.records if part.checked is None else part.checked
                 if isinstance(chunk, Accepted):
                     chunk.guard = part.guard
-                result = broker.replicas.append_many(replica, (chunk,), broker.node.clock.now_ms())[0]
+                result = broker.replicas.appender.append_many(replica, (chunk,), broker.node.clock.now_ms())[0]
                 waiting.appended(topic, replica, result, request.acks == ALL)
     return _finish(request, waiting)
 

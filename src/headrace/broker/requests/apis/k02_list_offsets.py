@@ -169,7 +169,7 @@ async def _look_up(
     results = await broker.node.workers.run(read)
     for (found, replica, readable, _), (log, result) in zip(lookups, results, strict=True):
         if isinstance(result, OSError):
-            broker.replicas.storage_failed(replica, result, log)
+            broker.replicas.failures.storage_failed(replica, result, log)
             found.error_code = replica.error or ErrorCode.KAFKA_STORAGE_ERROR
         elif result is not None and result.offset < readable:
             _fill(found, result, version)

@@ -109,7 +109,7 @@ class _Deletion:
                 result.low_watermark = replica.low_watermark
             self._one_less()
 
-        completion = self._broker.replicas.when_deleted(replica, before, self._timeout_ms)
+        completion = self._broker.replicas.deletions.when_deleted(replica, before, self._timeout_ms)
         if completion.done:
             deleted(completion.take())
         else:
