@@ -1,4 +1,4 @@
-"""What a handler knows of who asks: principal, client, listener, and the version of the API."""
+"""What a handler knows of a request: the client and its principal, the listener, and the version of the API."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class RequestContext:
-    """Who asks, over what, in which version of the API. One value a request; handlers may keep it."""
+    """The client of a request, and the API and version that it asks for. One value a request; handlers may keep it."""
 
     __slots__ = (
         "api_key",
@@ -65,7 +65,7 @@ class RequestContext:
 
     @property
     def holder(self) -> str:
-        """Whom a share is counted for: the principal, or the address of a client that has not logged in."""
+        """The name under which a share is counted: the principal, or the address of an anonymous client."""
         return self.client_host if self.principal == ANONYMOUS else self.principal
 
     def exempt(self) -> None:

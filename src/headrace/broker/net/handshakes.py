@@ -1,6 +1,6 @@
 """How quickly one address may begin TLS handshakes: each costs the server a millisecond of work, and a client none.
 
-Who begins more than `max.tls.handshake.rate.per.ip` waits: nothing is read of the connection until its turn has come.
+An address that begins more than `max.tls.handshake.rate.per.ip` waits: its connections are not read until their turn.
 Where that would take too long it is closed at once. An IPv6 address counts with its neighbours of the same /64, as one
 machine has all of them.
 """

@@ -136,7 +136,7 @@ class LongAnswers:
                 size += context.kept_bytes
                 context.kept_bytes = 0
             if remains:
-                # A task begins a turn later: whoever has made them has left them then.
+                # A task begins a turn later: the code that made them has returned by then.
                 self._owner.spawn(self._free(remains, size))
             else:
                 self._requests.give(size)
@@ -191,7 +191,7 @@ class LongAnswers:
             return await self.encoded_in_turn(context, response)
 
     async def encoded_in_turn(self, context: RequestContext, response: Any) -> EncodedAnswer:
-        """The same for whoever has the turn: once what others have not taken yet leaves room for it."""
+        """The same for a caller that has the turn, once the responses in memory leave room for it."""
         key, version = context.api_key, context.api_version
         context.keep(response)
         await self.room()
