@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from groups.member_bytes import counted, kept
 from groups.scripted import Coordinator
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -135,6 +136,7 @@ class GroupsInAnyOrder(RuleBasedStateMachine):
     @invariant()
     def groups_are_whole(self) -> None:
         state = self.machine.shard.state
+        assert kept(state) == counted(state)
         for group_id, group in state.groups.items():
             check(group)
             for member in group.members.values():

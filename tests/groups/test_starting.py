@@ -81,3 +81,11 @@ def test_offsets_are_compared_with_topics_some_groups_at_a_time() -> None:
     runtime = loaded([OffsetRecord(f"g{at}", "t", p, Offset(1)) for at in range(5) for p in range(each)])
     assert runtime.start(0)
     assert list(runtime.shard.offset_parts()) == [["g0", "g1"], ["g2", "g3"], ["g4"]]
+
+
+def test_a_shard_that_is_given_up_while_it_starts_gives_back_what_members_keep() -> None:
+    runtime = loaded(classic("g", 2 * START_STEPS))
+    assert not runtime.start(0)
+    assert runtime.shard.state.member_bytes.by_member
+    runtime.resign(0)
+    assert not runtime.shard.state.member_bytes.by_member

@@ -114,7 +114,7 @@ class GroupKind(Protocol):
         time that it was sent last."""
         ...
 
-    def reverted(self, shard: GroupShardState, lost: Collection[str], now_ms: int, out: Outcome, /) -> None:
+    def reverted(self, shard: GroupShardState, lost: Collection[str], now_ms: int, /) -> None:
         """Brings what lives in memory alone in line with the tables, which were taken back to what is committed. `lost`
         are the classic groups of which a record was lost."""
         ...

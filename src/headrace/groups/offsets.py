@@ -393,7 +393,7 @@ def _table_of(shard: GroupShardState, group_id: str) -> OffsetTable:
     if group_id not in shard.classic.latest and group_id not in shard.modern.latest:
         shard.classic.put(group_id, SIMPLE_GROUP)
         if group_id not in shard.groups:
-            shard.groups[group_id] = Group(group_id)
+            shard.add_group(Group(group_id))
     if table is None:
         table = OffsetTable(shard.timeline)
         shard.offsets.put(group_id, table)

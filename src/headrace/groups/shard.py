@@ -227,9 +227,11 @@ class GroupShard:
         from those that are left, as after a load."""
         out = Outcome()
         lost = self.state.classic.uncommitted()
+        for group_id in lost:
+            classic_lifecycle.dissolve(self.state, group_id, now_ms, out)
         self.timeline.revert()
         for kind in KINDS:
-            kind.reverted(self.state, lost, now_ms, out)
+            kind.reverted(self.state, lost, now_ms)
         return out
 
     # --- loading and unloading ---------------------------------------------------------------------------------------
@@ -248,4 +250,5 @@ class GroupShard:
         """Answers all waiting members with NOT_COORDINATOR: the partition has another leader now."""
         out = Outcome()
         classic_lifecycle.unload(self.state, now_ms, out)
+        self.state.member_bytes.close()
         return out

@@ -12,6 +12,7 @@ from headrace.groups.modern.topics import NO_TOPICS, Topics
 from headrace.groups.offsets_table import OffsetTable
 from headrace.groups.records import StoredGroup
 from headrace.groups.tally import Tally
+from headrace.groups.usage import MemberUsage, Usage
 from headrace.machine.timeline import Timeline, TimelineTable
 from headrace.machine.timers import Timers
 
@@ -51,7 +52,8 @@ class Tallies(NamedTuple):
     groups: Tally
     regexes: Tally
     """Regular expressions."""
-    member_bytes: Tally
+    member_bytes: Usage
+    """What members keep."""
     assignment_bytes: Tally
 
 
@@ -62,7 +64,7 @@ class GroupShardState:
     """
 
     __slots__ = ("assignment_bytes", "assignments_held", "classic", "group_count", "group_owners", "groups",
-                 "groups_held", "is_loading", "member_bytes", "member_owners", "modern", "new_id", "offsets",
+                 "groups_held", "is_loading", "member_bytes", "modern", "new_id", "offsets",
                  "open_transactions", "regex_owners", "regexes_held", "settings", "settings_of", "timeline",
                  "timers", "topics")  # fmt: skip
 
@@ -78,15 +80,13 @@ class GroupShardState:
         tallies = tallies or Tallies(
             Tally(self.count_groups),
             Tally(self.count_regexes),
-            Tally(self.count_member_bytes),
+            Usage(),
             Tally(self.count_assignment_bytes),
         )
         self.groups_held = tallies.groups
         self.group_owners: dict[str, str] = {}
         """group id -> the principal that made it, as far as it came to this coordinator."""
-        self.member_bytes = tallies.member_bytes
-        self.member_owners: dict[tuple[str, str], str] = {}
-        """(group id, member id) -> the principal of a consumer group's member, as far as it came here."""
+        self.member_bytes = MemberUsage(tallies.member_bytes)
         self.regexes_held = tallies.regexes
         """Regular expressions that principals brought into groups, in all shards of the broker."""
         self.regex_owners: dict[tuple[str, str], str] = {}
@@ -116,9 +116,22 @@ class GroupShardState:
         self.is_loading = True
         """Whether the records of the log are being applied, or groups restored from them: it serves no client yet."""
 
-    def has_room_for(self, principal: str, amount: int, now_ms: int) -> bool:
+    def add_group(self, group: Group) -> None:
+        """Adds a classic group that lives here from now on, in place of the one of its id, if there is one."""
+        self.remove_group(group.id)
+        self.groups[group.id] = group
+        group.join_usage(self.member_bytes)
+
+    def remove_group(self, group_id: str) -> Group | None:
+        """Removes a classic group that lives here, and returns it."""
+        group = self.groups.pop(group_id, None)
+        if group is not None:
+            group.leave_usage()
+        return group
+
+    def has_room_for(self, principal: str, amount: int) -> bool:
         """Whether members of a principal may keep so many bytes more."""
-        return self.member_bytes.has_room(principal, amount, PRINCIPAL_MEMBER_BYTES_MAX, MEMBER_BYTES_MAX, now_ms)
+        return self.member_bytes.has_room(principal, amount, PRINCIPAL_MEMBER_BYTES_MAX, MEMBER_BYTES_MAX)
 
     def take_for_assignments(self, group_id: str, amount: int, now_ms: int) -> bool:
         """Whether a group may keep so many bytes more of what is made for it: its principal is charged then."""
@@ -135,25 +148,6 @@ class GroupShardState:
         for group_id, modern in self.modern.latest.items():
             if isinstance(modern, ConsumerGroup):
                 held[self.group_owners.get(group_id, "")] += modern.assignment_bytes
-        return held
-
-    def count_member_bytes(self) -> Counter[str]:
-        """How many bytes the members of each principal keep in this shard."""
-        held: Counter[str] = Counter()
-        for group in self.groups.values():
-            held[""] += sum(map(len, group.pending_joins))
-            for member in group.members.values():
-                held[member.principal] += member.size
-        owners: dict[tuple[str, str], str] = {}
-        for group_id, modern in self.modern.latest.items():
-            if isinstance(modern, ConsumerGroup):
-                for member_id, said in modern.members.latest.items():
-                    key = group_id, member_id
-                    owner = self.member_owners.get(key, "")
-                    held[owner] += said.size
-                    if owner:
-                        owners[key] = owner
-        self.member_owners = owners
         return held
 
     def count_regexes(self) -> Counter[str]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from headrace.groups.modern.group import ModernGroup
     from headrace.groups.records import Record
     from headrace.groups.shard_state import GroupShardState
+    from headrace.groups.usage import MemberUsage
     from headrace.machine.outcome import Waiter
     from headrace.machine.timed_steps import TimedSteps
     from headrace.machine.timers import TimerKey
@@ -99,7 +100,7 @@ class UnservedKind:
         self, shard: GroupShardState, request: JoinGroupRequest, client: GroupClient, waiter: Waiter, now_ms: int
     ) -> Outcome:
         """Refuses a JoinGroup."""
-        refused = join.refusal(shard, request, client, now_ms) or join.refuse("", ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        refused = join.refusal(shard, request, client) or join.refuse("", ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         return refused.at_once(waiter)
 
     # --- offsets -----------------------------------------------------------------------------------------------------
@@ -142,7 +143,7 @@ class UnservedKind:
         """Applies a record of such a group."""
         lifecycle.apply(shard, record, self._create)
 
-    def _create(self, group_id: str, timeline: Timeline) -> UnservedGroup:
+    def _create(self, group_id: str, timeline: Timeline, _usage: MemberUsage) -> UnservedGroup:
         return UnservedGroup(group_id, self.name, timeline)
 
     def starting(self, shard: GroupShardState, now_ms: int, out: Outcome) -> TimedSteps[int]:
@@ -150,7 +151,7 @@ class UnservedKind:
         yield from ()
         return now_ms
 
-    def reverted(self, shard: GroupShardState, lost: Collection[str], now_ms: int, out: Outcome) -> None:
+    def reverted(self, shard: GroupShardState, lost: Collection[str], now_ms: int) -> None:
         """Does nothing: nothing of the groups lives in memory alone."""
 
     def due(self, shard: GroupShardState, key: TimerKey, now_ms: int) -> Outcome:

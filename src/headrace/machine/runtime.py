@@ -115,7 +115,8 @@ class Shard(Protocol):
         ...
 
     def unload(self, now_ms: int) -> Outcome:
-        """The partition is led elsewhere now: answers whoever waits. Its records are not looked at."""
+        """The leadership ended, before, while or after the shard was loaded: gives back what it holds of the broker's
+        budgets, and answers all waiters. Its records are not looked at."""
         ...
 
     def deadline_ms(self) -> int | None:
@@ -469,8 +470,9 @@ class ShardRuntime(Generic[S]):
         """This broker leads the partition no more, or under another epoch: whoever waits is sent to look again."""
         was_active = self.is_active
         self.state = ShardState.CLOSED
+        outcome = self.shard.unload(now_ms)
         if was_active:
-            self._answer(_Write(self.shard.unload(now_ms), None, None, now_ms), _NONE)
+            self._answer(_Write(outcome, None, None, now_ms), _NONE)
         for write, error in self._ended:
             self._answer(write, _ANSWERED_AS.get(error, error))
         for write in self._in_flight:

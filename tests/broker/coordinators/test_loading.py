@@ -404,3 +404,10 @@ async def test_a_shard_serves_once_all_of_its_groups_are_restored(
         await asyncio.sleep(0)
     assert turns > len(groups)
     assert [broker.fetched(group) for group in ("g", *groups)] == [[5]] * (1 + len(groups))
+
+
+async def test_who_resigns_gives_back_what_members_keep(broker: FakeBroker) -> None:
+    broker.join()
+    assert broker.groups.member_bytes_counted() > 0
+    broker.groups._take_up(image(leader=2))
+    assert broker.groups.member_bytes_counted() == 0

@@ -11,6 +11,7 @@ from typing import Any
 
 from groups.consumer.mixed import MixedGroups
 from groups.consumer.test_machine import flat, tables
+from groups.member_bytes import counted, kept
 from groups.scripted import Waiter, topic_id
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -204,6 +205,10 @@ class ConversionsInAnyOrder(RuleBasedStateMachine):
             if self.machine.client(name).member_id in members:
                 for partition in reads:
                     assert seen.setdefault(partition, name) == name, (partition, seen[partition], name)
+
+    @invariant()
+    def what_members_keep_is_known(self) -> None:
+        assert kept(self.machine.shard.state) == counted(self.machine.shard.state)
 
     @invariant()
     def a_group_is_one_or_the_other(self) -> None:

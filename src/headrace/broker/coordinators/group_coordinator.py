@@ -71,8 +71,7 @@ class GroupCoordinator(Coordinator["GroupShard"]):
         metrics.gauge("groups.assignment_bytes_held", self.assignment_bytes)
 
     def member_bytes_counted(self) -> int:
-        """What members have sent to be kept, as it counts against its budget: what was given back since the last count
-        is in it."""
+        """What members have sent to be kept, in bytes, as it counts against its budget."""
         return 0 if self._tallies is None else self._tallies.member_bytes.total
 
     def assignment_bytes(self) -> int:
@@ -106,13 +105,14 @@ class GroupCoordinator(Coordinator["GroupShard"]):
         from headrace.groups.shard import GroupShard
         from headrace.groups.shard_state import Tallies
         from headrace.groups.tally import Tally
+        from headrace.groups.usage import Usage
 
         assert self._metadata is not None
         if self._tallies is None:
             self._tallies = Tallies(
                 Tally(lambda: self._count(lambda state: state.count_groups())),
                 Tally(lambda: self._count(lambda state: state.count_regexes())),
-                Tally(lambda: self._count(lambda state: state.count_member_bytes())),
+                Usage(),
                 Tally(lambda: self._count(lambda state: state.count_assignment_bytes())),
             )
         new_uuid = self._node.entropy.uuid

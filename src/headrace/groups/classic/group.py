@@ -14,6 +14,7 @@ from typing import Final
 from headrace.groups.classic.states import MAY_FOLLOW, GroupState
 from headrace.groups.records import StoredGroup
 from headrace.groups.subscription import subscribed_topics
+from headrace.groups.usage import MemberUsage
 from headrace.machine.outcome import Waiter
 from headrace.wire.errors import ErrorCode
 
@@ -83,6 +84,8 @@ class Group:
     members: dict[str, Member] = field(default_factory=dict)
     static_members: dict[str, str] = field(default_factory=dict)
     """instance id -> member id"""
+    usage: MemberUsage | None = None
+    """Where the bytes of its members count; None if it does not live in a shard."""
     pending_joins: set[str] = field(default_factory=set)
     """Member ids given out with MEMBER_ID_REQUIRED (KIP-394) that have not joined yet."""
     pending_syncs: set[str] = field(default_factory=set)
@@ -168,6 +171,7 @@ class Group:
         self._count_support(member, 1)
         self.await_join(member, waiter)
         self.pending_joins.discard(member.id)
+        self._count_bytes(member)
 
     def update(self, member: Member, protocols: dict[str, bytes], rebalance_ms: int, session_ms: int) -> None:
         """A member's new protocols and timeouts."""
@@ -176,6 +180,18 @@ class Group:
         member.rebalance_timeout_ms = rebalance_ms
         member.session_timeout_ms = session_ms
         self._count_support(member, 1)
+        self._count_bytes(member)
+
+    def assign(self, member: Member, assignment: bytes) -> None:
+        """Sets a member's assignment."""
+        member.assignment = assignment
+        self._count_bytes(member)
+
+    def expect(self, member_id: str, principal: str) -> None:
+        """Notes a member id that was given to a client, which has to join with it."""
+        self.pending_joins.add(member_id)
+        if self.usage is not None:
+            self.usage.hold(self.id, member_id, len(member_id), principal)
 
     def remove(self, member_id: str) -> Member | None:
         """Takes a member (or a pending one) out; another leads if it led. Its waiters must have been answered."""
@@ -189,12 +205,29 @@ class Group:
             self.leader = next(iter(self.members), None)
         self.pending_joins.discard(member_id)
         self.pending_syncs.discard(member_id)
+        if self.usage is not None:
+            self.usage.release(self.id, member_id)
         return member
+
+    def join_usage(self, usage: MemberUsage) -> None:
+        """Counts the bytes of its members from here on."""
+        self.usage = usage
+        for member in self.members.values():
+            self._count_bytes(member)
+
+    def leave_usage(self) -> None:
+        """Gives back what its members keep."""
+        if self.usage is not None:
+            for member_id in (*self.members, *self.pending_joins):
+                self.usage.release(self.id, member_id)
+            self.usage = None
 
     def rename(self, member: Member, new_id: str) -> None:
         """A static member came back under a new member id and takes its own place (KIP-345); nobody waits on it now."""
         assert member.instance_id is not None and member.join_waiter is None and member.sync_waiter is None
         del self.members[member.id]
+        if self.usage is not None:
+            self.usage.release(self.id, member.id)
         if self.leader == member.id:
             self.leader = new_id
         self.pending_syncs.discard(member.id)
@@ -202,11 +235,16 @@ class Group:
         member.session_key = session_key(self.id, new_id)
         self.members[new_id] = member
         self.static_members[member.instance_id] = new_id
+        self._count_bytes(member)
 
     def await_join(self, member: Member, waiter: Waiter | None) -> None:
         """Notes that (or, with None, no longer that) a member's JoinGroup waits for its answer."""
         self.joined_count += (waiter is not None) - (member.join_waiter is not None)
         member.join_waiter = waiter
+
+    def _count_bytes(self, member: Member) -> None:
+        if self.usage is not None:
+            self.usage.hold(self.id, member.id, member.size, member.principal)
 
     def _count_support(self, member: Member, by: int) -> None:
         for name in member.protocols:

@@ -48,17 +48,17 @@ def join(
 
     An answer without a record speaks of state in memory, and does not wait for the log: it is not a `reply`.
     """
-    refused = refusal(shard, request, client, now_ms)
+    refused = refusal(shard, request, client)
     return decide(shard, request, client, waiter, now_ms) if refused is None else refused.at_once(waiter)
 
 
-def refusal(shard: GroupShardState, request: JoinGroupRequest, client: GroupClient, now_ms: int) -> Outcome | None:
+def refusal(shard: GroupShardState, request: JoinGroupRequest, client: GroupClient) -> Outcome | None:
     """Returns the answer to a JoinGroup that is refused whatever the group is; None if it is not."""
     error = _check(shard, request)
     if error is not ErrorCode.NONE:
         return refuse(request.member_id, error)
     protocols = {each.name: each.metadata for each in request.protocols}
-    if not shard.has_room_for(client.principal, _growth(shard, request, protocols), now_ms):
+    if not shard.has_room_for(client.principal, _growth(shard, request, protocols)):
         return refuse(request.member_id, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return None
 
@@ -121,7 +121,7 @@ def _decide(
     if replaced is not None:
         joining.out.records.extend(replaced.tombstones())
     if is_new:
-        shard.groups[group.id] = group
+        shard.add_group(group)
         shard.group_made(group.id, client.principal)
         joining.out.records.append(GroupRecord(group.id, snapshot(group, {})))
     if request.member_id:
@@ -178,7 +178,7 @@ class _Joining:
         if member is not None:
             drop_member(self.shard, self.group, member, ErrorCode.GROUP_MAX_SIZE_REACHED, self.out)
             complete_if_joined(self.shard, self.group, self.now_ms, self.out)
-        self.group.pending_joins.discard(member_id)
+        self.group.remove(member_id)
         self.out.reply = join_error("", ErrorCode.GROUP_MAX_SIZE_REACHED)
         return self.out
 
@@ -195,11 +195,10 @@ class _Joining:
             if len(group.pending_joins) >= PENDING_MEMBERS_MAX:
                 self.out.reply = join_error("", ErrorCode.GROUP_MAX_SIZE_REACHED)
                 return
-            if not self.shard.has_room_for(self.client.principal, len(member_id), self.now_ms):
+            if not self.shard.has_room_for(self.client.principal, len(member_id)):
                 self.out.reply = join_error("", ErrorCode.COORDINATOR_NOT_AVAILABLE)
                 return
-            self.shard.member_bytes.add(self.client.principal, len(member_id))
-            group.pending_joins.add(member_id)
+            group.expect(member_id, self.client.principal)
             deadline_ms = self.now_ms + self.request.session_timeout_ms
             self.shard.timers.schedule(session_key(group.id, member_id), deadline_ms)
             self.out.reply = join_error(member_id, ErrorCode.MEMBER_ID_REQUIRED)
@@ -247,7 +246,6 @@ class _Joining:
             principal=self.client.principal,
             is_new=True,
         )
-        self.shard.member_bytes.add(member.principal, member.size)
         if group.state is GroupState.PREPARING_REBALANCE and group.previous_state is GroupState.EMPTY:
             group.member_joined_lately = True
         group.add(member, request.protocol_type, self.waiter)
@@ -257,7 +255,6 @@ class _Joining:
 
     def _update(self, member: Member) -> None:
         request = self.request
-        self.shard.member_bytes.add(member.principal, max(0, size_of(self.protocols) - size_of(member.protocols)))
         self.group.update(member, self.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
         self.group.await_join(member, self.waiter)
 

@@ -25,22 +25,24 @@ def apply(shard: GroupShardState, record: GroupRecord) -> None:
     if record.stored is None:
         shard.classic.remove(group_id)
         if group is not None:
-            del shard.groups[group_id]
+            shard.remove_group(group_id)
             _retire(shard, group)
         return
     shard.classic.put(group_id, record.stored)
     if shard.is_loading:
-        shard.groups.setdefault(group_id, Group(group_id))  # restored once its newest generation is known
+        if group is None:
+            shard.add_group(Group(group_id))  # restored once its newest generation is known
     elif group is None or (group.protocol_type is None and record.stored.members):
         # A consumer group became a classic one: the stored generation is its state.
-        shard.groups[group_id] = restored(group_id, record.stored)
+        shard.add_group(restored(group_id, record.stored))
 
 
 def starting(shard: GroupShardState, now_ms: int, out: Outcome) -> TimedSteps[int]:
     """Restores every group from its stored generation, a member a step; the sessions of the members start again."""
     for group_id, stored in list(shard.classic.latest.items()):
         now_ms = yield 1
-        group = shard.groups[group_id] = Group(group_id)
+        group = Group(group_id)
+        shard.add_group(group)
         for member in restoring(group, stored):
             rebalance.touch(shard, member, now_ms)
             now_ms = yield 1
@@ -49,10 +51,9 @@ def starting(shard: GroupShardState, now_ms: int, out: Outcome) -> TimedSteps[in
     return now_ms
 
 
-def reverted(shard: GroupShardState, lost: Collection[str], now_ms: int, out: Outcome) -> None:
+def reverted(shard: GroupShardState, lost: Collection[str], now_ms: int) -> None:
     """Restores the groups whose latest records were lost from those that are left, as after a load."""
     for group_id in lost:
-        dissolve(shard, group_id, now_ms, out)
         if group_id in shard.classic.latest:
             _restore(shard, group_id, now_ms)
 
@@ -66,14 +67,15 @@ def unload(shard: GroupShardState, now_ms: int, out: Outcome) -> None:
 def dissolve(shard: GroupShardState, group_id: str, now_ms: int, out: Outcome) -> None:
     """Drops what lives in memory of a group that the log does not hold, and answers its waiting members with
     NOT_COORDINATOR."""
-    group = shard.groups.pop(group_id, None)
+    group = shard.remove_group(group_id)
     if group is not None:
         _retire(shard, group)
         _send_away(group, now_ms, out)
 
 
 def _restore(shard: GroupShardState, group_id: str, now_ms: int) -> None:
-    group = shard.groups[group_id] = restored(group_id, shard.classic.latest[group_id])
+    group = restored(group_id, shard.classic.latest[group_id])
+    shard.add_group(group)
     for member in group.members.values():
         rebalance.touch(shard, member, now_ms)
 

@@ -218,7 +218,7 @@ def snapshot(group: Group, assignments: dict[str, bytes]) -> StoredGroup:
 def hand_out(shard: GroupShardState, group: Group, assignments: dict[str, bytes], now_ms: int, out: Outcome) -> None:
     """The assignments are committed: the group is stable, and everyone who waits for its part gets it."""
     for member in group.members.values():
-        member.assignment = assignments.get(member.id, b"")
+        group.assign(member, assignments.get(member.id, b""))
         if answer_sync(member, synced(group, member), out):
             touch(shard, member, now_ms)
     group.move(GroupState.STABLE, now_ms)
@@ -228,7 +228,7 @@ def hand_out_error(shard: GroupShardState, group: Group, error: ErrorCode, now_m
     """There will be no assignment in this generation: everyone who waits for it hears `error`."""
     assert group.state is GroupState.COMPLETING_REBALANCE
     for member in group.members.values():
-        member.assignment = b""
+        group.assign(member, b"")
         if answer_sync(member, SyncGroupResponse(error_code=error), out):
             touch(shard, member, now_ms)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from headrace.groups.classic.group import Group
+from headrace.groups.classic.group import Group, Member
 from headrace.groups.classic.rebalance import (
     hand_out,
     hand_out_error,
@@ -24,12 +24,12 @@ ASSIGNMENTS_MAX: Final = 10_000
 """Members for whom a leader brings an assignment."""
 
 
-def sync(shard: GroupShardState, request: SyncGroupRequest, waiter: Waiter, now_ms: int) -> Outcome:
+def sync(shard: GroupShardState, request: SyncGroupRequest, waiter: Waiter, _now_ms: int) -> Outcome:
     """Decides a SyncGroup. It is answered now, or when the assignment is stored; in the end `waiter` hears of it."""
-    return _decide(shard, request, waiter, now_ms).at_once(waiter)
+    return _decide(shard, request, waiter).at_once(waiter)
 
 
-def _decide(shard: GroupShardState, request: SyncGroupRequest, waiter: Waiter, now_ms: int) -> Outcome:
+def _decide(shard: GroupShardState, request: SyncGroupRequest, waiter: Waiter) -> Outcome:
     if not request.group_id:
         return _refuse(ErrorCode.INVALID_GROUP_ID)
     group = shard.groups.get(request.group_id)
@@ -45,9 +45,8 @@ def _decide(shard: GroupShardState, request: SyncGroupRequest, waiter: Waiter, n
         if len(request.assignments) > ASSIGNMENTS_MAX:
             return _refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         size = sum(len(each.assignment) for each in request.assignments)
-        if not shard.has_room_for(member.principal, size, now_ms):
+        if not shard.has_room_for(member.principal, size):
             return _refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        shard.member_bytes.add(member.principal, size)
     group.pending_syncs.discard(member.id)
     if group.state is GroupState.STABLE:
         if not group.pending_syncs:
@@ -59,7 +58,7 @@ def _decide(shard: GroupShardState, request: SyncGroupRequest, waiter: Waiter, n
         out.released.append((member.sync_waiter, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)))
     member.sync_waiter = waiter
     if group.leader == member.id:
-        _store_assignment(shard, group, request, out)
+        _store_assignment(shard, group, member, request, out)
     return out
 
 
@@ -84,12 +83,17 @@ def _differ(asked: str | None, chosen: str | None) -> bool:
     return asked is not None and chosen is not None and asked != chosen
 
 
-def _store_assignment(shard: GroupShardState, group: Group, request: SyncGroupRequest, out: Outcome) -> None:
+def _store_assignment(
+    shard: GroupShardState, group: Group, member: Member, request: SyncGroupRequest, out: Outcome
+) -> None:
     generation = group.generation
     assignments = {each.member_id: each.assignment for each in request.assignments}
     out.records.append(GroupRecord(group.id, snapshot(group, assignments)))
+    principal, size = member.principal, sum(map(len, assignments.values()))
+    shard.member_bytes.reserve(principal, size)
 
     def stored(error: ErrorCode, now_ms: int) -> Outcome:
+        shard.member_bytes.give_back(principal, size)
         done = Outcome()
         # Somebody may have joined or left while the record was on its way: then this generation is over.
         if group.state is not GroupState.COMPLETING_REBALANCE or group.generation != generation:

@@ -62,6 +62,7 @@ def join(
     except DecodeError:
         return _refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
     update = MemberUpdate(shard, group, request.member_id or shard.new_id(), now_ms, Outcome())
+    shard.member_bytes.sent_by(group.id, update.member_id, client.principal)
     return _Join(update, request, client, subscription).decide()
 
 

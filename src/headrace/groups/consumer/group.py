@@ -23,6 +23,7 @@ from headrace.groups.consumer.records import (
     target_size,
 )
 from headrace.groups.modern.epochs import NEW_ASSIGNMENT_EPOCH, NEW_GROUP_EPOCH, AssignmentEpoch, GroupEpoch
+from headrace.groups.usage import MemberUsage
 from headrace.machine.timeline import Timeline, TimelineTable, add_to
 
 NO_ASSIGNMENT: Final = CurrentAssignment()
@@ -45,6 +46,41 @@ class ConsumerState(Enum):
     """Everybody has."""
 
 
+class MemberTable(TimelineTable[str, Member]):
+    """member id -> member; what they keep is counted with each change."""
+
+    __slots__ = ("_group_id", "_usage")
+
+    def __init__(self, group_id: str, timeline: Timeline, usage: MemberUsage | None) -> None:
+        super().__init__(timeline)
+        self._group_id = group_id
+        self._usage = usage
+
+    def put(self, key: str, value: Member) -> None:
+        """Sets a member."""
+        super().put(key, value)
+        self._count(key)
+
+    def remove(self, key: str) -> None:
+        """Removes a member."""
+        super().remove(key)
+        self._count(key)
+
+    def undo(self, key: str, old: Member) -> None:
+        """Takes back a change that was lost."""
+        super().undo(key, old)
+        self._count(key)
+
+    def _count(self, member_id: str) -> None:
+        if self._usage is None:
+            return
+        member = self.latest.get(member_id)
+        if member is None:
+            self._usage.release(self._group_id, member_id)
+        else:
+            self._usage.hold(self._group_id, member_id, member.size)
+
+
 class ConsumerGroup:
     """The records of one consumer group, and what follows from them."""
 
@@ -54,12 +90,13 @@ class ConsumerGroup:
 
     type: Final = "consumer"
 
-    def __init__(self, group_id: str, timeline: Timeline) -> None:
+    def __init__(self, group_id: str, timeline: Timeline, usage: MemberUsage | None = None) -> None:
+        """`usage` is where the bytes of its members count; None if they do not."""
         self.id = group_id
         self.epochs: TimelineTable[None, GroupEpoch] = TimelineTable(timeline)
         self.known_topics: TimelineTable[None, bytes] = TimelineTable(timeline)
         """What an older release wrote of the group's topics: to be removed."""
-        self.members: TimelineTable[str, Member] = TimelineTable(timeline)
+        self.members = MemberTable(group_id, timeline, usage)
         self.target_epochs: TimelineTable[None, AssignmentEpoch] = TimelineTable(timeline)
         self.targets: TimelineTable[str, Partitions] = TimelineTable(timeline)
         self.currents: TimelineTable[str, CurrentAssignment] = TimelineTable(timeline)

@@ -184,10 +184,9 @@ class _Heartbeat:
         size, size_before = updated.size, self.update.member.size
         if size == size_before:
             return None
-        if size > size_before and not shard.has_room_for(principal, size, self.update.now_ms):
+        if size > size_before and not shard.has_room_for(principal, size):
             return refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE, "There is no room for what the member says of itself.")
-        shard.member_owners[group.id, self.update.member_id] = principal
-        shard.member_bytes.add(principal, max(0, size - size_before))
+        shard.member_bytes.sent_by(group.id, self.update.member_id, principal)
         return None
 
     def _take_in_regex(self, regex: str) -> Outcome | None:

@@ -6,7 +6,6 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.groups.classic import join as classic_join
-from headrace.groups.classic.group import size_of
 from headrace.groups.classic.lifecycle import dissolve
 from headrace.groups.consumer import classic_members, fencing, member_timers, offsets
 from headrace.groups.consumer.group import ConsumerGroup
@@ -42,13 +41,11 @@ class ConsumerKind:
         self, shard: GroupShardState, request: JoinGroupRequest, client: GroupClient, waiter: Waiter, now_ms: int
     ) -> Outcome:
         """Decides a JoinGroup: of a member of the group, or into the classic group that an empty one becomes."""
-        refused = classic_join.refusal(shard, request, client, now_ms)
+        refused = classic_join.refusal(shard, request, client)
         if refused is not None:
             return refused.at_once(waiter)
         group = _group(shard, request.group_id)
         if group.has_members:
-            protocols = {each.name: each.metadata for each in request.protocols}
-            shard.member_bytes.add(client.principal, size_of(protocols))
             out = classic_members.join(shard, group, request, client, now_ms)
         else:
             out = classic_join.decide(shard, request, client, waiter, now_ms, replaced=group)
@@ -113,7 +110,7 @@ class ConsumerKind:
             now_ms = yield from member_timers.restarting(shard, group, now_ms)
         return now_ms
 
-    def reverted(self, shard: GroupShardState, lost: Collection[str], now_ms: int, out: Outcome) -> None:
+    def reverted(self, shard: GroupShardState, lost: Collection[str], now_ms: int) -> None:
         """Starts the sessions of members that are back because the records which removed them were lost."""
         for group in _groups(shard):
             member_timers.restart(shard, group, now_ms)

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.groups.classic.group import SIMPLE_GROUP, Group
-from headrace.machine.timeline import Timeline, add_to
+from headrace.machine.timeline import add_to
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headrace.groups.consumer.records import ConsumerRecord
     from headrace.groups.modern.group import ModernGroup
     from headrace.groups.records import UnservedRecord
     from headrace.groups.shard_state import GroupShardState
+    from headrace.groups.usage import MemberUsage
+    from headrace.machine.timeline import Timeline
+
+Create: TypeAlias = "Callable[[str, Timeline, MemberUsage], ModernGroup]"
+"""Makes a group of an id, whose tables are on a timeline and whose members count where it says."""
 
 
-def apply(
-    shard: GroupShardState, record: ConsumerRecord | UnservedRecord, create: Callable[[str, Timeline], ModernGroup]
-) -> None:
+def apply(shard: GroupShardState, record: ConsumerRecord | UnservedRecord, create: Create) -> None:
     """Applies a record of a modern group, which `create` makes if this is its first one."""
     group_id = record.group_id
     group = shard.modern.latest.get(group_id)
@@ -25,7 +29,7 @@ def apply(
         if record.value is None:
             return  # compaction left this tombstone of an earlier group of that id and another type
         replaced_bytes = 0 if group is None else group.assignment_bytes
-        group = create(group_id, shard.timeline)
+        group = create(group_id, shard.timeline, shard.member_bytes)
         add_to(shard.assignment_bytes, None, -replaced_bytes)
         shard.modern.put(group_id, group)
         _take_over_simple_group(shard, group_id)
@@ -36,11 +40,12 @@ def apply(
         shard.modern.remove(group_id)
         if group_id in shard.offsets.latest and group_id not in shard.classic.latest:
             shard.classic.put(group_id, SIMPLE_GROUP)
-            shard.groups.setdefault(group_id, Group(group_id))
+            if group_id not in shard.groups:
+                shard.add_group(Group(group_id))
 
 
 def _take_over_simple_group(shard: GroupShardState, group_id: str) -> None:
     """Offsets that stand in the log before the group's own records made a simple group: they belong to this one."""
     if shard.classic.latest.get(group_id) is SIMPLE_GROUP and shard.groups[group_id].protocol_type is None:
         shard.classic.remove(group_id)
-        del shard.groups[group_id]
+        shard.remove_group(group_id)
