@@ -156,7 +156,9 @@ class Machine(Generic[S]):
         self._up.set()
 
     def _failed(self, node: SimNode, why: str) -> None:
-        """The broker says that it cannot go on: its owner ends it."""
+        """The broker says that it cannot go on: its owner ends it. What is left of a killed process says nothing."""
+        if not node.alive:
+            return
         self.world.trace.note("failed", self.host, why)
         if self.disks_are_sound:
             self.world.object(f"{self.host} gives up on a sound disk: {why}")

@@ -13,6 +13,7 @@ from headrace.groups import offsets
 from headrace.log.producers import Producers
 from headrace.log.reader import LogReader
 from headrace.machine.outcome import Outcome
+from headrace.machine.timed_steps import TimedSteps
 from headrace.transactions import deciding, group_ends
 from headrace.transactions.asks import Marking, Partitions
 from headrace.transactions.deciding import Step
@@ -62,8 +63,9 @@ def _counts_at_once(real: Real) -> Real:
     return hold
 
 
-def _forget_what_was_decided(self: TransactionShard, now_ms: int) -> Outcome:
+def _forget_what_was_decided(self: TransactionShard, now_ms: int) -> TimedSteps[Outcome]:
     """A new coordinator begins with what comes."""
+    now_ms = yield 1
     self._timers.schedule(("timeouts",), now_ms + self._settings.timeout_check_interval_ms)
     return Outcome()
 
@@ -163,7 +165,7 @@ def transaction_plants() -> dict[str, list[tuple[Any, str, Any]]]:
         "takes-any-marker": [(Producers, "check_marker", _takes)],
         "takes-a-batch-after-its-marker": [(Producers, "check_guard", _takes)],
         "counts-offsets-at-once": [(offsets, "hold", _counts_at_once(offsets.hold))],
-        "forgets-ends-when-it-loads": [(TransactionShard, "loaded", _forget_what_was_decided)],
+        "forgets-ends-when-it-loads": [(TransactionShard, "starting", _forget_what_was_decided)],
         "times-out-without-a-raise": [(deciding, "abort_alone", _time_out_without_a_raise)],
         "keeps-the-last-partitions": [(Transaction, "joined", _keep_the_last_partitions(Transaction.joined))],
         "sends-a-marker-once": [(MarkerSender, "_again", _send_once)],
