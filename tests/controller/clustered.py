@@ -1,6 +1,6 @@
 """A controller of several brokers that scripts drive, beside the commands of `scripted`.
 
-Whatever is asked here goes through `controller.requests`, with sessions and a clock.
+Whatever is asked here is a request of `headrace.controller`, with sessions and a clock.
 
     cluster 1 2 3 racks=a,b,c   a fresh cluster whose brokers are up, each in its rack; --no-elr: nobody is eligible
     start 2 previous=17         broker 2 registers: a new incarnation, but with --again; what it says may be wrong:
@@ -37,22 +37,14 @@ from scripts.transcript import Words
 
 from headrace.controller import pieces
 from headrace.controller.brokers import Registration, supported_features
-from headrace.controller.configs import Alteration, AlterOperation
-from headrace.controller.in_sync import PartitionAlteration
-from headrace.controller.requests import (
-    AllocateProducerIds,
-    AlterConfigs,
-    AlterPartitions,
-    AssignDirectories,
-    BalanceLeaders,
-    ControllerRequest,
-    ElectUnclean,
-    FenceBrokers,
-    Heartbeat,
-    RegisterBroker,
-    RegisterController,
-    UnregisterBroker,
-)
+from headrace.controller.configs import Alteration, AlterConfigs, AlterOperation
+from headrace.controller.context import ControllerRequest
+from headrace.controller.directories import AssignDirectories
+from headrace.controller.heartbeats import Heartbeat
+from headrace.controller.in_sync import AlterPartitions, PartitionAlteration
+from headrace.controller.leaders import BalanceLeaders, ElectUnclean
+from headrace.controller.membership import FenceBrokers, RegisterBroker, RegisterController, UnregisterBroker
+from headrace.controller.producer_ids import AllocateProducerIds
 from headrace.controller.sessions import BrokerSessions
 from headrace.machine import Decision
 from headrace.metadata import bootstrap, levels

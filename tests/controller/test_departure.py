@@ -13,7 +13,7 @@ from headrace.config import BrokerConfig
 from headrace.controller import pieces as controller_pieces
 from headrace.controller.context import ControllerContext
 from headrace.controller.directories import decide_directories_failed
-from headrace.controller.heartbeats import Beat, decide_heartbeat
+from headrace.controller.heartbeats import Heartbeat, decide_heartbeat
 from headrace.controller.leaders import decide_elect_leaders
 from headrace.controller.membership import decide_fence_brokers, decide_unregister
 from headrace.controller.partition_changes import PartitionChanges
@@ -140,7 +140,7 @@ def test_what_lies_in_failed_directories_is_given_up_in_pieces(monkeypatch: pyte
     image, context = in_directories(), context_of()
     sessions = context.sessions
     assert sessions is not None
-    beat = Beat(1, 1, 100, failed_directories=(FAILS,))
+    beat = Heartbeat(1, 1, 100, failed_directories=(FAILS,))
     first = decide_heartbeat(image, context, sessions, beat)
     image = applied(image, first.records)
     assert len(first.records) == controller_pieces.PIECE_RECORDS and first.then is not None
@@ -163,7 +163,7 @@ def test_the_next_controller_hears_of_failed_directories_again(monkeypatch: pyte
     image, context = in_directories(), context_of()
     sessions = context.sessions
     assert sessions is not None
-    beat = Beat(1, 1, 100, failed_directories=(FAILS,))
+    beat = Heartbeat(1, 1, 100, failed_directories=(FAILS,))
     first = decide_heartbeat(image, context, sessions, beat)
     image = applied(image, first.records)
     sessions.begin(image, 0)

@@ -19,27 +19,17 @@ from headrace.broker.settings.config_rules import SettingsRules
 from headrace.config import BrokerConfig
 from headrace.controller import drawing, pieces
 from headrace.controller.brokers import Registration
-from headrace.controller.configs import Alteration, AlterOperation
-from headrace.controller.context import ControllerContext
-from headrace.controller.in_sync import PartitionAlteration
-from headrace.controller.requests import (
-    AlterConfigs,
-    AlterPartitions,
-    AssignDirectories,
-    BalanceLeaders,
-    ControllerRequest,
-    CreatePartitions,
-    CreateTopics,
-    ElectLeaders,
-    ElectMissing,
-    ElectUnclean,
-    FenceBrokers,
-    Heartbeat,
-    ReassignPartitions,
-    RegisterBroker,
-    UnregisterBroker,
-)
+from headrace.controller.configs import Alteration, AlterConfigs, AlterOperation
+from headrace.controller.context import ControllerContext, ControllerRequest
+from headrace.controller.directories import AssignDirectories
+from headrace.controller.heartbeats import Heartbeat
+from headrace.controller.in_sync import AlterPartitions, PartitionAlteration
+from headrace.controller.leaders import BalanceLeaders, ElectLeaders, ElectMissing, ElectUnclean
+from headrace.controller.membership import FenceBrokers, RegisterBroker, UnregisterBroker
+from headrace.controller.partitions import CreatePartitions
+from headrace.controller.reassignments import ReassignPartitions
 from headrace.controller.sessions import BrokerSessions
+from headrace.controller.topics import CreateTopics
 from headrace.machine import Decision
 from headrace.metadata import bootstrap, levels
 from headrace.metadata.framing import decode_record

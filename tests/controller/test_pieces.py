@@ -15,7 +15,7 @@ from headrace.controller import drawing, pieces, placement
 from headrace.controller.configs import Alteration, AlterOperation, decide_alter_configs
 from headrace.controller.context import MAX_RECORDS_PER_REQUEST, ControllerContext
 from headrace.controller.directories import decide_assign_directories
-from headrace.controller.heartbeats import Beat, decide_heartbeat
+from headrace.controller.heartbeats import Heartbeat, decide_heartbeat
 from headrace.controller.in_sync import PartitionAlteration, decide_alter_partitions
 from headrace.controller.leaders import (
     PREFERRED_ELECTION,
@@ -87,7 +87,7 @@ def returns(context: ControllerContext) -> Decide:
     """Broker 1 sends the heartbeat with which it is unfenced."""
     sessions = context.sessions
     assert sessions is not None
-    return lambda image: decide_heartbeat(image, context, sessions, Beat(1, 1, 100))
+    return lambda image: decide_heartbeat(image, context, sessions, Heartbeat(1, 1, 100))
 
 
 def leaders(image: ClusterImage) -> set[int]:

@@ -53,8 +53,7 @@ if TYPE_CHECKING:
     from headrace.broker.self_topics import SelfTopics
     from headrace.config import BrokerConfig
     from headrace.controller.brokers import Registration
-    from headrace.controller.in_sync import PartitionsAltered
-    from headrace.controller.requests import AlterPartitions
+    from headrace.controller.in_sync import AlterPartitions, PartitionsAltered
     from headrace.env import Node
     from headrace.metadata.delta import ImageDelta
     from headrace.metadata.image import ClusterImage

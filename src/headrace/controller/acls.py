@@ -6,9 +6,11 @@ All that one request changes is one decision: nobody is served by half of a set 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
+from headrace.controller.access import Access
 from headrace.controller.context import MAX_RECORDS_PER_REQUEST, TOO_MANY_RECORDS, ApiError, ControllerContext
 from headrace.machine import Decision
 from headrace.metadata.acls import (
@@ -37,6 +39,17 @@ _TOO_MANY_TO_DELETE = ApiError(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class CreateAcls:
+    """ACLs to store; each has a result of its own, in the request's order."""
+
+    acls: Sequence[AclBinding]
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[list[ApiError]]:
+        """See ControllerRequest."""
+        return decide_create_acls(image, self.acls, context)
+
+
 def decide_create_acls(
     image: ClusterImage, acls: Sequence[AclBinding], context: ControllerContext
 ) -> Decision[list[ApiError]]:
@@ -63,6 +76,17 @@ def decide_create_acls(
     if len(records) > ACLS_MAX:
         return Decision([TOO_MANY_RECORDS] * len(acls))
     return Decision(answers, records)
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteAcls:
+    """What finds ACLs that are to go, and how often the client has named each filter; each has a result of its own."""
+
+    filters: Mapping[AclFilter, int]
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[AclsDeleted]:
+        """See ControllerRequest."""
+        return decide_delete_acls(image, list(self.filters), self.filters)
 
 
 def decide_delete_acls(

@@ -12,6 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from headrace.controller.access import Access
+from headrace.controller.context import ControllerContext
 from headrace.machine import Decision
 from headrace.metadata import bootstrap, levels
 from headrace.metadata import image as im
@@ -91,6 +93,18 @@ def decide_register(image: ClusterImage, registration: Registration) -> Decision
     return Decision(Registered(ErrorCode.NONE, None, epoch), records)
 
 
+@dataclass(frozen=True, slots=True)
+class UnfenceBroker:
+    """A registered broker is ready to lead. STALE_BROKER_EPOCH where another registration has followed its own."""
+
+    broker_id: int
+    broker_epoch: int
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[ErrorCode]:
+        """See ControllerRequest."""
+        return decide_unfence(image, self.broker_id, self.broker_epoch)
+
+
 def decide_unfence(image: ClusterImage, node_id: int, broker_epoch: int) -> Decision[ErrorCode]:
     """Lets a registered broker lead and be seen by clients, if this is still its registration."""
     broker = image.brokers.get(node_id)
@@ -100,6 +114,18 @@ def decide_unfence(image: ClusterImage, node_id: int, broker_epoch: int) -> Deci
         return Decision(ErrorCode.NONE)
     record = BrokerRegistrationChangeRecord(broker_id=node_id, broker_epoch=broker_epoch, fenced=_UNFENCE)
     return Decision(ErrorCode.NONE, [record])
+
+
+@dataclass(frozen=True, slots=True)
+class ElectReturned:
+    """What a broker that came back may lead now. `was_clean`: it lost nothing of what it acknowledged."""
+
+    broker_id: int
+    was_clean: bool
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[None]:
+        """See ControllerRequest."""
+        return decide_elect_returned(image, self.broker_id, was_clean=self.was_clean)
 
 
 def decide_elect_returned(image: ClusterImage, node_id: int, *, was_clean: bool) -> Decision[None]:
@@ -154,6 +180,17 @@ def _election(topic_id: bytes, partition: Partition, node_id: int, has_elr: bool
 def step_down(topic_id: bytes, partition: Partition) -> PartitionChangeRecord:
     """Leaves a partition without leader: its only replica cannot be read. It stays in sync, so it may lead again."""
     return PartitionChangeRecord(partition_id=partition.index, topic_id=topic_id, leader=im.NO_LEADER)
+
+
+@dataclass(frozen=True, slots=True)
+class FenceBroker:
+    """A broker stops cleanly."""
+
+    broker_id: int
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[None]:
+        """See ControllerRequest."""
+        return decide_fence(image, self.broker_id)
 
 
 def decide_fence(image: ClusterImage, node_id: int) -> Decision[None]:

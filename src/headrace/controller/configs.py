@@ -9,6 +9,7 @@ from enum import IntEnum
 from operator import attrgetter
 from typing import Any, Final
 
+from headrace.controller.access import Access
 from headrace.controller.context import (
     MIN_INSYNC_REPLICAS,
     ApiError,
@@ -52,6 +53,20 @@ class Alteration:
     name: str
     changes: Sequence[tuple[str, int, str | None]]
     replaces: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AlterConfigs:
+    """Alterations of stored configurations; each has a result of its own."""
+
+    alterations: Sequence[Alteration]
+    validate_only: bool = False
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[list[ApiError]]:
+        """See ControllerRequest."""
+        return decide_alter_configs(
+            image, self.alterations, context, may_alter=access.may_alter_configs, validate_only=self.validate_only
+        )
 
 
 def decide_alter_configs(

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
+from headrace.controller.access import Access
 from headrace.controller.sessions import BrokerSessions
+from headrace.machine import Decision
+from headrace.metadata.image import ClusterImage
 from headrace.wire.errors import ErrorCode
+
+R = TypeVar("R")
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 MAX_RECORDS_PER_REQUEST = 10_000
@@ -20,6 +25,9 @@ class ApiError(NamedTuple):
     code: ErrorCode
     message: str | None = None
 
+
+OfPartitions = list[tuple[str, list[tuple[int, ApiError]]]]
+"""An outcome for each partition, by topic."""
 
 DONE = ApiError(ErrorCode.NONE)
 
@@ -103,3 +111,15 @@ class ControllerContext:
     voters: Collection[int] = ()
     kraft_version: int = 0
     kraft_refusal: Callable[[int], str | None] = not_asked
+
+
+class ControllerRequest(Protocol[R]):
+    """A request to the controller, and the type of its reply. Each is beside its decision in this package.
+
+    A value says what is wanted, and nothing of where it is decided: the controller may be another node. What a client
+    may do comes beside it (`access`), for it is asked about names that only the controller's image knows.
+    """
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[R]:
+        """Returns the outcome on an image. Changes nothing."""
+        ...

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from headrace.controller.access import Access
+from headrace.controller.context import ControllerContext
 from headrace.machine import Decision
 from headrace.metadata import levels
 from headrace.metadata.delegation_tokens import PRINCIPALS_CHARACTERS_MAX, TOKENS_MAX, is_over, token_of
@@ -58,6 +61,19 @@ class TokenChanged(NamedTuple):
     code: ErrorCode
     expires_ms: int = 0
     token: DelegationTokenRecord | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CreateToken:
+    """A new delegation token. `now_ms` is in ms since 1970."""
+
+    wanted: TokenWanted
+    rules: TokenRules
+    now_ms: int
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[TokenCreated]:
+        """See ControllerRequest."""
+        return decide_create_token(image, self.wanted, self.rules, self.now_ms, context.new_id)
 
 
 def decide_create_token(
@@ -116,6 +132,21 @@ def _new_token_id(new_id: Callable[[], bytes]) -> str:
             return token_id
 
 
+@dataclass(frozen=True, slots=True)
+class RenewToken:
+    """The token with this HMAC lives longer. Times are in ms, `now_ms` since 1970."""
+
+    hmac: bytes = field(repr=False)
+    principal: str
+    period_ms: int
+    rules: TokenRules
+    now_ms: int
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[TokenChanged]:
+        """See ControllerRequest."""
+        return decide_renew_token(image, self.hmac, self.principal, self.period_ms, self.rules, self.now_ms)
+
+
 def decide_renew_token(
     image: ClusterImage, hmac: bytes, principal: str, period_ms: int, rules: TokenRules, now_ms: int
 ) -> Decision[TokenChanged]:
@@ -132,6 +163,21 @@ def decide_renew_token(
         return _left(ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH, token)
     period = min(rules.renewal_ms, period_ms) if period_ms > 0 else rules.renewal_ms
     return _lasts(token, min(token.max_timestamp, _sum(now_ms, period)))
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireToken:
+    """The token with this HMAC ends. Times are in ms, `now_ms` since 1970."""
+
+    hmac: bytes = field(repr=False)
+    principal: str
+    period_ms: int
+    rules: TokenRules
+    now_ms: int
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[TokenChanged]:
+        """See ControllerRequest."""
+        return decide_expire_token(image, self.hmac, self.principal, self.period_ms, self.rules, self.now_ms)
 
 
 def decide_expire_token(
@@ -152,6 +198,17 @@ def decide_expire_token(
     if is_over(token, now_ms):
         return _left(ErrorCode.DELEGATION_TOKEN_EXPIRED)
     return _lasts(token, min(token.max_timestamp, _sum(now_ms, period_ms)))
+
+
+@dataclass(frozen=True, slots=True)
+class SweepTokens:
+    """Tokens whose time is up go; the reply says whether more may be left. `now_ms` is in ms since 1970."""
+
+    now_ms: int
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[bool]:
+        """See ControllerRequest."""
+        return decide_sweep_tokens(image, self.now_ms)
 
 
 def decide_sweep_tokens(image: ClusterImage, now_ms: int) -> Decision[bool]:

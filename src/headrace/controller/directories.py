@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
 from headrace.controller import pieces
+from headrace.controller.access import Access
 from headrace.controller.brokers import step_down
 from headrace.controller.context import ControllerContext
 from headrace.controller.partition_changes import PartitionChanges, Target
@@ -23,6 +25,22 @@ class DirectoriesAssigned(NamedTuple):
 
     error: ErrorCode
     results: Sequence[tuple[bytes, int, ErrorCode]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AssignDirectories:
+    """In which log directory a broker keeps its replicas: (topic id, partition, directory id).
+
+    `broker_epoch` None: it is this node, which need not prove itself.
+    """
+
+    broker_id: int
+    chosen: Sequence[tuple[bytes, int, bytes]]
+    broker_epoch: int | None = None
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[DirectoriesAssigned]:
+        """See ControllerRequest."""
+        return decide_assign_directories(image, context, self.broker_id, self.chosen, self.broker_epoch)
 
 
 def decide_assign_directories(
@@ -71,6 +89,18 @@ def decide_assign_directories(
 
     reply = DirectoriesAssigned(ErrorCode.NONE, results)
     return pieces.ManyThings(chosen, reply, assign, context, refusal).decide(image)
+
+
+@dataclass(frozen=True, slots=True)
+class FailDirectories:
+    """Of a broker's log directories only these still work."""
+
+    broker_id: int
+    working: Sequence[bytes]
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[None]:
+        """See ControllerRequest."""
+        return decide_directories_failed(image, self.broker_id, self.working)
 
 
 def decide_directories_failed(image: ClusterImage, node_id: int, working: Sequence[bytes]) -> Decision[None]:

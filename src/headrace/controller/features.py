@@ -6,8 +6,10 @@ Source: KIP-584, KIP-778, KIP-853, KIP-1022.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from headrace.controller.access import Access
 from headrace.controller.context import DONE, MIN_INSYNC_REPLICAS, ApiError, ControllerContext
 from headrace.machine import Decision
 from headrace.metadata import bootstrap, levels
@@ -24,6 +26,18 @@ class FeatureUpdate(NamedTuple):
     name: str
     level: int
     upgrade_type: int
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateFeatures:
+    """Other feature levels, all of them or none."""
+
+    updates: Sequence[FeatureUpdate]
+    validate_only: bool = False
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[ApiError]:
+        """See ControllerRequest."""
+        return decide_update_features(image, self.updates, context, validate_only=self.validate_only)
 
 
 def decide_update_features(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
+from headrace.controller.access import Access
 from headrace.controller.context import ControllerContext
 from headrace.controller.departure import Departure, leave
 from headrace.controller.leaders import returned
@@ -31,8 +32,8 @@ _IN_CONTROLLED_SHUTDOWN = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
-    """What a broker says of itself in a heartbeat.
+class Heartbeat:
+    """A broker of a cluster is alive, and wants something.
 
     `metadata_offset` is how far it has read the metadata. `failed_directories` are those log directories that do not
     work any more. `cordoned_directories` None: it says nothing of directories that are closed to new replicas.
@@ -45,6 +46,11 @@ class Beat:
     want_shut_down: bool = False
     failed_directories: tuple[bytes, ...] = ()
     cordoned_directories: tuple[bytes, ...] | None = None
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[HeartbeatReply]:
+        """See ControllerRequest."""
+        assert context.sessions is not None
+        return decide_heartbeat(image, context, context.sessions, self)
 
 
 class HeartbeatReply(NamedTuple):
@@ -60,7 +66,7 @@ def decide_heartbeat(
     image: ClusterImage,
     context: ControllerContext,
     sessions: BrokerSessions,
-    beat: Beat,
+    beat: Heartbeat,
     departure: Departure | None = None,
     failure: Departure | None = None,
     return_: Sweep | None = None,
@@ -134,7 +140,7 @@ def _move(
     changes: PartitionChanges,
     sessions: BrokerSessions,
     broker: im.Broker,
-    beat: Beat,
+    beat: Heartbeat,
     may_unfence: bool,
     departure: Departure,
 ) -> tuple[bool, bool] | None:
@@ -200,7 +206,7 @@ def _note_failed(changes: PartitionChanges, sessions: BrokerSessions, broker: im
     return True
 
 
-def _note_cordoned(changes: PartitionChanges, broker: im.Broker, beat: Beat) -> None:
+def _note_cordoned(changes: PartitionChanges, broker: im.Broker, beat: Heartbeat) -> None:
     level = changes.image.features.metadata_version
     cordoned = beat.cordoned_directories
     if cordoned is None or not levels.supports_cordoned_directories(level):

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from headrace.controller.access import Access
 from headrace.controller.context import ControllerContext
 from headrace.controller.partition_changes import PartitionChanges, Target
 from headrace.controller.pieces import ManyThings
@@ -40,6 +41,19 @@ class PartitionsAltered(NamedTuple):
 
     error: ErrorCode
     results: Sequence[tuple[bytes, int, ErrorCode, Partition | None]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AlterPartitions:
+    """A leader says which replicas are in sync."""
+
+    broker_id: int
+    broker_epoch: int
+    changes: Sequence[PartitionAlteration]
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[PartitionsAltered]:
+        """See ControllerRequest."""
+        return decide_alter_partitions(image, context, self.broker_id, self.broker_epoch, self.changes)
 
 
 def decide_alter_partitions(

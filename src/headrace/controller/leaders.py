@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from headrace.controller.context import TOO_MANY_RECORDS, ApiError, ControllerContext
+from headrace.controller.access import Access
+from headrace.controller.context import TOO_MANY_RECORDS, ApiError, ControllerContext, OfPartitions
 from headrace.controller.partition_changes import Election, PartitionChanges, Target
 from headrace.controller.pieces import ManyThings, Sweep, decide_sweep
 from headrace.machine import Decision
@@ -22,6 +24,18 @@ class _Wanted(NamedTuple):
     name: str
     partition_id: int
     outcomes: list[tuple[int, ApiError]]
+
+
+@dataclass(frozen=True, slots=True)
+class ElectLeaders:
+    """Leaders for the partitions named (topic, indexes), or for all (None)."""
+
+    election_type: int
+    wanted: Sequence[tuple[str, Sequence[int]]] | None
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[OfPartitions]:
+        """See ControllerRequest."""
+        return decide_elect_leaders(image, context, self.election_type, self.wanted)
 
 
 def decide_elect_leaders(
@@ -81,10 +95,32 @@ def _elect(changes: PartitionChanges, election_type: int, name: str, index: int)
     return ApiError(code, message_of(code) if code else None)
 
 
+@dataclass(frozen=True, slots=True)
+class BalanceLeaders:
+    """Partitions go back to their preferred replicas, so many at most; the reply says whether more may be left."""
+
+    max_changes: int
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[bool]:
+        """See ControllerRequest."""
+        return decide_balance_leaders(image, context, self.max_changes)
+
+
 def decide_balance_leaders(image: ClusterImage, context: ControllerContext, max_changes: int) -> Decision[bool]:
     """Gives partitions back to their preferred replicas where these may lead; True where more may be left to do."""
     sweep = Sweep(PartitionChanges.without_preferred_leader, Target(election=Election.PREFERRED), max_changes)
     return decide_sweep(image, context, sweep)
+
+
+@dataclass(frozen=True, slots=True)
+class ElectUnclean:
+    """Partitions get leaders that may lack records, so many at most, where the topic says so; the reply as above."""
+
+    max_changes: int
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[bool]:
+        """See ControllerRequest."""
+        return decide_elect_unclean(image, context, self.max_changes)
 
 
 def decide_elect_unclean(image: ClusterImage, context: ControllerContext, max_changes: int) -> Decision[bool]:
@@ -95,6 +131,15 @@ def decide_elect_unclean(image: ClusterImage, context: ControllerContext, max_ch
         return leaderless if leaderless and changes.allows_unclean(topic) else ()
 
     return decide_sweep(image, context, Sweep(find, Target(election=Election.UNCLEAN), max_changes))
+
+
+@dataclass(frozen=True, slots=True)
+class ElectMissing:
+    """A new controller elects what the one before it may have left without a leader; the reply is False."""
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[bool]:
+        """See ControllerRequest."""
+        return decide_elect_missing(image, context)
 
 
 def decide_elect_missing(image: ClusterImage, context: ControllerContext) -> Decision[bool]:

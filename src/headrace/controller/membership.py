@@ -9,10 +9,11 @@ Source: KIP-631, KIP-841, KIP-858, KIP-919, KIP-966.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
-from headrace.controller.brokers import Registered, Registration
+from headrace.controller.access import Access
+from headrace.controller.brokers import Registered, Registration, decide_register
 from headrace.controller.context import DONE, ApiError, ControllerContext
 from headrace.controller.departure import Departure, leave
 from headrace.controller.partition_changes import PartitionChanges
@@ -21,12 +22,26 @@ from headrace.machine import Decision
 from headrace.metadata import image as im
 from headrace.metadata import levels
 from headrace.metadata.image import ClusterImage
+from headrace.metadata.image import Controller as ControllerNode
 from headrace.metadata.snapshot import broker_record, controller_record
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.metadata_records import BrokerRegistrationChangeRecord, UnregisterBrokerRecord
 
 FENCE, UNFENCE = 1, -1
 """What BrokerRegistrationChangeRecord.Fenced says."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterBroker:
+    """A broker has started. It is fenced until it asks for more; a broker alone registers as controller with it."""
+
+    registration: Registration
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[Registered]:
+        """See ControllerRequest."""
+        if context.sessions is None:
+            return decide_register(image, self.registration)
+        return decide_register_in_cluster(image, context, context.sessions, self.registration)
 
 
 def decide_register_in_cluster(
@@ -131,12 +146,34 @@ def _bad_features(image: ClusterImage, context: ControllerContext, registration:
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class RegisterController:
+    """A controller of a cluster says where it is reached and at which feature levels it can run."""
+
+    controller: ControllerNode
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[ApiError]:
+        """See ControllerRequest."""
+        return decide_register_controller(image, self.controller)
+
+
 def decide_register_controller(image: ClusterImage, controller: im.Controller) -> Decision[ApiError]:
     """Notes where a controller is reached and at which feature levels it can run."""
     if not levels.supports_controller_registration(image.features.metadata_version):
         why = "The current MetadataVersion is too old to support controller registrations."
         return Decision(ApiError(ErrorCode.UNSUPPORTED_VERSION, why))
     return Decision(DONE, [controller_record(controller)])
+
+
+@dataclass(frozen=True, slots=True)
+class FenceBrokers:
+    """Brokers, as (id, broker epoch), are silent, or known to be dead; who has registered since is left alone."""
+
+    expired: Sequence[tuple[int, int]]
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[None]:
+        """See ControllerRequest."""
+        return decide_fence_brokers(image, context, self.expired)
 
 
 def decide_fence_brokers(
@@ -171,6 +208,17 @@ def fence(changes: PartitionChanges, sessions: BrokerSessions | None, departure:
             BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, fenced=FENCE)
         )
     return is_over
+
+
+@dataclass(frozen=True, slots=True)
+class UnregisterBroker:
+    """A broker will not come back."""
+
+    broker_id: int
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[ApiError]:
+        """See ControllerRequest."""
+        return decide_unregister(image, context, self.broker_id)
 
 
 def decide_unregister(

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from headrace.controller import pieces, placement
-from headrace.controller.context import DONE, MAX_RECORDS_PER_REQUEST, QUOTA_USED_UP, TOO_MANY_RECORDS, ApiError, first
+from headrace.controller.access import Access
+from headrace.controller.context import (
+    DONE,
+    MAX_RECORDS_PER_REQUEST,
+    QUOTA_USED_UP,
+    TOO_MANY_RECORDS,
+    ApiError,
+    ControllerContext,
+    first,
+)
 from headrace.controller.drawing import Drawing, draw_partitions
 from headrace.machine import Decision
 from headrace.metadata.image import ClusterImage, Partition, Topic
@@ -21,6 +31,27 @@ def _name_of(topic: CreatePartitionsTopic) -> str:
 
 def _plain(code: ErrorCode) -> ApiError:
     return ApiError(code, message_of(code))
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePartitions:
+    """More partitions for topics that exist."""
+
+    topics: Sequence[CreatePartitionsTopic]
+    validate_only: bool = False
+
+    def decide(
+        self, image: ClusterImage, context: ControllerContext, access: Access
+    ) -> Decision[list[tuple[str, ApiError]]]:
+        """See ControllerRequest."""
+        return decide_create_partitions(
+            image,
+            self.topics,
+            may_alter=access.may_alter,
+            may_change=access.may_change,
+            random=context.random,
+            validate_only=self.validate_only,
+        )
 
 
 def decide_create_partitions(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
+from headrace.controller.access import Access
+from headrace.controller.context import ControllerContext
 from headrace.machine import Decision
 from headrace.metadata.image import ClusterImage
 from headrace.wire.errors import ErrorCode
@@ -18,6 +21,18 @@ class ProducerIdBlock(NamedTuple):
     first: int
     end: int
     error: ErrorCode = ErrorCode.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class AllocateProducerIds:
+    """A block of producer ids for a broker. `broker_epoch` None: it is this node, which need not prove itself."""
+
+    broker_id: int
+    broker_epoch: int | None = None
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[ProducerIdBlock]:
+        """See ControllerRequest."""
+        return decide_allocate_producer_ids(image, self.broker_id, self.broker_epoch)
 
 
 def decide_allocate_producer_ids(

@@ -10,7 +10,8 @@ from math import isnan
 from operator import attrgetter
 from typing import Any, Final
 
-from headrace.controller.context import ApiError
+from headrace.controller.access import Access
+from headrace.controller.context import ApiError, ControllerContext
 from headrace.controller.pieces import Alterations
 from headrace.machine import Decision
 from headrace.metadata import client_quotas as quotas
@@ -41,6 +42,18 @@ class QuotaAlteration:
     def entity(self) -> quotas.Entity:
         """Whom it is about."""
         return quotas.entity_of(dict(self.parts))
+
+
+@dataclass(frozen=True, slots=True)
+class AlterQuotas:
+    """Other quotas; each entity has a result of its own."""
+
+    alterations: Sequence[QuotaAlteration]
+    validate_only: bool = False
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[list[ApiError]]:
+        """See ControllerRequest."""
+        return decide_alter_quotas(image, self.alterations, validate_only=self.validate_only)
 
 
 def decide_alter_quotas(

@@ -7,10 +7,12 @@ first change that finds the added replicas in sync, see `partition_changes`; wha
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from headrace.controller import placement
-from headrace.controller.context import DONE, TOO_MANY_RECORDS, ApiError, ControllerContext
+from headrace.controller.access import Access
+from headrace.controller.context import DONE, TOO_MANY_RECORDS, ApiError, ControllerContext, OfPartitions
 from headrace.controller.partition_changes import Election, PartitionChanges, Target
 from headrace.controller.pieces import ManyThings
 from headrace.machine import Decision
@@ -25,6 +27,18 @@ class _Wanted(NamedTuple):
     partition_id: int
     replicas: Sequence[int] | None
     outcomes: list[tuple[int, ApiError]]
+
+
+@dataclass(frozen=True, slots=True)
+class ReassignPartitions:
+    """Other replicas for partitions (topic, (index, replicas)); None as replicas calls a move off."""
+
+    wanted: Sequence[tuple[str, Sequence[tuple[int, Sequence[int] | None]]]]
+    allow_factor_change: bool
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[OfPartitions]:
+        """See ControllerRequest."""
+        return decide_reassign(image, context, self.wanted, self.allow_factor_change)
 
 
 def decide_reassign(

@@ -7,9 +7,11 @@ Source: KIP-554, KIP-900.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from headrace.controller.context import DONE, MAX_RECORDS_PER_REQUEST, TOO_MANY_RECORDS, ApiError
+from headrace.controller.access import Access
+from headrace.controller.context import DONE, MAX_RECORDS_PER_REQUEST, TOO_MANY_RECORDS, ApiError, ControllerContext
 from headrace.controller.pieces import PIECE_RECORDS, PIECE_TRIES, Counted
 from headrace.machine import Decision
 from headrace.machine.split_table import SplitTable
@@ -44,6 +46,19 @@ class ScramUpsertion(NamedTuple):
     iterations: int
     salt: bytes
     salted_password: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class AlterScramUsers:
+    """Credentials of users that are deleted, made or replaced; each user has an outcome."""
+
+    wanted: Sequence[ScramDeletion | ScramUpsertion]
+
+    def decide(
+        self, image: ClusterImage, context: ControllerContext, access: Access
+    ) -> Decision[list[tuple[str, ApiError]]]:
+        """See ControllerRequest."""
+        return decide_alter_scram(image, self.wanted)
 
 
 def decide_alter_scram(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import Any, Final
 
 from headrace.controller import names, placement
+from headrace.controller.access import Access
 from headrace.controller.configs import SETTINGS_MAX, TOO_MANY_SETTINGS
 from headrace.controller.context import MAX_RECORDS_PER_REQUEST, QUOTA_USED_UP, ApiError, ControllerContext
 from headrace.controller.drawing import Draw, Drawing, Drawn, draw_partitions
@@ -30,6 +32,24 @@ PIECE_RECORDS: Final = 200
 """Records of one piece of a request for many topics, beyond those of its last topic."""
 PIECE_TOPICS: Final = 25
 """Topics that one piece looks at."""
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopics:
+    """New topics; each has a result of its own, in the request's order."""
+
+    request: CreateTopicsRequest
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[CreateTopicsResponse]:
+        """See ControllerRequest."""
+        return decide_create_topics(
+            image,
+            self.request,
+            context,
+            may_create=access.may_create,
+            may_describe_configs=access.may_describe_configs,
+            may_change=access.may_change,
+        )
 
 
 def decide_create_topics(
@@ -287,6 +307,26 @@ class _Creation:
             yield partition
         if any(index not in placed for index in range(len(placed))):
             yield ApiError(bad, "partitions should be a consecutive 0-based integer sequence")
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopics:
+    """Topics to delete, given as (name, id), of which exactly one is set."""
+
+    wanted: Sequence[tuple[str | None, bytes]]
+
+    def decide(
+        self, image: ClusterImage, context: ControllerContext, access: Access
+    ) -> Decision[list[DeletableTopicResult]]:
+        """See ControllerRequest."""
+        return decide_delete_topics(
+            image,
+            self.wanted,
+            context,
+            may_describe=access.may_see_to_delete,
+            may_delete=access.may_delete,
+            may_change=access.may_change,
+        )
 
 
 def decide_delete_topics(

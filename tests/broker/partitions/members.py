@@ -26,8 +26,7 @@ from headrace.broker.settings.dynamic_config import DynamicConfig
 from headrace.broker.telemetry.metrics import Registry
 from headrace.broker.telemetry.request_errors import RequestErrors
 from headrace.config import BrokerConfig
-from headrace.controller.in_sync import PartitionsAltered
-from headrace.controller.requests import AlterPartitions
+from headrace.controller.in_sync import AlterPartitions, PartitionsAltered
 from headrace.env.completion import settled
 from headrace.log.log import Log
 from headrace.log.manager import LogManager

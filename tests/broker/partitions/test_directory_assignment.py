@@ -13,8 +13,7 @@ from peers.waiting import until
 
 from headrace.broker.partitions.directory_assignment import DirectoryAssignment
 from headrace.broker.quorum.controller import ControllerError
-from headrace.controller.directories import DirectoriesAssigned
-from headrace.controller.requests import AssignDirectories
+from headrace.controller.directories import AssignDirectories, DirectoriesAssigned
 from headrace.metadata.image import ClusterImage, Partition, Topic, TopicsImage
 from headrace.sim.disk import SimDisk
 from headrace.sim.node import SimNode

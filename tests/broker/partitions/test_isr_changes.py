@@ -9,8 +9,7 @@ import pytest
 from broker.partitions.members import Cluster, Member
 
 from headrace.broker.partitions.isr_changes import GROWS
-from headrace.controller.in_sync import PartitionsAltered
-from headrace.controller.requests import AlterPartitions
+from headrace.controller.in_sync import AlterPartitions, PartitionsAltered
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k00_produce import (
     PartitionProduceData,

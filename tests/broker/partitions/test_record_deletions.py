@@ -7,8 +7,7 @@ from typing import Any
 
 from broker.partitions.members import Cluster
 
-from headrace.controller.in_sync import PartitionsAltered
-from headrace.controller.requests import AlterPartitions
+from headrace.controller.in_sync import AlterPartitions, PartitionsAltered
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k21_delete_records import (
     DeleteRecordsPartition,

@@ -15,7 +15,8 @@ from headrace.broker.quorum.cluster_controller import ClusterController
 from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.quorum.controller_link import ControllerLink
 from headrace.client.errors import UnreachableError
-from headrace.controller.requests import AllocateProducerIds, Heartbeat
+from headrace.controller.heartbeats import Heartbeat
+from headrace.controller.producer_ids import AllocateProducerIds
 from headrace.env.posix_node import PosixNode
 from headrace.metadata.image import ClusterImage
 from headrace.raft.control import VoterEndpoint

@@ -17,7 +17,7 @@ from peers.kafka import free_port
 from headrace.broker.quorum import failure_detector
 from headrace.broker.quorum.broker_liveness import BrokerLiveness
 from headrace.broker.quorum.controller_tasks import ControllerTasks
-from headrace.controller.requests import FenceBrokers
+from headrace.controller.membership import FenceBrokers
 from headrace.controller.sessions import BrokerSessions
 from headrace.env.posix_node import PosixNode
 from headrace.metadata.image import Broker, ClusterImage, Endpoint

@@ -13,16 +13,11 @@ from broker.controllers import controller_of, started
 from headrace.broker.quorum.controller import Controller
 from headrace.broker.requests.client_access import ClientAccess
 from headrace.config import BrokerConfig
-from headrace.controller.configs import Alteration, AlterOperation
-from headrace.controller.requests import (
-    AllocateProducerIds,
-    AlterConfigs,
-    CreatePartitions,
-    CreateTopics,
-    DeleteTopics,
-    FenceBroker,
-    UnfenceBroker,
-)
+from headrace.controller.brokers import FenceBroker, UnfenceBroker
+from headrace.controller.configs import Alteration, AlterConfigs, AlterOperation
+from headrace.controller.partitions import CreatePartitions
+from headrace.controller.producer_ids import AllocateProducerIds
+from headrace.controller.topics import CreateTopics, DeleteTopics
 from headrace.env.posix_node import PosixNode
 from headrace.metadata.image import ResourceType as Config
 from headrace.security.authorizer import ASKED_EACH_TIME, CLUSTER_NAME, Operation, ResourceType

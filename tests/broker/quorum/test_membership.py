@@ -13,8 +13,7 @@ from headrace.broker.quorum.broker_liveness import BrokerLiveness
 from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.quorum.membership import Membership
 from headrace.config import BrokerConfig
-from headrace.controller.heartbeats import HeartbeatReply
-from headrace.controller.requests import Heartbeat
+from headrace.controller.heartbeats import Heartbeat, HeartbeatReply
 from headrace.env.posix_node import PosixNode
 from headrace.wire.errors import ErrorCode
 

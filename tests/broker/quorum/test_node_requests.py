@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from headrace.broker.quorum import node_requests as wire
 from headrace.broker.requests.pieces import at_once
-from headrace.controller import requests as ask
 from headrace.controller.brokers import Registered, Registration
 from headrace.controller.context import ApiError
-from headrace.controller.directories import DirectoriesAssigned
-from headrace.controller.heartbeats import HeartbeatReply
-from headrace.controller.in_sync import PartitionAlteration, PartitionsAltered
-from headrace.controller.producer_ids import ProducerIdBlock
+from headrace.controller.directories import AssignDirectories, DirectoriesAssigned
+from headrace.controller.heartbeats import Heartbeat, HeartbeatReply
+from headrace.controller.in_sync import AlterPartitions, PartitionAlteration, PartitionsAltered
+from headrace.controller.membership import FenceBrokers, RegisterBroker, RegisterController
+from headrace.controller.producer_ids import AllocateProducerIds, ProducerIdBlock
 from headrace.metadata import image as im
 from headrace.wire.errors import ErrorCode
 
@@ -55,20 +55,20 @@ def form_of(request: Any) -> wire.WireForm:
     )
 )  # fmt: skip
 def test_registrations(registration: Registration) -> None:
-    request = ask.RegisterBroker(registration)
+    request = RegisterBroker(registration)
     assert wire.read_registration(over(form_of(request).request)) == request
 
 
 @given(st.builds(Registered, ERRORS, st.none(), EPOCHS))
 def test_answers_to_registrations(reply: Registered) -> None:
-    form = form_of(ask.RegisterBroker(Registration(1, bytes(16), (), (), None, ())))
+    form = form_of(RegisterBroker(Registration(1, bytes(16), (), (), None, ())))
     response = form.response_class(error_code=reply.error, broker_epoch=reply.broker_epoch)  # type: ignore[call-arg]
     assert form.read(over(response)) == reply
 
 
 @given(st.builds(im.Controller, st.integers(0, 9), IDS, ENDPOINTS, FEATURES, st.booleans()))
 def test_registrations_of_controllers(controller: im.Controller) -> None:
-    request = ask.RegisterController(controller)
+    request = RegisterController(controller)
     form = form_of(request)
     assert wire.read_controller_registration(over(form.request)) == request
     refused = form.response_class(error_code=31, error_message="no")  # type: ignore[call-arg]
@@ -77,12 +77,12 @@ def test_registrations_of_controllers(controller: im.Controller) -> None:
 
 @given(
     st.builds(
-        ask.Heartbeat, st.integers(0, 9), EPOCHS, EPOCHS, st.booleans(), st.booleans(),
+        Heartbeat, st.integers(0, 9), EPOCHS, EPOCHS, st.booleans(), st.booleans(),
         st.lists(IDS, max_size=2).map(tuple), st.none() | st.lists(IDS, max_size=2).map(tuple),
     ),
     st.builds(HeartbeatReply, ERRORS, st.booleans(), st.booleans(), st.booleans()),
 )  # fmt: skip
-def test_heartbeats(heartbeat: ask.Heartbeat, reply: HeartbeatReply) -> None:
+def test_heartbeats(heartbeat: Heartbeat, reply: HeartbeatReply) -> None:
     form = form_of(heartbeat)
     assert wire.read_heartbeat(over(form.request)) == heartbeat
     response: Any = form.response_class()
@@ -93,7 +93,7 @@ def test_heartbeats(heartbeat: ask.Heartbeat, reply: HeartbeatReply) -> None:
 def test_changes_of_in_sync_sets() -> None:
     change = PartitionAlteration(TOPIC, 0, 4, 9, ((1, 70), (2, 77)), 0)
     gone = PartitionAlteration(bytes(16), 5, 1, 2, ((1, -1),), 1)
-    request = ask.AlterPartitions(1, 70, [change, gone])
+    request = AlterPartitions(1, 70, [change, gone])
     form = form_of(request)
     assert at_once(wire.read_alter_partitions(over(form.request), 3)) == request
     after = im.Partition(0, (1, 2, 3), (bytes(16),) * 3, (1, 2), 1, 4, 10)
@@ -103,14 +103,14 @@ def test_changes_of_in_sync_sets() -> None:
 
 
 def test_an_old_leader_knows_no_epochs_of_members() -> None:
-    form = form_of(ask.AlterPartitions(1, 70, [PartitionAlteration(TOPIC, 0, 4, 9, ((1, 70),), 0)]))
+    form = form_of(AlterPartitions(1, 70, [PartitionAlteration(TOPIC, 0, 4, 9, ((1, 70),), 0)]))
     form.request.topics[0].partitions[0].new_isr = [1, 2]  # type: ignore[attr-defined]
     asked = at_once(wire.read_alter_partitions(form.request, 2))  # type: ignore[arg-type]
     assert asked is not None and asked.changes[0].members == ((1, -1), (2, -1))
 
 
 def test_producer_ids() -> None:
-    form = form_of(ask.AllocateProducerIds(2))
+    form = form_of(AllocateProducerIds(2))
     said = over(form.request)
     assert (said.broker_id, said.broker_epoch) == (2, 77)
     response = form.response_class(producer_id_start=3000, producer_id_len=1000)  # type: ignore[call-arg]
@@ -119,7 +119,7 @@ def test_producer_ids() -> None:
 
 def test_directories() -> None:
     chosen = [(TOPIC, 0, b"a" * 16), (TOPIC, 1, b"b" * 16), (b"u" * 16, 0, b"a" * 16)]
-    request = ask.AssignDirectories(2, chosen, 77)
+    request = AssignDirectories(2, chosen, 77)
     form = form_of(request)
     read = at_once(wire.read_assignments(over(form.request)))
     assert sorted(read.chosen) == sorted(chosen) and read.broker_epoch == 77
@@ -130,4 +130,4 @@ def test_directories() -> None:
 
 
 def test_other_requests_have_no_wire_form() -> None:
-    assert wire.wire_form(ask.FenceBrokers([]), IMAGE) is None
+    assert wire.wire_form(FenceBrokers([]), IMAGE) is None

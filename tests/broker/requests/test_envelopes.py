@@ -20,7 +20,7 @@ from headrace.broker.net.remains import FREED_AT_ONCE
 from headrace.broker.requests import forwarding
 from headrace.broker.requests.apis import k58_envelope
 from headrace.broker.requests.envelopes import WrappedAnswer, WrappedRequest, decode_envelope, wrapped_answer
-from headrace.controller.requests import AllocateProducerIds
+from headrace.controller.producer_ids import AllocateProducerIds
 from headrace.testing.running_cluster import TestNode, cluster
 from headrace.wire.apis import ApiKey
 from headrace.wire.frame import RequestHeader, decode_request_header, decode_response_header

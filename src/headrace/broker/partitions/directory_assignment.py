@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Final
 
 from headrace.broker.quorum.controller import Controller, ControllerError
-from headrace.controller.requests import AssignDirectories, FailDirectories
+from headrace.controller.directories import AssignDirectories, FailDirectories
 from headrace.env import Owner
 from headrace.log.log import Log
 from headrace.metadata.image import DIRECTORY_LOST, ClusterImage

@@ -10,8 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from headrace.broker.quorum.controller import ControllerError
-from headrace.controller.in_sync import PartitionAlteration, PartitionsAltered
-from headrace.controller.requests import AlterPartitions
+from headrace.controller.in_sync import AlterPartitions, PartitionAlteration, PartitionsAltered
 from headrace.metadata.image import LEADER_RECOVERED
 from headrace.wire.errors import ErrorCode
 

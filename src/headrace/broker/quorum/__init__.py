@@ -1,8 +1,8 @@
 """The metadata of the cluster: the quorum's driver, the controller's port, and the metadata log on disk.
 
 What lives here
-- `controller`: the port. Whoever wants the metadata changed holds a `Controller` and gives it a value of
-  `headrace.controller.requests`. `AbsentController` stands where there is none.
+- `controller`: the port. A part that changes metadata holds a `Controller` and gives it a request of
+  `headrace.controller`. `AbsentController` stands where there is none.
 - `local_controller`: the controller in this process. It turns a request and the newest image into a decision.
 - `cluster_controller`: the controller as a node with other voters sees it, here or elsewhere; `controller_link` is the
   connection there, `node_requests` what a node asks for itself, on the wire. `cluster_node` builds all of this, starts

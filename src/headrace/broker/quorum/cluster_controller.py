@@ -9,8 +9,9 @@ from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.quorum.node_requests import wire_form
 from headrace.client.errors import ClientError
 from headrace.controller.access import Access
-from headrace.controller.heartbeats import HeartbeatReply
-from headrace.controller.requests import ControllerRequest, FailDirectories, Heartbeat
+from headrace.controller.context import ControllerRequest
+from headrace.controller.directories import FailDirectories
+from headrace.controller.heartbeats import Heartbeat, HeartbeatReply
 from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:

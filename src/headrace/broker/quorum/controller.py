@@ -1,8 +1,8 @@
 """The controller port: what the node asks of the controller, which decides on the cluster's metadata here, elsewhere
 or nowhere.
 
-Handlers and drivers hold a `Controller` and give it values (`headrace.controller.requests`). The one that decides here
-is in `local_controller`, the one that asks the node that decides in `cluster_controller`.
+Handlers and drivers hold a `Controller` and give it requests of `headrace.controller`. The one that decides here is
+in `local_controller`, the one that asks the node that decides in `cluster_controller`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Awaitable
 from typing import Protocol, TypeVar
 
 from headrace.controller.access import Access
-from headrace.controller.requests import ControllerRequest
+from headrace.controller.context import ControllerRequest
 from headrace.wire.errors import ErrorCode, message_of
 
 R = TypeVar("R")

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from headrace.broker.quorum.controller import Controller, ControllerError
-from headrace.controller.requests import RegisterController
+from headrace.controller.membership import RegisterController
 
 if TYPE_CHECKING:
     from asyncio import Task

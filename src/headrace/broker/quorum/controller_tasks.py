@@ -8,7 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.broker.quorum.failure_detector import FailureDetector
-from headrace.controller.requests import BalanceLeaders, ElectMissing, ElectUnclean, FenceBrokers
+from headrace.controller.leaders import BalanceLeaders, ElectMissing, ElectUnclean
+from headrace.controller.membership import FenceBrokers
 from headrace.controller.sessions import BrokerSessions
 from headrace.machine import Decision
 from headrace.wire.messages.metadata_records import NoOpRecord
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from headrace.broker.quorum.driver import QuorumDriver
     from headrace.broker.quorum.local_controller import LocalController
     from headrace.broker.settings.dynamic_config import DynamicConfig
-    from headrace.controller.requests import ControllerRequest
+    from headrace.controller.context import ControllerRequest
     from headrace.env import Node
 
 CHECKS_A_SESSION = 8

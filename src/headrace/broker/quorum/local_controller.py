@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from headrace.broker.quorum.driver import QuorumDriver
 from headrace.broker.settings.config_rules import rules_of
 from headrace.controller.access import Access, FullAccess
-from headrace.controller.context import ControllerContext
-from headrace.controller.requests import ControllerRequest
+from headrace.controller.context import ControllerContext, ControllerRequest
 from headrace.env import Entropy
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 from headrace.broker.quorum.controller import Controller, ControllerError
 from headrace.broker.quorum.voter_links import DENIED_REMEDY
 from headrace.broker.storage.storage_format import StorageError
-from headrace.controller.heartbeats import HeartbeatReply
-from headrace.controller.requests import Heartbeat, RegisterBroker
+from headrace.controller.heartbeats import Heartbeat, HeartbeatReply
+from headrace.controller.membership import RegisterBroker
 from headrace.env.node import settle
 from headrace.wire.errors import ErrorCode
 

@@ -26,9 +26,9 @@ from headrace.broker.storage.storage_format import (
     unformatted,
 )
 from headrace.config import BrokerConfig, topic_config
-from headrace.controller.brokers import Registration
+from headrace.controller.brokers import ElectReturned, FenceBroker, Registration, UnfenceBroker
+from headrace.controller.membership import RegisterBroker
 from headrace.controller.names import METADATA_TOPIC, METADATA_TOPIC_ID
-from headrace.controller.requests import ElectReturned, FenceBroker, RegisterBroker, UnfenceBroker
 from headrace.env import DiskLock, Environment, File, Node
 from headrace.log.checkpoints import encode_partition_metadata
 from headrace.log.filenames import LOCK, LOG, PARTITION_METADATA, parse_offset_name

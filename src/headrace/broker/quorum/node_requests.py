@@ -11,13 +11,14 @@ from collections.abc import Callable, Generator, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from headrace.controller import requests as ask
 from headrace.controller.brokers import Registered, Registration
 from headrace.controller.context import ApiError
-from headrace.controller.directories import DirectoriesAssigned
-from headrace.controller.heartbeats import HeartbeatReply
-from headrace.controller.in_sync import PartitionAlteration, PartitionsAltered
-from headrace.controller.producer_ids import ProducerIdBlock
+from headrace.controller.directories import AssignDirectories, DirectoriesAssigned
+from headrace.controller.heartbeats import Heartbeat, HeartbeatReply
+from headrace.controller.in_sync import AlterPartitions, PartitionAlteration, PartitionsAltered
+from headrace.controller.membership import RegisterBroker, RegisterController
+from headrace.controller.producer_ids import AllocateProducerIds, ProducerIdBlock
+from headrace.controller.topics import CreateTopics
 from headrace.metadata.image import Controller, Endpoint, SupportedFeature
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages import k19_create_topics as k19
@@ -64,7 +65,7 @@ def wire_form(request: Any, image: ClusterImage) -> WireForm | None:
 # --- BrokerRegistration
 
 
-def _register(request: ask.RegisterBroker, _: ClusterImage) -> WireForm:
+def _register(request: RegisterBroker, _: ClusterImage) -> WireForm:
     node = request.registration
     message = k62.BrokerRegistrationRequest(
         broker_id=node.node_id,
@@ -83,9 +84,9 @@ def _register(request: ask.RegisterBroker, _: ClusterImage) -> WireForm:
     return WireForm(message, k62.BrokerRegistrationResponse, read)
 
 
-def read_registration(said: k62.BrokerRegistrationRequest) -> ask.RegisterBroker:
+def read_registration(said: k62.BrokerRegistrationRequest) -> RegisterBroker:
     """A broker's registration off the wire."""
-    return ask.RegisterBroker(
+    return RegisterBroker(
         Registration(
             node_id=said.broker_id,
             incarnation_id=said.incarnation_id,
@@ -111,7 +112,7 @@ def _features(features: Iterable[Any]) -> tuple[SupportedFeature, ...]:
 # --- ControllerRegistration
 
 
-def _register_controller(request: ask.RegisterController, _: ClusterImage) -> WireForm:
+def _register_controller(request: RegisterController, _: ClusterImage) -> WireForm:
     node = request.controller
     message = k70.ControllerRegistrationRequest(
         controller_id=node.id,
@@ -127,9 +128,9 @@ def _register_controller(request: ask.RegisterController, _: ClusterImage) -> Wi
     return WireForm(message, k70.ControllerRegistrationResponse, read)
 
 
-def read_controller_registration(said: k70.ControllerRegistrationRequest) -> ask.RegisterController:
+def read_controller_registration(said: k70.ControllerRegistrationRequest) -> RegisterController:
     """A controller's registration off the wire."""
-    return ask.RegisterController(
+    return RegisterController(
         Controller(
             said.controller_id,
             said.incarnation_id,
@@ -143,7 +144,7 @@ def read_controller_registration(said: k70.ControllerRegistrationRequest) -> ask
 # --- BrokerHeartbeat
 
 
-def _heartbeat(request: ask.Heartbeat, _: ClusterImage) -> WireForm:
+def _heartbeat(request: Heartbeat, _: ClusterImage) -> WireForm:
     message = k63.BrokerHeartbeatRequest(
         broker_id=request.broker_id,
         broker_epoch=request.broker_epoch,
@@ -160,9 +161,9 @@ def _heartbeat(request: ask.Heartbeat, _: ClusterImage) -> WireForm:
     return WireForm(message, k63.BrokerHeartbeatResponse, read)
 
 
-def read_heartbeat(said: k63.BrokerHeartbeatRequest) -> ask.Heartbeat:
+def read_heartbeat(said: k63.BrokerHeartbeatRequest) -> Heartbeat:
     """A broker's heartbeat off the wire."""
-    return ask.Heartbeat(
+    return Heartbeat(
         said.broker_id,
         said.broker_epoch,
         said.current_metadata_offset,
@@ -180,7 +181,7 @@ MEMBERS_MAX: Final = 1000
 MEMBERS_PER_STEP: Final = 20
 
 
-def _alter_partitions(request: ask.AlterPartitions, image: ClusterImage) -> WireForm:
+def _alter_partitions(request: AlterPartitions, image: ClusterImage) -> WireForm:
     topics: dict[bytes, k56.TopicData] = {}
     for each in request.changes:
         topic = topics.setdefault(each.topic_id, k56.TopicData(topic_id=each.topic_id))
@@ -224,7 +225,7 @@ def _altered(image: ClusterImage, topic_id: bytes, said: Any) -> Partition | Non
 
 def read_alter_partitions(
     said: k56.AlterPartitionRequest, version: int
-) -> Generator[int, None, ask.AlterPartitions | None]:
+) -> Generator[int, None, AlterPartitions | None]:
     """A leader's changes off the wire, step by step; before version 3 no member's broker epoch is known. None where a
     partition has more members than a cluster has brokers."""
     changes: list[PartitionAlteration] = []
@@ -249,7 +250,7 @@ def read_alter_partitions(
                 )
             )
             yield 1 + len(members) // MEMBERS_PER_STEP
-    return ask.AlterPartitions(said.broker_id, said.broker_epoch, changes)
+    return AlterPartitions(said.broker_id, said.broker_epoch, changes)
 
 
 def altered_response(reply: PartitionsAltered) -> Generator[int, None, k56.AlterPartitionResponse]:
@@ -272,7 +273,7 @@ def altered_response(reply: PartitionsAltered) -> Generator[int, None, k56.Alter
 # --- AllocateProducerIds
 
 
-def _allocate(request: ask.AllocateProducerIds, image: ClusterImage) -> WireForm:
+def _allocate(request: AllocateProducerIds, image: ClusterImage) -> WireForm:
     broker = image.brokers.get(request.broker_id)
     epoch = -1 if broker is None else broker.epoch
 
@@ -290,7 +291,7 @@ def _allocate(request: ask.AllocateProducerIds, image: ClusterImage) -> WireForm
 # --- AssignReplicasToDirs
 
 
-def _assign(request: ask.AssignDirectories, image: ClusterImage) -> WireForm:
+def _assign(request: AssignDirectories, image: ClusterImage) -> WireForm:
     broker = image.brokers.get(request.broker_id)
     directories: dict[bytes, dict[bytes, list[int]]] = {}
     for topic_id, index, directory in request.chosen:
@@ -325,7 +326,7 @@ def _assign(request: ask.AssignDirectories, image: ClusterImage) -> WireForm:
     return WireForm(message, k73.AssignReplicasToDirsResponse, read)
 
 
-def read_assignments(said: k73.AssignReplicasToDirsRequest) -> Generator[int, None, ask.AssignDirectories]:
+def read_assignments(said: k73.AssignReplicasToDirsRequest) -> Generator[int, None, AssignDirectories]:
     """Which directories a broker chose, off the wire, step by step."""
     chosen: list[tuple[bytes, int, bytes]] = []
     for directory in said.directories:
@@ -335,11 +336,11 @@ def read_assignments(said: k73.AssignReplicasToDirsRequest) -> Generator[int, No
             for part in topic.partitions:
                 chosen.append((topic.topic_id, part.partition_index, directory.id))
                 yield 1
-    return ask.AssignDirectories(said.broker_id, chosen, said.broker_epoch)
+    return AssignDirectories(said.broker_id, chosen, said.broker_epoch)
 
 
 def assigned_response(
-    request: ask.AssignDirectories, reply: DirectoriesAssigned
+    request: AssignDirectories, reply: DirectoriesAssigned
 ) -> Generator[int, None, k73.AssignReplicasToDirsResponse]:
     """What became of each assignment, under the directory that was asked for, step by step."""
     response = k73.AssignReplicasToDirsResponse(error_code=reply.error)
@@ -365,16 +366,16 @@ def assigned_response(
 # --- CreateTopics, for topics that a broker makes of its own accord
 
 
-def _create_topics(request: ask.CreateTopics, _: ClusterImage) -> WireForm:
+def _create_topics(request: CreateTopics, _: ClusterImage) -> WireForm:
     return WireForm(request.request, k19.CreateTopicsResponse, lambda said: said)
 
 
 _FORMS: dict[type, Callable[[Any, ClusterImage], WireForm]] = {
-    ask.RegisterBroker: _register,
-    ask.RegisterController: _register_controller,
-    ask.Heartbeat: _heartbeat,
-    ask.AlterPartitions: _alter_partitions,
-    ask.AllocateProducerIds: _allocate,
-    ask.AssignDirectories: _assign,
-    ask.CreateTopics: _create_topics,
+    RegisterBroker: _register,
+    RegisterController: _register_controller,
+    Heartbeat: _heartbeat,
+    AlterPartitions: _alter_partitions,
+    AllocateProducerIds: _allocate,
+    AssignDirectories: _assign,
+    CreateTopics: _create_topics,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.broker.quorum.controller import Controller, ControllerError
-from headrace.controller.requests import AllocateProducerIds
+from headrace.controller.producer_ids import AllocateProducerIds
 
 if TYPE_CHECKING:
     from asyncio import Task

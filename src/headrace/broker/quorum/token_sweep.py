@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from headrace.broker.quorum.controller import ControllerError
-from headrace.controller.requests import SweepTokens
+from headrace.controller.delegation_tokens import SweepTokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,9 +15,8 @@ from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_turn, list
 from headrace.broker.settings.config_rules import rules_of
 from headrace.config.opened import opened_with
 from headrace.config.tls import names_tls
-from headrace.controller.configs import Alteration, check_at_broker
+from headrace.controller.configs import Alteration, AlterConfigs, check_at_broker
 from headrace.controller.context import ApiError
-from headrace.controller.requests import AlterConfigs
 from headrace.machine.split_table import SplitTable
 from headrace.security.authorizer import Operation
 from headrace.wire.errors import ErrorCode

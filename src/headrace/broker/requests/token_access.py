@@ -12,8 +12,7 @@ from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.requests.forwarding import forward
 from headrace.config.security_table import PLAINTEXT
-from headrace.controller.delegation_tokens import TokenChanged, TokenRules
-from headrace.controller.requests import ExpireToken, RenewToken
+from headrace.controller.delegation_tokens import ExpireToken, RenewToken, TokenChanged, TokenRules
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.security.login import ANONYMOUS
 from headrace.wire.errors import ErrorCode

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from headrace.broker.quorum.controller import ControllerError
-from headrace.controller.requests import CreateTopics
+from headrace.controller.topics import CreateTopics
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k19_create_topics import (
     CreatableTopic,

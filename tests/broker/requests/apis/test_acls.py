@@ -30,8 +30,7 @@ from broker.short_ways import note_short_fetches
 import headrace.testing
 from headrace.broker.requests.produce_run import ProduceRun
 from headrace.config.security_table import STANDARD_AUTHORIZER
-from headrace.controller.acls import ACLS_MAX
-from headrace.controller.requests import CreateAcls
+from headrace.controller.acls import ACLS_MAX, CreateAcls
 from headrace.metadata.acls import EVERY_ACL
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from headrace.testing.running import TestBroker

@@ -13,8 +13,7 @@ from headrace.broker.requests.client_access import ClientAccess
 from headrace.broker.requests.pieces import listed
 from headrace.broker.requests.registry import handles
 from headrace.controller.context import ApiError
-from headrace.controller.requests import CreateTopics
-from headrace.controller.topics import refusal
+from headrace.controller.topics import CreateTopics, refusal
 from headrace.wire.apis import ApiKey
 from headrace.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsResponse
 

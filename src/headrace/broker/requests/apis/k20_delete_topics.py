@@ -12,7 +12,7 @@ from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.requests.client_access import ClientAccess
 from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_turn, listed, named_twice, parts_of
 from headrace.broker.requests.registry import handles
-from headrace.controller.requests import DeleteTopics
+from headrace.controller.topics import DeleteTopics
 from headrace.machine.split_table import SplitTable
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode, message_of

@@ -15,9 +15,8 @@ from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_turn, listed, parts_of
 from headrace.broker.requests.registry import handles
-from headrace.controller.acls import ACLS_MAX
+from headrace.controller.acls import ACLS_MAX, CreateAcls
 from headrace.controller.context import TOO_MANY_RECORDS, ApiError
-from headrace.controller.requests import CreateAcls
 from headrace.metadata.acls import UNKNOWN, AclBinding
 from headrace.security.acls import AclAuthorizer
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType

@@ -15,9 +15,8 @@ from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.requests.apis.k30_create_acls import may_alter_acls, times_named
 from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_turn, listed, parts_of
 from headrace.broker.requests.registry import handles
-from headrace.controller.acls import ACLS_MAX
+from headrace.controller.acls import ACLS_MAX, DeleteAcls
 from headrace.controller.context import ApiError
-from headrace.controller.requests import DeleteAcls
 from headrace.metadata.acls import UNKNOWN, AclBinding, AclFilter
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode

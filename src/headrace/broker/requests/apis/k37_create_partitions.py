@@ -13,7 +13,7 @@ from headrace.broker.requests.client_access import ClientAccess
 from headrace.broker.requests.pieces import listed
 from headrace.broker.requests.registry import handles
 from headrace.controller.context import ApiError
-from headrace.controller.requests import CreatePartitions
+from headrace.controller.partitions import CreatePartitions
 from headrace.wire.apis import ApiKey
 from headrace.wire.messages.k37_create_partitions import (
     CreatePartitionsRequest,

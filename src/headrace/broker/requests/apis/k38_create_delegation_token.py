@@ -12,8 +12,7 @@ from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.requests.pieces import listed
 from headrace.broker.requests.registry import handles
 from headrace.broker.requests.token_access import ERROR_MS, decided_elsewhere, may_ask, token_rules
-from headrace.controller.delegation_tokens import USER_TYPE, TokenCreated, TokenWanted
-from headrace.controller.requests import CreateToken
+from headrace.controller.delegation_tokens import USER_TYPE, CreateToken, TokenCreated, TokenWanted
 from headrace.metadata.delegation_tokens import hmac_of
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.wire.apis import ApiKey

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.registry import handles
 from headrace.broker.requests.token_access import change_token
-from headrace.controller.requests import RenewToken
+from headrace.controller.delegation_tokens import RenewToken
 from headrace.wire.apis import ApiKey
 from headrace.wire.messages.k39_renew_delegation_token import (
     RenewDelegationTokenRequest,

@@ -14,8 +14,7 @@ from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.requests.pieces import Steps, in_turn, listed
 from headrace.broker.requests.registry import handles
 from headrace.controller.context import ApiError
-from headrace.controller.leaders import PREFERRED_ELECTION, UNCLEAN_ELECTION
-from headrace.controller.requests import ElectLeaders
+from headrace.controller.leaders import PREFERRED_ELECTION, UNCLEAN_ELECTION, ElectLeaders
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode

@@ -14,7 +14,7 @@ from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.requests.pieces import Steps, in_turn
 from headrace.broker.requests.registry import handles
 from headrace.controller.context import ApiError
-from headrace.controller.requests import ReassignPartitions
+from headrace.controller.reassignments import ReassignPartitions
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode, message_of

@@ -14,8 +14,7 @@ from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_turn, listed
 from headrace.broker.requests.registry import handles
 from headrace.controller.context import ApiError
-from headrace.controller.quotas import CHANGES_MAX, QuotaAlteration
-from headrace.controller.requests import AlterQuotas
+from headrace.controller.quotas import CHANGES_MAX, AlterQuotas, QuotaAlteration
 from headrace.machine.split_table import SplitTable
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from headrace.wire.apis import ApiKey

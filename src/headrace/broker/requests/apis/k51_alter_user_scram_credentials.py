@@ -10,8 +10,7 @@ from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_turn, listed, parts_of
 from headrace.broker.requests.registry import handles
 from headrace.controller.context import ApiError
-from headrace.controller.requests import AlterScramUsers
-from headrace.controller.scram_users import ScramDeletion, ScramUpsertion
+from headrace.controller.scram_users import AlterScramUsers, ScramDeletion, ScramUpsertion
 from headrace.machine.split_table import SplitTable
 from headrace.metadata.scram_credentials import BY_CODE
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType

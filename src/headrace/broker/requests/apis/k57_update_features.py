@@ -14,8 +14,7 @@ from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.requests.pieces import Steps, in_turn
 from headrace.broker.requests.registry import handles
 from headrace.controller.context import ApiError
-from headrace.controller.features import SAFE_DOWNGRADE, UPGRADE, FeatureUpdate
-from headrace.controller.requests import UpdateFeatures
+from headrace.controller.features import SAFE_DOWNGRADE, UPGRADE, FeatureUpdate, UpdateFeatures
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode, message_of

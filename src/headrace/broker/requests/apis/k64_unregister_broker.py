@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.requests.registry import handles
-from headrace.controller.requests import UnregisterBroker
+from headrace.controller.membership import UnregisterBroker
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode

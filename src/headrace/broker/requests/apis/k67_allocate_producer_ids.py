@@ -8,7 +8,7 @@ from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.requests.quorum_requests import is_node
 from headrace.broker.requests.registry import handles
-from headrace.controller.requests import AllocateProducerIds
+from headrace.controller.producer_ids import AllocateProducerIds
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k67_allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
