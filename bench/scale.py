@@ -34,7 +34,7 @@ from headrace.broker.telemetry.metrics import Registry
 from headrace.broker.telemetry.request_errors import RequestErrors
 from headrace.config import BrokerConfig
 from headrace.controller.context import ConfigRules, ControllerContext
-from headrace.controller.heartbeats import Beat, HeartbeatReply, decide_heartbeat
+from headrace.controller.heartbeats import Heartbeat, HeartbeatReply, decide_heartbeat
 from headrace.controller.membership import decide_fence_brokers
 from headrace.controller.sessions import BrokerSessions
 from headrace.env.posix_node import PosixNode
@@ -109,7 +109,8 @@ class Scale:
         driver, context = self._driver, self._context
         assert context.sessions is not None
         context.sessions.begin(driver.image, context.now_ms)
-        beats = [Beat(broker, driver.image.brokers[broker].epoch, driver.image.offset) for broker in self._brokers()]
+        known, offset = driver.image.brokers, driver.image.offset
+        beats = [Heartbeat(broker, known[broker].epoch, offset) for broker in self._brokers()]
         with timed() as spent:
             for beat in beats:
                 reply = await driver.submit(partial(self._heartbeat, beat))
@@ -119,7 +120,7 @@ class Scale:
     def _brokers(self) -> range:
         return range(FIRST, FIRST + self._size.brokers)
 
-    def _heartbeat(self, beat: Beat, image: ClusterImage) -> Decision[HeartbeatReply]:
+    def _heartbeat(self, beat: Heartbeat, image: ClusterImage) -> Decision[HeartbeatReply]:
         assert self._context.sessions is not None
         return decide_heartbeat(image, self._context, self._context.sessions, beat)
 
@@ -198,7 +199,7 @@ class Scale:
 
     async def come_back(self) -> None:
         """The broker lives again: it is unfenced, and asks to be in sync where it was."""
-        beat = Beat(FIRST, self._driver.image.brokers[FIRST].epoch, self._driver.image.offset)
+        beat = Heartbeat(FIRST, self._driver.image.brokers[FIRST].epoch, self._driver.image.offset)
         with timed() as spent:
             async with Ticker() as ticker:
                 reply = await self._driver.submit(partial(self._heartbeat, beat))

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.broker.quorum.driver import QuorumDriver
-from headrace.broker.quorum.local_controller import LocalController
 from headrace.broker.quorum.metadata_start import open_quorum, register, registration
+from headrace.broker.quorum.port.local_controller import LocalController
 from headrace.broker.settings.dynamic_config import DynamicConfig
 from headrace.broker.storage.storage_format import StorageLayout
 from headrace.config import BrokerConfig

@@ -17,8 +17,8 @@ from broker.controllers import until
 from peers.kafka import free_port
 
 from headrace.broker.controller_node import ControllerNode
-from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.quorum.metadata_start import format_storage
+from headrace.broker.quorum.port.controller import ControllerError
 from headrace.broker.storage.storage_format import StorageError
 from headrace.client.async_connection import AsyncConnection
 from headrace.client.channel import Request, Response

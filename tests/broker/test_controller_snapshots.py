@@ -10,8 +10,8 @@ import pytest
 from broker.controllers import until
 from broker.test_controller_node import NODES, Nothing, Quorum, three
 
-from headrace.broker.quorum import snapshot_loading
-from headrace.broker.quorum.snapshot_files import SnapshotFiles
+from headrace.broker.quorum.log import snapshot_loading
+from headrace.broker.quorum.log.snapshot_files import SnapshotFiles
 from headrace.controller.names import METADATA_TOPIC
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.difference import difference

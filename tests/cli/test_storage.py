@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from headrace.broker.quorum.log.snapshot_files import SnapshotFiles
 from headrace.broker.quorum.metadata_start import open_quorum
-from headrace.broker.quorum.snapshot_files import SnapshotFiles
 from headrace.broker.storage.storage_format import StorageError
 from headrace.cli import main
 from headrace.config import BrokerConfig

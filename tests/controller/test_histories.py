@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from peers.tried import tried
 
-from headrace.broker.quorum.proposals import prepare
+from headrace.broker.quorum.log.proposals import prepare
 from headrace.broker.settings.config_rules import SettingsRules
 from headrace.config import BrokerConfig
 from headrace.controller import drawing, pieces

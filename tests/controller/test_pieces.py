@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from controller.test_departure import applied, context_of, image_of
 
-from headrace.broker.quorum.proposals import prepare
+from headrace.broker.quorum.log.proposals import prepare
 from headrace.controller import drawing, pieces, placement
 from headrace.controller.configs import Alteration, AlterOperation, decide_alter_configs
 from headrace.controller.context import MAX_RECORDS_PER_REQUEST, ControllerContext

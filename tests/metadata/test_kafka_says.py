@@ -14,8 +14,8 @@ from broker.controllers import controller_of, started
 from peers.kafka import KafkaPeer, java, kafka_tool, metadata_shell
 
 from headrace.broker.quorum.driver import QuorumDriver
-from headrace.broker.quorum.local_controller import LocalController
 from headrace.broker.quorum.metadata_start import deregister
+from headrace.broker.quorum.port.local_controller import LocalController
 from headrace.broker.storage.storage_format import FormatOptions, open_storage, parse_snapshot_name, snapshot_bytes
 from headrace.config import BrokerConfig
 from headrace.controller import placement

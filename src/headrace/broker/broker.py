@@ -21,11 +21,11 @@ from headrace.broker.partitions.background import Background
 from headrace.broker.partitions.directory_assignment import DirectoryAssignment
 from headrace.broker.partitions.replica_manager import ReplicaManager
 from headrace.broker.partitions.replica_moves import ReplicaMoves
-from headrace.broker.quorum.controller import ControllerError
-from headrace.broker.quorum.local_controller import LocalController
+from headrace.broker.quorum.membership.token_sweep import TokenSweep, sweep_of
 from headrace.broker.quorum.metadata_start import deregister, open_quorum, register, registration
-from headrace.broker.quorum.producer_ids import ProducerIds
-from headrace.broker.quorum.token_sweep import TokenSweep, sweep_of
+from headrace.broker.quorum.port.controller import ControllerError
+from headrace.broker.quorum.port.local_controller import LocalController
+from headrace.broker.quorum.port.producer_ids import ProducerIds
 from headrace.broker.requests.apis import CLUSTER, SERVED
 from headrace.broker.requests.bad_batches import BadBatches
 from headrace.broker.requests.dispatch import Dispatch
@@ -44,12 +44,12 @@ from headrace.replicas.sessions import SessionCache
 from headrace.security.authorizer import Authorizer
 
 if TYPE_CHECKING:
-    from headrace.broker.quorum.cluster_node import ClusterNode
-    from headrace.broker.quorum.controller import Controller
-    from headrace.broker.quorum.controller_link import ControllerLink
-    from headrace.broker.quorum.controller_tasks import ControllerTasks
     from headrace.broker.quorum.driver import QuorumDriver
-    from headrace.broker.quorum.membership import Membership
+    from headrace.broker.quorum.membership.broker_membership import Membership
+    from headrace.broker.quorum.membership.cluster_node import ClusterNode
+    from headrace.broker.quorum.membership.controller_tasks import ControllerTasks
+    from headrace.broker.quorum.port.controller import Controller
+    from headrace.broker.quorum.port.controller_link import ControllerLink
     from headrace.broker.self_topics import SelfTopics
     from headrace.config import BrokerConfig
     from headrace.controller.brokers import Registration
@@ -316,7 +316,7 @@ class Broker:
             self.controller = self.local_controller = alone
             return
         # Imported where there may be others: a broker by itself starts without.
-        from headrace.broker.quorum.cluster_node import ClusterNode
+        from headrace.broker.quorum.membership.cluster_node import ClusterNode
 
         self._cluster_node = ClusterNode(self.node, quorum, self.dynamic, self.ways)
         self.controller_link, self.controller_tasks = self._cluster_node.forwarding, self._cluster_node.tasks
@@ -344,7 +344,7 @@ class Broker:
         """
         if self._cluster_node is None:
             return
-        from headrace.broker.quorum.membership import Membership
+        from headrace.broker.quorum.membership.broker_membership import Membership
 
         membership = self._membership = Membership(
             self.node,

@@ -12,9 +12,9 @@ from headrace.broker.monitoring import monitor_of_controller
 from headrace.broker.net.client_quotas import ClientQuotas
 from headrace.broker.net.listener import OpenListener
 from headrace.broker.net.server import Server
-from headrace.broker.quorum.cluster_node import ClusterNode
+from headrace.broker.quorum.membership.cluster_node import ClusterNode
+from headrace.broker.quorum.membership.token_sweep import TokenSweep, sweep_of
 from headrace.broker.quorum.metadata_start import lock_directories, open_quorum
-from headrace.broker.quorum.token_sweep import TokenSweep, sweep_of
 from headrace.broker.requests.apis import CLUSTER
 from headrace.broker.requests.dispatch import Dispatch
 from headrace.broker.settings.dynamic_config import DynamicConfig
@@ -27,10 +27,10 @@ from headrace.wire.apis import ApiKey
 
 if TYPE_CHECKING:
     from headrace.broker.net.client_session import AnsweredConnection
-    from headrace.broker.quorum.controller import Controller
-    from headrace.broker.quorum.controller_link import ControllerLink
-    from headrace.broker.quorum.controller_tasks import ControllerTasks
     from headrace.broker.quorum.driver import QuorumDriver
+    from headrace.broker.quorum.membership.controller_tasks import ControllerTasks
+    from headrace.broker.quorum.port.controller import Controller
+    from headrace.broker.quorum.port.controller_link import ControllerLink
     from headrace.broker.storage.storage_format import StorageLayout
     from headrace.config import BrokerConfig
     from headrace.env import DiskLock, Node

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.broker.quorum.controller import ControllerError
+from headrace.broker.quorum.port.controller import ControllerError
 from headrace.broker.requests.topic_creation import create_topics
 from headrace.broker.telemetry.log_lines import Line, LogLines
 from headrace.broker.telemetry.request_errors import FAMILY

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final
 
-from headrace.broker.quorum.snapshot_files import SnapshotFiles
+from headrace.broker.quorum.log.snapshot_files import SnapshotFiles
 from headrace.sim.loop import WORLD
 from headrace.sim.moments import MomentFaults, after_each
 

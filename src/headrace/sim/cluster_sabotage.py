@@ -15,8 +15,8 @@ from typing import Any
 from headrace.broker.partitions.fetch_loop import FetchLoop
 from headrace.broker.partitions.opening import Opener
 from headrace.broker.partitions.replica import Replica
-from headrace.broker.quorum.controller_tasks import ControllerTasks
 from headrace.broker.quorum.images import Images
+from headrace.broker.quorum.membership.controller_tasks import ControllerTasks
 from headrace.controller import in_sync, partition_changes
 from headrace.controller.sessions import BrokerSessions
 from headrace.log.epochs import LeaderEpochs

@@ -11,7 +11,7 @@ from asyncio import sleep
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from headrace.broker.quorum.metadata_log import QUORUM_STATE_FILE
+from headrace.broker.quorum.log.metadata_log import QUORUM_STATE_FILE
 from headrace.broker.storage.storage_format import METADATA_DIRECTORY
 from headrace.metadata.damage import INCOMPLETE_FILE, RECOVERY_POINT_FILE
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from headrace.broker.quorum.driver import QuorumDriver
-from headrace.broker.quorum.metadata_log import LoadedMetadata, MetadataLog
-from headrace.broker.quorum.snapshot_files import SnapshotFiles
+from headrace.broker.quorum.log.metadata_log import LoadedMetadata, MetadataLog
+from headrace.broker.quorum.log.snapshot_files import SnapshotFiles
 from headrace.broker.quorum.voters import Member
 from headrace.controller.context import ApiError
 from headrace.metadata.image import ClusterImage

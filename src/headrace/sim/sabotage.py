@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from headrace.broker.net.budget import Budget
-from headrace.broker.quorum.completeness import Completeness
-from headrace.broker.quorum.metadata_log import MetadataLog
-from headrace.broker.quorum.snapshot_files import SnapshotFiles
+from headrace.broker.quorum.log.completeness import Completeness
+from headrace.broker.quorum.log.metadata_log import MetadataLog
+from headrace.broker.quorum.log.snapshot_files import SnapshotFiles
 from headrace.broker.quorum.uncommitted import Uncommitted
 from headrace.broker.requests.fetching import Fetch
 from headrace.groups import offsets

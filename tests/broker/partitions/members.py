@@ -16,7 +16,7 @@ from headrace.broker.partitions.background import Background
 from headrace.broker.partitions.replica import Replica
 from headrace.broker.partitions.replica_manager import ReplicaManager
 from headrace.broker.partitions.replica_moves import ReplicaMoves
-from headrace.broker.quorum.controller import ControllerError
+from headrace.broker.quorum.port.controller import ControllerError
 from headrace.broker.requests.bad_batches import BadBatches
 from headrace.broker.requests.dispatch import Dispatch
 from headrace.broker.requests.fetching import Fetches

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from peers.waiting import until
 
 from headrace.broker.partitions.directory_assignment import DirectoryAssignment
-from headrace.broker.quorum.controller import ControllerError
+from headrace.broker.quorum.port.controller import ControllerError
 from headrace.controller.directories import AssignDirectories, DirectoriesAssigned
 from headrace.metadata.image import ClusterImage, Partition, Topic, TopicsImage
 from headrace.sim.disk import SimDisk

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 from broker.controllers import controller_of, started, until
 
-from headrace.broker.quorum import driver, proposals
-from headrace.broker.quorum.controller import ControllerError
+from headrace.broker.quorum import driver
 from headrace.broker.quorum.driver import QuorumDriver
+from headrace.broker.quorum.log import proposals
+from headrace.broker.quorum.log.snapshots import SnapshotPolicy
 from headrace.broker.quorum.metadata_start import deregister, open_quorum
-from headrace.broker.quorum.snapshots import SnapshotPolicy
+from headrace.broker.quorum.port.controller import ControllerError
 from headrace.broker.storage.storage_format import StorageError, parse_snapshot_name, snapshot_name
 from headrace.config import BrokerConfig
 from headrace.env.posix_node import PosixNode

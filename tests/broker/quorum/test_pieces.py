@@ -12,8 +12,8 @@ import pytest
 from broker.controllers import started
 from broker.quorum.test_driver import SlowSync, config_of, names_of, topic, write
 
-from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.quorum.driver import QuorumDriver
+from headrace.broker.quorum.port.controller import ControllerError
 from headrace.broker.quorum.uncommitted import PIECES_AHEAD_MAX, SETTLED_RECORDS
 from headrace.env.posix_node import PosixNode
 from headrace.machine import Decision

@@ -9,8 +9,8 @@ import pytest
 from broker.raw import Raw
 
 from headrace.broker.broker import Broker
-from headrace.broker.quorum.controller import AbsentController
-from headrace.broker.quorum.producer_ids import ProducerIds
+from headrace.broker.quorum.port.controller import AbsentController
+from headrace.broker.quorum.port.producer_ids import ProducerIds
 from headrace.testing.running import broker as running_broker
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages import k19_create_topics as k19

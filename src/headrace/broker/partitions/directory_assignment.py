@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
-from headrace.broker.quorum.controller import Controller, ControllerError
+from headrace.broker.quorum.port.controller import Controller, ControllerError
 from headrace.controller.directories import AssignDirectories, FailDirectories
 from headrace.env import Owner
 from headrace.log.log import Log

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
-from headrace.broker.quorum.controller import ControllerError
+from headrace.broker.quorum.port.controller import ControllerError
 from headrace.controller.in_sync import AlterPartitions, PartitionAlteration, PartitionsAltered
 from headrace.metadata.image import LEADER_RECOVERED
 from headrace.wire.errors import ErrorCode

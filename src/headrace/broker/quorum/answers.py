@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.quorum.codec import FETCH_BYTES_MAX
-from headrace.broker.quorum.metadata_log import MetadataLog
+from headrace.broker.quorum.log.metadata_log import MetadataLog
 from headrace.broker.storage.storage_format import StorageError
 from headrace.env.node import settle
 from headrace.raft.events import Reply

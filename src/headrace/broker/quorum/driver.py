@@ -23,15 +23,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from headrace.broker.quorum import effects
 from headrace.broker.quorum.answers import Answers
 from headrace.broker.quorum.codec import Codec
-from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.quorum.images import Images
-from headrace.broker.quorum.log_sync import LogSync
+from headrace.broker.quorum.log.log_sync import LogSync
+from headrace.broker.quorum.log.metadata_log import NoRoomError
+from headrace.broker.quorum.log.proposals import Values, opening_records, prepare
+from headrace.broker.quorum.log.snapshot_loading import SnapshotLoading
+from headrace.broker.quorum.log.snapshots import SnapshotPolicy, Snapshots
 from headrace.broker.quorum.machine_loading import LoadedMachine
-from headrace.broker.quorum.metadata_log import NoRoomError
+from headrace.broker.quorum.port.controller import ControllerError
 from headrace.broker.quorum.progress import ReplicaProgress, observers_of, progress_of
-from headrace.broker.quorum.proposals import Values, opening_records, prepare
-from headrace.broker.quorum.snapshot_loading import SnapshotLoading
-from headrace.broker.quorum.snapshots import SnapshotPolicy, Snapshots
 from headrace.broker.quorum.uncommitted import Answer, Change, Publish, look_at, refuse, refuse_all
 from headrace.broker.quorum.voter_addresses import VoterAddresses
 from headrace.broker.quorum.voter_links import VoterLinks

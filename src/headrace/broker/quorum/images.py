@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from asyncio import Future
     from typing import Any
 
-    from headrace.broker.quorum.metadata_log import MetadataLog
+    from headrace.broker.quorum.log.metadata_log import MetadataLog
     from headrace.metadata.image import ClusterImage
 
 APPLIED_BYTES: Final = 64 * 1024

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.broker.quorum.completeness import Completeness
 from headrace.broker.quorum.effects import Append, Store, Sync, effects_of
-from headrace.broker.quorum.proposals import opening_records, prepare
+from headrace.broker.quorum.log.completeness import Completeness
+from headrace.broker.quorum.log.proposals import opening_records, prepare
 from headrace.broker.quorum.voters import foreign_voters
 from headrace.broker.storage.storage_format import StorageError
 from headrace.metadata.delta import ImageDelta
@@ -21,7 +21,7 @@ from headrace.raft.machine import Raft
 from headrace.raft.voter_set import VoterHistory
 
 if TYPE_CHECKING:
-    from headrace.broker.quorum.metadata_log import LoadedMetadata, MetadataLog
+    from headrace.broker.quorum.log.metadata_log import LoadedMetadata, MetadataLog
     from headrace.broker.quorum.voters import Member
     from headrace.env import Node
     from headrace.raft.peers import RaftSettings

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from headrace.broker.quorum.controller import Controller, ControllerError
 from headrace.broker.quorum.driver import QuorumDriver
+from headrace.broker.quorum.log.metadata_log import MetadataLog
+from headrace.broker.quorum.log.recovery_point import RecoveryPoint
+from headrace.broker.quorum.log.snapshots import SnapshotPolicy
 from headrace.broker.quorum.machine_loading import load_machine
-from headrace.broker.quorum.metadata_log import MetadataLog
-from headrace.broker.quorum.recovery_point import RecoveryPoint
-from headrace.broker.quorum.snapshots import SnapshotPolicy
+from headrace.broker.quorum.port.controller import Controller, ControllerError
 from headrace.broker.quorum.voters import Member
 from headrace.broker.storage.storage_format import (
     METADATA_DIRECTORY,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.broker.quorum.controller import ControllerError
+from headrace.broker.quorum.port.controller import ControllerError
 from headrace.env.completion import Completion
 from headrace.raft.messages import VoterResponse
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from headrace.broker.net.server import Server
     from headrace.broker.partitions.replica_manager import ReplicaManager
     from headrace.broker.partitions.replica_moves import ReplicaMoves
-    from headrace.broker.quorum.controller import Controller
-    from headrace.broker.quorum.controller_link import ControllerLink
-    from headrace.broker.quorum.controller_tasks import ControllerTasks
     from headrace.broker.quorum.driver import QuorumDriver
-    from headrace.broker.quorum.producer_ids import ProducerIds
+    from headrace.broker.quorum.membership.controller_tasks import ControllerTasks
+    from headrace.broker.quorum.port.controller import Controller
+    from headrace.broker.quorum.port.controller_link import ControllerLink
+    from headrace.broker.quorum.port.producer_ids import ProducerIds
     from headrace.broker.requests.bad_batches import BadBatches
     from headrace.broker.requests.fetching import Fetches
     from headrace.broker.requests.opening import Openings

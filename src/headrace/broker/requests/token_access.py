@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from headrace.broker.net.context import RequestContext
-from headrace.broker.quorum.controller import ControllerError
+from headrace.broker.quorum.port.controller import ControllerError
 from headrace.broker.requests.forwarding import forward
 from headrace.config.security_table import PLAINTEXT
 from headrace.controller.delegation_tokens import ExpireToken, RenewToken, TokenChanged, TokenRules

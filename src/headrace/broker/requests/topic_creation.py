@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from headrace.broker.quorum.controller import ControllerError
+from headrace.broker.quorum.port.controller import ControllerError
 from headrace.controller.topics import CreateTopics
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k19_create_topics import (

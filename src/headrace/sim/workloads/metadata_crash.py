@@ -14,7 +14,7 @@ import errno
 import random
 from typing import Any, Final
 
-from headrace.broker.quorum.metadata_log import MetadataLog
+from headrace.broker.quorum.log.metadata_log import MetadataLog
 from headrace.broker.quorum.metadata_start import open_metadata_log
 from headrace.broker.storage.storage_format import StorageError
 from headrace.config import BrokerConfig

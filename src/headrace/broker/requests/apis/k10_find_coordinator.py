@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from headrace.broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from headrace.broker.coordinators.transaction_coordinator import TRANSACTIONS_TOPIC
 from headrace.broker.net.context import RequestContext
-from headrace.broker.quorum.controller import ControllerError
+from headrace.broker.quorum.port.controller import ControllerError
 from headrace.broker.requests.pieces import Steps, in_pieces, in_turn
 from headrace.broker.requests.readiness import until_ready
 from headrace.broker.requests.registry import handles

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from headrace.broker.net.context import RequestContext
-from headrace.broker.quorum.controller import ControllerError
+from headrace.broker.quorum.port.controller import ControllerError
 from headrace.broker.requests.client_access import ClientAccess
 from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_turn, listed, named_twice, parts_of
 from headrace.broker.requests.registry import handles

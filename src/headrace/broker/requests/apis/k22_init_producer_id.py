@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.net.context import RequestContext
-from headrace.broker.quorum.controller import ControllerError
+from headrace.broker.quorum.port.controller import ControllerError
 from headrace.broker.requests.registry import handles
 from headrace.env.completion import Completion
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType

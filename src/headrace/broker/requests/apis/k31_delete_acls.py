@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.broker.net.answers import CloseConnectionError
 from headrace.broker.net.context import RequestContext
-from headrace.broker.quorum.controller import ControllerError
+from headrace.broker.quorum.port.controller import ControllerError
 from headrace.broker.requests.apis.k30_create_acls import may_alter_acls, times_named
 from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_turn, listed, parts_of
 from headrace.broker.requests.registry import handles

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.broker.net.context import RequestContext
-from headrace.broker.quorum.controller import ControllerError
+from headrace.broker.quorum.port.controller import ControllerError
 from headrace.broker.requests.pieces import listed
 from headrace.broker.requests.registry import handles
 from headrace.broker.requests.token_access import ERROR_MS, decided_elsewhere, may_ask, token_rules

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from headrace.broker.net.context import RequestContext
-from headrace.broker.quorum.controller import ControllerError
+from headrace.broker.quorum.port.controller import ControllerError
 from headrace.broker.requests.pieces import Steps, in_turn
 from headrace.broker.requests.registry import handles
 from headrace.controller.context import ApiError

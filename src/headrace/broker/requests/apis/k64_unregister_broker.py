@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.broker.net.context import RequestContext
-from headrace.broker.quorum.controller import ControllerError
+from headrace.broker.quorum.port.controller import ControllerError
 from headrace.broker.requests.registry import handles
 from headrace.controller.membership import UnregisterBroker
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.broker.net.context import RequestContext
-from headrace.broker.quorum.controller import ControllerError
-from headrace.broker.quorum.node_requests import assigned_response, read_assignments
+from headrace.broker.quorum.port.controller import ControllerError
+from headrace.broker.quorum.port.node_requests import assigned_response, read_assignments
 from headrace.broker.requests.pieces import in_turn
 from headrace.broker.requests.quorum_requests import is_node
 from headrace.broker.requests.registry import handles

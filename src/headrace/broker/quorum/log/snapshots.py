@@ -6,8 +6,8 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.broker.quorum.metadata_log import MetadataLog
-from headrace.broker.quorum.snapshot_files import SnapshotFiles
+from headrace.broker.quorum.log.metadata_log import MetadataLog
+from headrace.broker.quorum.log.snapshot_files import SnapshotFiles
 from headrace.env.node import settle
 from headrace.raft.messages import Position
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from broker.controllers import controller_of, started
 
-from headrace.broker.quorum.controller import Controller
+from headrace.broker.quorum.port.controller import Controller
 from headrace.broker.requests.client_access import ClientAccess
 from headrace.config import BrokerConfig
 from headrace.controller.brokers import FenceBroker, UnfenceBroker

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from headrace.broker.quorum.snapshot_files import SnapshotContent, SnapshotFiles
+from headrace.broker.quorum.log.snapshot_files import SnapshotContent, SnapshotFiles
 from headrace.broker.storage.storage_format import StorageError
 from headrace.metadata.delta import ImageDelta, InconsistentMetadataError
 from headrace.metadata.difference import difference

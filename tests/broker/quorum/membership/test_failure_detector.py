@@ -14,9 +14,9 @@ import pytest_asyncio
 from broker.controllers import until
 from peers.kafka import free_port
 
-from headrace.broker.quorum import failure_detector
-from headrace.broker.quorum.broker_liveness import BrokerLiveness
-from headrace.broker.quorum.controller_tasks import ControllerTasks
+from headrace.broker.quorum.membership import failure_detector
+from headrace.broker.quorum.membership.controller_tasks import ControllerTasks
+from headrace.broker.quorum.port.broker_liveness import BrokerLiveness
 from headrace.controller.membership import FenceBrokers
 from headrace.controller.sessions import BrokerSessions
 from headrace.env.posix_node import PosixNode

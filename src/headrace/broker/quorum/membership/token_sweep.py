@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from headrace.broker.quorum.controller import ControllerError
+from headrace.broker.quorum.port.controller import ControllerError
 from headrace.controller.delegation_tokens import SweepTokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.broker.quorum.controller import Controller
     from headrace.broker.quorum.driver import QuorumDriver
+    from headrace.broker.quorum.port.controller import Controller
     from headrace.config import BrokerConfig
     from headrace.env import Node
 

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.broker.quorum.proposals import batches_of
-from headrace.broker.quorum.recovery_point import RecoveryPoint
-from headrace.broker.quorum.snapshot_files import CANNOT_READ, SnapshotContent, SnapshotFiles
+from headrace.broker.quorum.log.proposals import batches_of
+from headrace.broker.quorum.log.recovery_point import RecoveryPoint
+from headrace.broker.quorum.log.snapshot_files import CANNOT_READ, SnapshotContent, SnapshotFiles
 from headrace.broker.quorum.voters import Member
 from headrace.broker.storage.storage_format import StorageError
 from headrace.env import Disk, Lock, LogSink

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from headrace.broker.quorum import snapshot_files
-from headrace.broker.quorum.snapshot_files import SnapshotFiles
-from headrace.broker.quorum.snapshots import SnapshotPolicy, oldest_kept
+from headrace.broker.quorum.log import snapshot_files
+from headrace.broker.quorum.log.snapshot_files import SnapshotFiles
+from headrace.broker.quorum.log.snapshots import SnapshotPolicy, oldest_kept
 from headrace.broker.storage.storage_format import SNAPSHOT_BATCH_RECORDS, StorageError
 from headrace.metadata.image import ClusterImage, Features, Topic, TopicsImage
 from headrace.metadata.snapshot import image_records

@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.broker.quorum.broker_liveness import BrokerLiveness
-from headrace.broker.quorum.cluster_controller import ClusterController
-from headrace.broker.quorum.controller_link import ControllerLink, ControllerLocator
-from headrace.broker.quorum.controller_registration import ControllerRegistration
-from headrace.broker.quorum.controller_tasks import ControllerTasks
-from headrace.broker.quorum.local_controller import LocalController
+from headrace.broker.quorum.membership.controller_registration import ControllerRegistration
+from headrace.broker.quorum.membership.controller_tasks import ControllerTasks
 from headrace.broker.quorum.metadata_start import controller_endpoints
+from headrace.broker.quorum.port.broker_liveness import BrokerLiveness
+from headrace.broker.quorum.port.cluster_controller import ClusterController
+from headrace.broker.quorum.port.controller_link import ControllerLink, ControllerLocator
+from headrace.broker.quorum.port.local_controller import LocalController
 from headrace.controller.brokers import supported_features
 from headrace.metadata import image as im
 

@@ -11,10 +11,10 @@ from broker.controllers import dynamic_of, started, until
 from broker.quorum.test_driver import config_of, write
 from peers.kafka import free_port
 
-from headrace.broker.quorum.broker_liveness import BrokerLiveness
-from headrace.broker.quorum.controller_tasks import ControllerTasks
 from headrace.broker.quorum.driver import QuorumDriver
-from headrace.broker.quorum.local_controller import LocalController
+from headrace.broker.quorum.membership.controller_tasks import ControllerTasks
+from headrace.broker.quorum.port.broker_liveness import BrokerLiveness
+from headrace.broker.quorum.port.local_controller import LocalController
 from headrace.config import BrokerConfig
 from headrace.env.posix_node import PosixNode
 from headrace.metadata.image import NO_LEADER

@@ -11,9 +11,9 @@ import pytest
 from broker.controllers import until
 from client.fake_broker import FakeBroker
 
-from headrace.broker.quorum.cluster_controller import ClusterController
-from headrace.broker.quorum.controller import ControllerError
-from headrace.broker.quorum.controller_link import ControllerLink
+from headrace.broker.quorum.port.cluster_controller import ClusterController
+from headrace.broker.quorum.port.controller import ControllerError
+from headrace.broker.quorum.port.controller_link import ControllerLink
 from headrace.client.errors import UnreachableError
 from headrace.controller.heartbeats import Heartbeat
 from headrace.controller.producer_ids import AllocateProducerIds

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from headrace.broker.quorum.failure_detector import FailureDetector
+from headrace.broker.quorum.membership.failure_detector import FailureDetector
 from headrace.controller.leaders import BalanceLeaders, ElectMissing, ElectUnclean
 from headrace.controller.membership import FenceBrokers
 from headrace.controller.sessions import BrokerSessions
@@ -17,9 +17,9 @@ from headrace.wire.messages.metadata_records import NoOpRecord
 if TYPE_CHECKING:
     from asyncio import Future
 
-    from headrace.broker.quorum.broker_liveness import BrokerLiveness
     from headrace.broker.quorum.driver import QuorumDriver
-    from headrace.broker.quorum.local_controller import LocalController
+    from headrace.broker.quorum.port.broker_liveness import BrokerLiveness
+    from headrace.broker.quorum.port.local_controller import LocalController
     from headrace.broker.settings.dynamic_config import DynamicConfig
     from headrace.controller.context import ControllerRequest
     from headrace.env import Node

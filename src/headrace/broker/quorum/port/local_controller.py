@@ -13,7 +13,7 @@ from headrace.env import Entropy
 if TYPE_CHECKING:
     from asyncio import Future
 
-    from headrace.broker.quorum.broker_liveness import BrokerLiveness
+    from headrace.broker.quorum.port.broker_liveness import BrokerLiveness
     from headrace.broker.settings.dynamic_config import DynamicConfig
 
 R = TypeVar("R")

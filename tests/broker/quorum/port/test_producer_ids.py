@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from broker.controllers import until
 
-from headrace.broker.quorum.controller import ControllerError
-from headrace.broker.quorum.producer_ids import ProducerIds
+from headrace.broker.quorum.port.controller import ControllerError
+from headrace.broker.quorum.port.producer_ids import ProducerIds
 from headrace.controller.producer_ids import ProducerIdBlock
 from headrace.env.posix_node import PosixNode
 from headrace.wire.errors import ErrorCode

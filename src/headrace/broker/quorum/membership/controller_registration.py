@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from headrace.broker.quorum.controller import Controller, ControllerError
+from headrace.broker.quorum.port.controller import Controller, ControllerError
 from headrace.controller.membership import RegisterController
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import pytest
 from broker.controllers import started
 
 from headrace.broker.quorum.driver import QuorumDriver
+from headrace.broker.quorum.log.recovery_point import KEPT_EVERY_SYNCS, PAGE_BYTES, RecoveryPoint
 from headrace.broker.quorum.metadata_start import format_storage, open_quorum
-from headrace.broker.quorum.recovery_point import KEPT_EVERY_SYNCS, PAGE_BYTES, RecoveryPoint
 from headrace.broker.storage.storage_format import StorageError
 from headrace.config import BrokerConfig
 from headrace.env.posix import PosixDisk

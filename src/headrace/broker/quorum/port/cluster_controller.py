@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from headrace.broker.quorum.controller import ControllerError
-from headrace.broker.quorum.node_requests import wire_form
+from headrace.broker.quorum.port.controller import ControllerError
+from headrace.broker.quorum.port.node_requests import wire_form
 from headrace.client.errors import ClientError
 from headrace.controller.access import Access
 from headrace.controller.context import ControllerRequest
@@ -15,9 +15,9 @@ from headrace.controller.heartbeats import Heartbeat, HeartbeatReply
 from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from headrace.broker.quorum.controller_link import ControllerLink
     from headrace.broker.quorum.driver import QuorumDriver
-    from headrace.broker.quorum.local_controller import LocalController
+    from headrace.broker.quorum.port.controller_link import ControllerLink
+    from headrace.broker.quorum.port.local_controller import LocalController
 
 R = TypeVar("R")
 

@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 from broker.controllers import dynamic_of, until
 
-from headrace.broker.quorum.broker_liveness import BrokerLiveness
-from headrace.broker.quorum.controller import ControllerError
-from headrace.broker.quorum.membership import Membership
+from headrace.broker.quorum.membership.broker_membership import Membership
+from headrace.broker.quorum.port.broker_liveness import BrokerLiveness
+from headrace.broker.quorum.port.controller import ControllerError
 from headrace.config import BrokerConfig
 from headrace.controller.heartbeats import Heartbeat, HeartbeatReply
 from headrace.env.posix_node import PosixNode

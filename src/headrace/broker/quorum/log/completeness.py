@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from headrace.metadata.damage import INCOMPLETE_FILE, INCOMPLETE_TEXT
 
 if TYPE_CHECKING:
-    from headrace.broker.quorum.metadata_log import MetadataLog
+    from headrace.broker.quorum.log.metadata_log import MetadataLog
     from headrace.broker.quorum.voters import Member
     from headrace.env import LogSink, Node
     from headrace.raft.quorum_state import QuorumState

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from headrace.env.disk import is_full, is_passing
 
 if TYPE_CHECKING:
-    from headrace.broker.quorum.metadata_log import MetadataLog
+    from headrace.broker.quorum.log.metadata_log import MetadataLog
     from headrace.env import LogSink, Node
     from headrace.raft.messages import Position
 

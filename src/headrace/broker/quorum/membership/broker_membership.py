@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from headrace.broker.quorum.controller import Controller, ControllerError
+from headrace.broker.quorum.port.controller import Controller, ControllerError
 from headrace.broker.quorum.voter_links import DENIED_REMEDY
 from headrace.broker.storage.storage_format import StorageError
 from headrace.controller.heartbeats import Heartbeat, HeartbeatReply
@@ -21,8 +21,8 @@ from headrace.wire.errors import ErrorCode
 if TYPE_CHECKING:
     from asyncio import Future, Task
 
-    from headrace.broker.quorum.broker_liveness import BrokerLiveness
     from headrace.broker.quorum.driver import QuorumDriver
+    from headrace.broker.quorum.port.broker_liveness import BrokerLiveness
     from headrace.broker.settings.dynamic_config import DynamicConfig
     from headrace.controller.brokers import Registration
     from headrace.env import Node

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.broker.quorum.controller import Controller, ControllerError
+from headrace.broker.quorum.port.controller import Controller, ControllerError
 from headrace.controller.producer_ids import AllocateProducerIds
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.broker.quorum import node_requests as wire
+from headrace.broker.quorum.port import node_requests as wire
 from headrace.broker.requests.pieces import at_once
 from headrace.controller.brokers import Registered, Registration
 from headrace.controller.context import ApiError
