@@ -40,7 +40,7 @@ FOUND_AT: Final[Mapping[str, int]] = {
     "votes-twice": 2,
     "names-a-snapshot-before-its-sync": 6,
     "elects-any-log": 3,
-    "votes-for-shorter-logs": 14,
+    "votes-for-shorter-logs": 19,
     "forgets-its-vote": 3,
     # clusters
     "acknowledges-before-others-have-it": 2,
@@ -53,7 +53,7 @@ FOUND_AT: Final[Mapping[str, int]] = {
     "serves-what-is-not-committed": 2,
     "acknowledges-when-deposed": 2,
     "forgets-producers-of-others": 1001772,
-    "never-fences": 7,
+    "never-fences": 9,
     "forgets-who-is-being-added": 13,
     "ignores-leader-epochs": 13,
     # replicas
