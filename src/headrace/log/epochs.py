@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from itertools import pairwise
+from typing import Final
 
 from headrace.env import Disk
 from headrace.log.checkpoints import CheckpointError, decode_epochs, encode_epochs
 from headrace.log.filenames import LEADER_EPOCHS
+
+_NONE: Final[list[int]] = []
+"""Of the many logs without epochs: never changed."""
 
 
 class LeaderEpochs:
@@ -22,8 +26,8 @@ class LeaderEpochs:
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         self.directory = directory
-        self.epochs: list[int] = []
-        self._offsets: list[int] = []
+        self.epochs = _NONE
+        self._offsets = _NONE
         self.latest = -1
         self.dirty = False
 
@@ -65,6 +69,8 @@ class LeaderEpochs:
         while self._offsets and self._offsets[-1] >= first_offset:
             self._offsets.pop()
             self.epochs.pop()
+        if not self.epochs:
+            self.epochs, self._offsets = [], []
         self.epochs.append(epoch)
         self._offsets.append(first_offset)
         self.latest = epoch
