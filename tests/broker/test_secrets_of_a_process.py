@@ -234,7 +234,7 @@ def look_at_values(planted: Planted) -> None:
     }  # fmt: skip
     security = security_of(given)
     with Client(f"127.0.0.1:{planted.ports['STORES']}", timeout_s=5, security=security) as client:
-        shown: list[Any] = [security, security.way(), security.way().credentials, client, vars(client)]
+        shown: list[Any] = [security, security.open(), security.open().credentials, client, vars(client)]
         planted.heard["repr of a client"] = repr(shown).encode()
     wrong = {
         "sasl.jaas.config": f"{PLAIN_MODULE} required {WRONG}", "ssl.truststore.password": WRONG,
@@ -246,7 +246,7 @@ def look_at_values(planted: Planted) -> None:
             changed |= {"ssl.keystore.type": "PEM", "ssl.truststore.type": "PEM"}
             del changed["ssl.truststore.location"], changed["ssl.truststore.password"]
         with pytest.raises(ConfigError) as error:
-            security_of(changed).way()
+            security_of(changed).open()
         planted.heard[f"error of {name}"] = "".join(traceback.format_exception(error.value)).encode()
 
 

@@ -19,7 +19,7 @@ from headrace.broker.broker import Broker
 from headrace.client.async_connection import TURN_BYTES, AsyncConnection
 from headrace.client.errors import ConnectionLostError, ProtocolMismatchError, TimedOutError, UnreachableError
 from headrace.client.login import NotLoggedInError
-from headrace.client.security import Way
+from headrace.client.security import ConnectionSecurity
 from headrace.env.posix_node import PosixNode
 from headrace.security.credentials import ClientLogin, Credentials
 from headrace.security.login import Errand, LoginFailedError
@@ -131,8 +131,10 @@ async def test_who_is_closed_waits_for_no_login(node: PosixNode) -> None:
     owner = node.owner("test")
     settings = {**SETTINGS, "listener.name.clients.plain.connections.max.reauth.ms": "3600000"}
     with headrace.testing.broker(settings) as running:
-        way = Way(credentials=Credentials("PLAIN", "ann", "pencil"))
-        link = await AsyncConnection.open(node, owner, "127.0.0.1", running.port, client_id="c", timeout_s=10, way=way)
+        security = ConnectionSecurity(credentials=Credentials("PLAIN", "ann", "pencil"))
+        link = await AsyncConnection.open(
+            node, owner, "127.0.0.1", running.port, client_id="c", timeout_s=10, security=security
+        )
         assert len(owner.timers) == 1  # type: ignore[attr-defined]
         link.close()
         assert not owner.timers  # type: ignore[attr-defined]
@@ -191,17 +193,23 @@ class AskingLogin:
 
 
 async def test_a_login_that_waits_for_others_holds_nobody_up(node: PosixNode) -> None:
-    owner, way = node.owner("test"), Asking()
+    owner, credentials = node.owner("test"), Asking()
     with headrace.testing.broker(SETTINGS) as running:
 
         def opening() -> asyncio.Task[AsyncConnection]:
             at = AsyncConnection.open(
-                node, owner, "127.0.0.1", running.port, client_id="c", timeout_s=10, way=Way(credentials=way)
+                node,
+                owner,
+                "127.0.0.1",
+                running.port,
+                client_id="c",
+                timeout_s=10,
+                security=ConnectionSecurity(credentials=credentials),
             )
             return asyncio.create_task(at)
 
         first = opening()
-        for looking in (way.before, way.within):
+        for looking in (credentials.before, credentials.within):
             assert await asyncio.to_thread(looking.began.wait, 10)
             assert not first.done()  # and this loop goes on
             assert await node.workers.run(lambda: "a disk") == "a disk"
@@ -209,29 +217,35 @@ async def test_a_login_that_waits_for_others_holds_nobody_up(node: PosixNode) ->
         link = await first
         assert (await link.ask(MetadataRequest(topics=[]), MetadataResponse, timeout_s=10)).brokers
         link.close()
-        for looking in (way.within, way.before):
+        for looking in (credentials.within, credentials.before):
             looking.error = LoginFailedError("no ticket")
             with pytest.raises(NotLoggedInError, match=r"no login at 127\.0\.0\.1:\d+: no ticket"):
                 await opening()
-    assert all(name.startswith("headrace-errand") and host == "127.0.0.1" for name, host in way.asked)
+    assert all(name.startswith("headrace-errand") and host == "127.0.0.1" for name, host in credentials.asked)
 
 
 async def test_a_renewal_that_breaks_ends_the_connection(node: PosixNode) -> None:
     """Whatever breaks it: what was asked meanwhile would wait for ever."""
-    owner, way = node.owner("test"), Asking()
-    way.before.let.set()
-    way.within.let.set()
+    owner, credentials = node.owner("test"), Asking()
+    credentials.before.let.set()
+    credentials.within.let.set()
     settings = {**SETTINGS, "listener.name.clients.plain.connections.max.reauth.ms": "1000"}
     with headrace.testing.broker(settings) as running:
         link = await AsyncConnection.open(
-            node, owner, "127.0.0.1", running.port, client_id="c", timeout_s=10, way=Way(credentials=way)
+            node,
+            owner,
+            "127.0.0.1",
+            running.port,
+            client_id="c",
+            timeout_s=10,
+            security=ConnectionSecurity(credentials=credentials),
         )
-        way.within.let.clear()
-        way.within.began.clear()
-        assert await asyncio.to_thread(way.within.began.wait, 10)
+        credentials.within.let.clear()
+        credentials.within.began.clear()
+        assert await asyncio.to_thread(credentials.within.began.wait, 10)
         held = link.ask(MetadataRequest(topics=[]), MetadataResponse, timeout_s=10)
-        way.within.error = RuntimeError("it broke")
-        way.within.let.set()
+        credentials.within.error = RuntimeError("it broke")
+        credentials.within.let.set()
         with pytest.raises(ConnectionLostError):
             await asyncio.wait_for(held, 5)
         assert link.closed

@@ -124,7 +124,7 @@ def test_kafkas_classes_may_be_named() -> None:
         "sasl.login.callback.handler.class": f"{package}.OAuthBearerLoginCallbackHandler",
         "sasl.oauthbearer.jwt.retriever.class": f"{package}.FileJwtRetriever",
     }
-    assert security_of({**BEARER, **named, URL: "file:/a"}).way().credentials is not None
+    assert security_of({**BEARER, **named, URL: "file:/a"}).open().credentials is not None
 
 
 def test_nodes_log_in_to_each_other_by_tokens(tmp_path: Path) -> None:

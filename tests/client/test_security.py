@@ -143,9 +143,11 @@ async def test_connections_of_one_loop_share_their_scratch(place: Place) -> None
     """It is 192 KB, and nothing of it is kept beyond a call."""
     node = PosixNode(worker_threads=1)
     owner = node.owner("test")
-    way = security_of(place.properties()).way()
+    opened = security_of(place.properties()).open()
     links = [
-        await AsyncConnection.open(node, owner, "localhost", place.port, client_id="node", timeout_s=10, way=way)
+        await AsyncConnection.open(
+            node, owner, "localhost", place.port, client_id="node", timeout_s=10, security=opened
+        )
         for _ in range(3)
     ]
     assert len({id(link._stream._scratch) for link in links if isinstance(link._stream, TlsStream)}) == 1
@@ -163,7 +165,7 @@ def test_a_node_connects_over_tls(place: Place) -> None:
         owner = node.owner("test")
         try:
             link = await AsyncConnection.open(
-                node, owner, "localhost", place.port, client_id="node", timeout_s=10, way=security.way()
+                node, owner, "localhost", place.port, client_id="node", timeout_s=10, security=security.open()
             )
             found = len(link.channel.versions)
             link.close()
@@ -204,7 +206,7 @@ def test_a_store_that_is_not_there_is_named() -> None:
         {"security.protocol": "SSL", "ssl.truststore.location": "/nowhere", "ssl.truststore.type": "PEM"}
     )
     with pytest.raises(ConfigError, match=r"/nowhere for configuration ssl.truststore.location: No such file"):
-        missing.way()
+        missing.open()
 
 
 def test_a_client_takes_properties_or_a_file_of_them(place: Place) -> None:
@@ -246,7 +248,7 @@ def test_no_password_is_kept_for_the_next_connection(tmp_path: Path) -> None:
 
 
 def used(folder: Path) -> str:
-    """Makes a way twice, of a password that it returns from the last letter to the first."""
+    """Opens a security twice, of a password that it returns from the last letter to the first."""
     password = secrets.token_hex()
     store = write_trust_pkcs12(folder / "t.p12", [Authority.new()], password)
     given = {
@@ -257,7 +259,7 @@ def used(folder: Path) -> str:
         "ssl.truststore.location": str(store),
         "ssl.truststore.password": password,
     }
-    first, second = security_of(given).way(), security_of(given).way()
+    first, second = security_of(given).open(), security_of(given).open()
     assert first == second and first.tls is not None and second.tls is not None
     assert first.tls.context is second.tls.context
     assert f"password='{password}'" not in repr(first) and any(password in text for text in held())

@@ -27,7 +27,7 @@ from headrace.client.admin import create_topic
 from headrace.client.async_connection import AsyncConnection
 from headrace.client.cluster import Client
 from headrace.client.login import NotLoggedInError
-from headrace.client.security import security_of
+from headrace.client.security import security_of, tls_context
 from headrace.client.token_endpoint import TokenEndpoint, grant_of
 from headrace.config import ConfigError
 from headrace.config.oauth import ALLOWED_URLS, CLIENT_ID, CLIENT_SECRET, READ_MS, RETRY_MAX_MS, RETRY_MS, TOKEN_URL
@@ -58,7 +58,7 @@ class Issuer:
         }  # fmt: skip
 
     def endpoint(self, options: dict[str, str] | None = None, **more: str) -> TokenEndpoint:
-        return TokenEndpoint(grant_of(self.settings(**more), options or {}))
+        return TokenEndpoint(grant_of(self.settings(**more), options or {}), tls_context)
 
 
 def answer(text: str | None = None, **more: Any) -> bytes:
@@ -198,7 +198,7 @@ def test_an_issuer_that_is_slow_or_not_there(issuer: Issuer) -> None:
     gone = f"http://127.0.0.1:{free_port()}/token?key=hunter2"
     settings = issuer.settings(**{TOKEN_URL: gone, ALLOWED_URLS: gone})
     with pytest.raises(LoginFailedError, match="Connection refused") as failed:
-        TokenEndpoint(grant_of(settings, {})).token()
+        TokenEndpoint(grant_of(settings, {}), tls_context).token()
     assert "hunter2" not in str(failed.value)
 
 
@@ -278,9 +278,9 @@ async def test_an_issuer_that_takes_its_time_holds_one_worker_and_no_loop(node: 
     owner = node.owner("test")
 
     async def opened(port: int, count: int, **more: str) -> list[Any]:
-        way = security_of({**own, **more}).way()
+        security = security_of({**own, **more}).open()
         opening = [
-            AsyncConnection.open(node, owner, "127.0.0.1", port, client_id="t", timeout_s=10, way=way)
+            AsyncConnection.open(node, owner, "127.0.0.1", port, client_id="t", timeout_s=10, security=security)
             for _ in range(count)
         ]
         return await asyncio.gather(*opening, return_exceptions=True)
@@ -313,8 +313,10 @@ async def test_a_session_of_a_node_goes_on_with_the_next_token(node: PosixNode, 
     own = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER", **issuer.settings()}
     owner = node.owner("test")
     with published() as keys, running_broker(signed(keys.url)) as broker:
-        way = security_of(own).way()
-        opened = await AsyncConnection.open(node, owner, "127.0.0.1", broker.port, client_id="t", timeout_s=10, way=way)
+        security = security_of(own).open()
+        opened = await AsyncConnection.open(
+            node, owner, "127.0.0.1", broker.port, client_id="t", timeout_s=10, security=security
+        )
         ends = time.monotonic() + 4
         while time.monotonic() < ends:
             await opened.ask(MetadataRequest(), MetadataResponse, timeout_s=5)

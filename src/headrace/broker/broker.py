@@ -37,7 +37,7 @@ from headrace.broker.storage.storage_format import StorageError, StorageLayout
 from headrace.broker.telemetry.cluster_events import ClusterEvents
 from headrace.broker.telemetry.metrics import Registry
 from headrace.broker.telemetry.request_errors import RequestErrors
-from headrace.client.ways import Ways
+from headrace.client.node_security import NodeSecurity
 from headrace.log.manager import LogManager
 from headrace.metadata import adoption, levels
 from headrace.replicas.sessions import SessionCache
@@ -96,7 +96,7 @@ class Broker:
         self.fetch_sessions = SessionCache(config.max_incremental_fetch_session_cache_slots)
         self.logs = LogManager(node, config)
         self.dynamic = DynamicConfig(config, self.logs, node.logger("settings"))
-        self.ways = Ways(lambda: self.config, node.disk.read_file, self.dynamic.warn)
+        self.node_security = NodeSecurity(lambda: self.config, node.disk.read_file, self.dynamic.warn)
         self.replicas = ReplicaManager(
             node,
             config,
@@ -108,7 +108,7 @@ class Broker:
             cannot_go_on=self.fail,
             alter_partitions=self._alter_partitions,
             broker_epoch=lambda: self.epoch,
-            way=self.ways.to_brokers,
+            security=self.node_security.to_brokers,
         )
         keys = SERVED if config.is_by_itself else {*SERVED, *CLUSTER}
         dispatch = Dispatch(self, ProduceRun(self), keys)
@@ -157,7 +157,7 @@ class Broker:
             config=lambda: self.config,
             node_id=self.node_id,
             write_local=self.local_markers.write,
-            way=self.ways.to_brokers,
+            security=self.node_security.to_brokers,
         )
         return TransactionCoordinator(
             config=lambda: self.config,
@@ -189,7 +189,7 @@ class Broker:
             lambda: self.image,
             self.metrics,
             self.transactions,
-            self.ways.to_brokers,
+            self.node_security.to_brokers,
         )
 
     @property
@@ -318,7 +318,7 @@ class Broker:
         # Imported where there may be others: a broker by itself starts without.
         from headrace.broker.quorum.membership.cluster_node import ClusterNode
 
-        self._cluster_node = ClusterNode(self.node, quorum, self.dynamic, self.ways)
+        self._cluster_node = ClusterNode(self.node, quorum, self.dynamic, self.node_security)
         self.controller_link, self.controller_tasks = self._cluster_node.forwarding, self._cluster_node.tasks
         self.controller, self.local_controller = self._cluster_node.controller, self._cluster_node.local
         self.server.serve_controllers()
@@ -394,7 +394,7 @@ class Broker:
     async def _listen(self) -> None:
         """Binds exactly the listeners that are in force now, and waits for what their logins need. Raises CannotListen,
         and ConfigError where keys or logins cannot be used, this node's own to the others included."""
-        self.ways.check()
+        self.node_security.check()
         wanted = [(endpoint, False) for endpoint in self.config.listeners]
         wanted += [(endpoint, True) for endpoint in self.config.controller_listeners]
         for opened in list(self.server.listeners):
@@ -408,13 +408,13 @@ class Broker:
         await self.server.logins_ready()
 
     def _serve(self) -> None:
-        self.ways.settle()
+        self.node_security.settle()
         self.server.serve()
         self.monitor.serves()
 
     def _settings_changed(self, old: ClusterImage, new: ClusterImage, delta: ImageDelta) -> None:
         self.dynamic.changed(old, new, delta)
-        self.ways.follow()
+        self.node_security.follow()
         self.server.settings_changed()
 
     async def stop(self) -> None:

@@ -21,7 +21,7 @@ from headrace.broker.settings.dynamic_config import DynamicConfig
 from headrace.broker.telemetry.cluster_events import ClusterEvents
 from headrace.broker.telemetry.metrics import Registry
 from headrace.broker.telemetry.request_errors import RequestErrors
-from headrace.client.ways import Ways
+from headrace.client.node_security import NodeSecurity
 from headrace.security.authorizer import Authorizer
 from headrace.wire.apis import ApiKey
 
@@ -126,7 +126,7 @@ class ControllerNode:
     def __init__(self, config: BrokerConfig, node: Node) -> None:
         self.dynamic = DynamicConfig(config, None, node.logger("settings"))
         self.node = node
-        self.ways = Ways(lambda: self.config, node.disk.read_file, self.dynamic.warn)
+        self.node_security = NodeSecurity(lambda: self.config, node.disk.read_file, self.dynamic.warn)
         self._log = node.logger("controller")
         self.metrics = Registry()
         self._events = ClusterEvents(node.logger("cluster"), node.clock.monotonic, self.metrics)
@@ -176,7 +176,7 @@ class ControllerNode:
         self._log.info("controller starts", version=__version__, node=self.node_id)
         quorum: QuorumDriver | None = None
         try:
-            self.ways.check()
+            self.node_security.check()
             for endpoint in self.config.controller_listeners:
                 self.server.listen(endpoint, controller=True)
             await self.server.logins_ready()
@@ -189,7 +189,7 @@ class ControllerNode:
             self.monitor.follows(quorum)
             self.dynamic.start(lambda: quorum.image)
             quorum.on_image(self.dynamic.changed)
-            quorum.on_image(lambda *_: self.ways.follow())
+            quorum.on_image(lambda *_: self.node_security.follow())
             self.server.settings_changed()
             quorum.on_image(lambda *_: self.server.settings_changed())
             quorum.on_image(self._events.changed)
@@ -201,11 +201,11 @@ class ControllerNode:
             elif quorum.is_alone:
                 acls.is_current()
             self.cluster_id = self.layout.cluster_id
-            self._cluster_node = ClusterNode(self.node, quorum, self.dynamic, self.ways)
+            self._cluster_node = ClusterNode(self.node, quorum, self.dynamic, self.node_security)
             self.controller, self.local_controller = self._cluster_node.controller, self._cluster_node.local
             self.controller_tasks = self._cluster_node.tasks
             self._token_sweep = sweep_of(self)
-            self.ways.settle()
+            self.node_security.settle()
             self.server.serve()
             self._cluster_node.start()
             self.monitor.serves()

@@ -160,7 +160,7 @@ def protection(places: Iterable[Place]) -> Security:
 
     try:
         security = security_of(found)
-        security.way()
+        security.open()
     except ConfigError as error:
         where = origin.get(error.name) or ", ".join(dict.fromkeys(origin.values()))
         raise Failure(f"{where}: {error}", USAGE) from None

@@ -151,7 +151,7 @@ class AsyncClient(AsyncShell):
         machine, owner = self._machine, self._owner
         assert machine is not None and owner is not None
         try:
-            security = await machine.workers.run(self.security.way)  # reads files
+            security = await machine.workers.run(self.security.open)  # reads files
             connection = await AsyncConnection.open(
                 machine,
                 owner,
@@ -159,7 +159,7 @@ class AsyncClient(AsyncShell):
                 step.port,
                 client_id=self.client_id,
                 timeout_s=step.timeout_s,
-                way=security,
+                security=security,
             )
         except (ConnectionLostError, TimedOutError) as error:
             return _unreachable(error, address_text(step.host, step.port))

@@ -23,7 +23,7 @@ from headrace.client.errors import (
     TimedOutError,
     UnreachableError,
 )
-from headrace.client.security import PLAIN_WAY, Way
+from headrace.client.security import PLAIN_CONNECTION, ConnectionSecurity
 from headrace.env.network import WOULD_BLOCK
 from headrace.wire.errors import ErrorCode
 
@@ -90,21 +90,21 @@ class AsyncConnection:
         *,
         client_id: str,
         timeout_s: float,
-        way: Way = PLAIN_WAY,
+        security: ConnectionSecurity = PLAIN_CONNECTION,
     ) -> AsyncConnection:
-        """Connects, asks which versions the broker serves, and logs in where `way` says as whom. Raises
+        """Connects, asks which versions the broker serves, and logs in where `security` says as whom. Raises
         UnreachableError, NotLoggedInError, or what `ask` raises."""
         peer = f"{host}:{port}"
-        begun = None if way.credentials is None else await _begun(node, way.credentials, host, peer)
+        begun = None if security.credentials is None else await _begun(node, security.credentials, host, peer)
         connection = cls(node, owner, peer, client_id)
         connection._host = host
         stream = await _connect(node, owner, host, port, timeout_s)
-        connection._stream = stream if way.tls is None else _secured(node, owner, stream, way.tls, host)
+        connection._stream = stream if security.tls is None else _secured(node, owner, stream, security.tls, host)
         connection._stream.on_readable(connection._readable)
         try:
             await connection._negotiate(timeout_s)
-            if way.credentials is not None and begun is not None:
-                await connection._log_in(way.credentials, begun, timeout_s)
+            if security.credentials is not None and begun is not None:
+                await connection._log_in(security.credentials, begun, timeout_s)
         except BaseException:
             connection.close()
             raise

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, unquote
 
-from headrace.client.token_endpoint import TokenEndpoint, grant_of
+from headrace.client.token_endpoint import TlsContext, TokenEndpoint, grant_of
 from headrace.config import ConfigError
 from headrace.config.oauth import TOKEN_URL, split_url
 from headrace.security.jaas import OAUTHBEARER_MODULE, JaasError
@@ -58,8 +58,10 @@ KNOWN_CLASSES: Final = {
 """Kafka's classes that come to what is done here in any case: a properties file may name them."""
 
 
-def bearer_credentials(settings: Mapping[str, str], jaas: str | None, jaas_setting: str) -> BearerCredentials:
-    """Who logs in by these settings. The token itself is looked at when somebody logs in.
+def bearer_credentials(
+    settings: Mapping[str, str], jaas: str | None, jaas_setting: str, tls_context: TlsContext
+) -> BearerCredentials:
+    """Returns who logs in by these settings. The token itself is read at a login; `tls_context` opens TLS to an issuer.
 
     Raises ConfigError, one line, which shows nothing of the JAAS line.
     """
@@ -73,7 +75,7 @@ def bearer_credentials(settings: Mapping[str, str], jaas: str | None, jaas_setti
         module = None if jaas is None else login_module(OAUTHBEARER, jaas)
         if url and _parts(url).scheme != "file":
             grant = grant_of(settings, {} if module is None else module.options)
-            return BearerCredentials(TokenEndpoint(grant).token, _extensions(module), waits=True)
+            return BearerCredentials(TokenEndpoint(grant, tls_context).token, _extensions(module), waits=True)
         if url:
             return BearerCredentials(partial(_read, Path(unquote(_parts(url).path))), _extensions(module))
         if variable:

@@ -61,17 +61,17 @@ class Connection:
         self.host = host
         self.port = port
         peer = address_text(host, port)
-        way = security.way()
-        begun = None if way.credentials is None else _begun(way.credentials, host, peer)
+        opened = security.open()
+        begun = None if opened.credentials is None else _begun(opened.credentials, host, peer)
         deadline = time.monotonic() + timeout_s
         try:
             connected = socket.create_connection((host, port), timeout=max(timeout_s, 0.001))
         except OSError as error:
             raise UnreachableError(f"cannot connect to {peer}: {error.strerror or error}") from error
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.link: Link = PlainLink(connected) if way.tls is None else _secured(connected, way.tls, host, peer)
+        self.link: Link = PlainLink(connected) if opened.tls is None else _secured(connected, opened.tls, host, peer)
         self.channel = Channel(client_id, peer=peer)
-        self._credentials = way.credentials
+        self._credentials = opened.credentials
         self._renewed_by = math.inf
         try:
             self._negotiate(deadline)

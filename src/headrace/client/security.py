@@ -7,7 +7,7 @@ connection is made, once a process. No password is kept for that.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from headrace.config.setting import Value
     from headrace.config.tls import TlsConfig
     from headrace.security.credentials import AnyCredentials
-
-Read = Callable[[str], bytes]
-"""Reads a file; raises OSError."""
+    from headrace.security.stores.opening import Read
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 FAMILIES: Final = ("ssl.", "sasl.")
@@ -35,8 +33,8 @@ USUAL_MECHANISM: Final = GSSAPI
 PROTOCOL: Final = "security.protocol"
 FETCHING: Final = (OAUTHBEARER, GSSAPI)
 """Mechanisms whose credentials keep what others have given them: a token, a ticket."""
-WAYS_MAX: Final = 64
-"""Different ways that a process remembers."""
+OPENED_MAX: Final = 64
+"""Different securities whose contexts a process keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +54,11 @@ class Security:
         """Whether its connections begin with a login."""
         return self.protocol in ("SASL_PLAINTEXT", "SASL_SSL")
 
-    def way(self) -> Way:
+    def open(self) -> ConnectionSecurity:
         """What its connections are opened with. Raises ConfigError, one line, where stores cannot be used."""
         if not self.is_encrypted and not self.logs_in:
-            return PLAIN_WAY
-        kept = _dear(self.protocol, self.settings)
+            return PLAIN_CONNECTION
+        kept = _opened(self.protocol, self.settings)
         return replace(kept, credentials=_credentials(self)) if self.logs_in and kept.credentials is None else kept
 
 
@@ -78,7 +76,7 @@ class Tls:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class ConnectionSecurity:
     """What a connection is opened with: TLS or not, and who logs in or nobody."""
 
     tls: Tls | None = None
@@ -86,7 +84,7 @@ class Way:
 
 
 PLAINTEXT: Final = Security()
-PLAIN_WAY: Final = Way()
+PLAIN_CONNECTION: Final = ConnectionSecurity()
 
 
 Protection = Security | Mapping[str, str] | str | os.PathLike[str]
@@ -140,7 +138,7 @@ def credentials(
     if mechanism == OAUTHBEARER:
         from headrace.client.bearer import bearer_credentials
 
-        return bearer_credentials(settings, jaas, jaas_setting)
+        return bearer_credentials(settings, jaas, jaas_setting, tls_context)
     if mechanism == GSSAPI:
         from headrace.client.kerberos import kerberos_credentials
 
@@ -151,6 +149,12 @@ def credentials(
         raise ConfigError(mechanism_setting, mechanism, str(error)) from None
     except JaasError as error:
         raise ConfigError(jaas_setting, "(hidden)", str(error)) from None
+
+
+def tls_context(properties: Mapping[str, str]) -> ssl.SSLContext | None:
+    """Opens the context of connections with TLS by these `ssl.` properties. Raises ConfigError."""
+    tls = security_of({**properties, PROTOCOL: "SSL"}).open().tls
+    return None if tls is None else tls.context
 
 
 def _tls_config(security: Security) -> TlsConfig:
@@ -169,18 +173,18 @@ def _tls_config(security: Security) -> TlsConfig:
     return tls_of(ListenerConfig("client", values, {}), "SSL")
 
 
-@remembered(WAYS_MAX)
-def _dear(protocol: str, settings: tuple[tuple[str, str], ...]) -> Way:
+@remembered(OPENED_MAX)
+def _opened(protocol: str, settings: tuple[tuple[str, str], ...]) -> ConnectionSecurity:
     """What is not to be made for each connection: a context, and credentials that fetch something."""
     security = Security(protocol, settings)
     tls = None
     if security.is_encrypted:
-        tls = Tls(opened(_tls_config(security), lambda path: Path(path).read_bytes(), "").context)
+        tls = Tls(open_tls(_tls_config(security), lambda path: Path(path).read_bytes(), "").context)
     fetches = security.logs_in and dict(security.settings).get(MECHANISM, USUAL_MECHANISM) in FETCHING
-    return Way(tls, _credentials(security) if fetches else None)
+    return ConnectionSecurity(tls, _credentials(security) if fetches else None)
 
 
-def opened(config: TlsConfig, read: Read, prefix: str) -> Tls:
+def open_tls(config: TlsConfig, read: Read, prefix: str) -> Tls:
     """What connections are opened with under these settings. Raises ConfigError, whose setting has `prefix` before its
     name."""
     from headrace.client.stores import open_stores

@@ -1,8 +1,8 @@
-"""Stores of keys as settings name them, opened, and whether others may take their place while nodes use them.
+"""Key and trust stores as settings name them, opened, and the check of new ones that replace those in use.
 
-What a node shows and believes changes node by node: for a while some have the new stores and some the old ones. So a
-new store is taken only if both ends of a connection between the two shake hands, each as the server once, as Apache
-Kafka tries it out. Source: KIP-226 and Kafka's behaviour.
+A cluster's certificates change node by node: for a while some nodes have the new stores and some the old ones. So a
+new store is accepted only if a node that has it and one that has the old store shake hands, each as the server once.
+Apache Kafka checks the same. Source: KIP-226 and Kafka's behaviour.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from headrace.env.posix_tls import (
 if TYPE_CHECKING:
     import ssl
 
-    from headrace.client.security import Read
     from headrace.config.tls import TlsConfig
     from headrace.security.stores.entries import KeyEntry, TrustedCertificates
+    from headrace.security.stores.opening import Read
 
 KEY_STORE: Final = "ssl.keystore.location"
 TRUST_STORE: Final = "ssl.truststore.location"
 TRIALS_MAX: Final = 4
-"""Trials that went well and are remembered: a node has two listeners of its own."""
+"""Successful handshakes that are remembered: a node has two listeners of its own."""
 CONTEXTS_MAX: Final = 16
 """Contexts of a kind that are remembered: those in use, and those of the stores that come next."""
 
 
 class _TrialError(Exception):
-    """Two stores that do not shake hands; the text says why."""
+    """The old and the new stores do not shake hands; the text says why."""
 
 
 class Stores(NamedTuple):
-    """What settings of TLS name, read; `prefix` stands before their names in errors."""
+    """The stores that settings of TLS name, read; errors put `prefix` before the names of the settings."""
 
     config: TlsConfig
     prefix: str
@@ -80,7 +80,7 @@ class Stores(NamedTuple):
 
 @lru_cache(maxsize=CONTEXTS_MAX)
 def _server_context(material: TlsMaterial, rules: TlsRules, client_auth: str, checks_time: bool) -> ssl.SSLContext:
-    """It costs a ms, and a new store is tried, and then taken, at one place after the other."""
+    """It costs a ms, and a new store is checked, and then used, in several places."""
     return server_context(material, rules, client_auth, checks_time=checks_time)
 
 
@@ -97,41 +97,40 @@ def open_stores(config: TlsConfig, read: Read, prefix: str) -> Stores:
     return Stores(config, prefix, key, open_trust_store(config.trust_store, read, prefix + TRUST_STORE))
 
 
-def check_renewal(now: Stores, then: Stores, *, of_nodes: bool) -> None:
-    """Raises ConfigError, one line, where `then` may not take the place of `now`; `of_nodes`: nodes connect to each
-    other by them."""
+def check_renewal(old: Stores, new: Stores, *, of_nodes: bool) -> None:
+    """Raises ConfigError, one line, if `new` may not replace `old`; `of_nodes`: nodes connect to each other by them."""
     from headrace.security.reload import keystore_refusal, truststore_refusal
 
-    dn, san = then.config.allow_dn_changes, then.config.allow_san_changes
-    why = keystore_refusal(now.key, then.key, allow_dn_changes=dn, allow_san_changes=san)
+    dn, san = new.config.allow_dn_changes, new.config.allow_san_changes
+    why = keystore_refusal(old.key, new.key, allow_dn_changes=dn, allow_san_changes=san)
     if why:
-        raise ConfigError(then.prefix + KEY_STORE, then.config.key_store.location, why)
-    why = truststore_refusal(now.trusted, then.trusted)
+        raise ConfigError(new.prefix + KEY_STORE, new.config.key_store.location, why)
+    why = truststore_refusal(old.trusted, new.trusted)
     if why:
-        raise ConfigError(then.prefix + TRUST_STORE, then.config.trust_store.location, why)
-    if not of_nodes or now.key is None:
+        raise ConfigError(new.prefix + TRUST_STORE, new.config.trust_store.location, why)
+    if not of_nodes or old.key is None:
         return
     try:
-        _trial(now, then)
+        _trial(old, new)
     except _TrialError as error:
-        is_key = then.key != now.key
-        name, store = (KEY_STORE, then.config.key_store) if is_key else (TRUST_STORE, then.config.trust_store)
-        raise ConfigError(then.prefix + name, store.location, str(error)) from None
+        is_key = new.key != old.key
+        name, store = (KEY_STORE, new.config.key_store) if is_key else (TRUST_STORE, new.config.trust_store)
+        raise ConfigError(new.prefix + name, store.location, str(error)) from None
 
 
 @lru_cache(maxsize=TRIALS_MAX)
-def _trial(now: Stores, then: Stores) -> None:
-    """Raises _TrialError where a node with these stores and one with those could not connect to each other. It takes
-    some ms; an alteration asks for the same one again when it is taken, at the listener and for own connections.
+def _trial(old: Stores, new: Stores) -> None:
+    """Raises _TrialError if a node with the old stores and one with the new ones could not connect to each other. It
+    takes some ms; an alteration repeats the check when it takes effect, at the listener and for own connections.
 
-    Where the certificate in use is over, Kafka takes no other until the node starts again. Here `then`, which is shown
-    no other certificate, does not look at the time: what is over is to be replaced.
+    Kafka cannot replace an expired certificate without a restart. The new stores skip the expiry check of the old
+    certificate here, so that it can be replaced.
 
     A failure is not remembered: a certificate that is not valid yet is valid a moment later.
     """
     for server, client, which in (
-        (now.server(), then.client(checks_name=False, checks_time=False), "the stores in use"),
-        (then.server(checks_time=False), now.client(checks_name=False), "the new stores"),
+        (old.server(), new.client(checks_name=False, checks_time=False), "the stores in use"),
+        (new.server(checks_time=False), old.client(checks_name=False), "the new stores"),
     ):
         why = handshake_failure(server, client)
         if why:

@@ -12,7 +12,7 @@ import math
 import ssl
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote_plus
@@ -60,6 +60,10 @@ class Grant:
     tls: tuple[tuple[str, str], ...] = field(repr=False)
 
 
+TlsContext = Callable[[Mapping[str, str]], ssl.SSLContext | None]
+"""Opens a context by `ssl.` properties; None for no TLS. Raises ConfigError."""
+
+
 class _AgainError(Exception):
     """It may go better a moment later."""
 
@@ -99,9 +103,11 @@ class TokenEndpoint:
     """An issuer that gives tokens, and the one that it gave last. May be used by several threads: one of them asks, and
     the others wait for it."""
 
-    def __init__(self, grant: Grant) -> None:
-        """Nobody is asked yet."""
+    def __init__(self, grant: Grant, tls_context: TlsContext) -> None:
+        """`tls_context` opens what connections to the issuer are made with, by `ssl.` options of the JAAS line. Nobody
+        is asked yet."""
         self._grant = grant
+        self._tls_context = tls_context
         self._lock = threading.Lock()
         self._token = ""
         self._kept_until = self._shown_until = -math.inf
@@ -126,12 +132,21 @@ class TokenEndpoint:
             self._kept_until, self._shown_until = now + KEPT_SHARE * life_s, now + SHOWN_SHARE * life_s
             return self._token
 
+    def _context(self) -> ssl.SSLContext | None:
+        grant = self._grant
+        if not grant.tls or not grant.url.startswith("https:"):
+            return None
+        try:
+            return self._tls_context(dict(grant.tls))
+        except ConfigError as error:
+            raise LoginFailedError(f"the issuer at {_shown(grant.url)} cannot be asked: {error}") from None
+
     def _asked(self, *, again: bool) -> bytes:
         """What the issuer answers; `again`: after a failure it is asked again, for a while."""
         grant = self._grant
         ends = time.monotonic() + grant.retry_max_s
         pause_s = grant.retry_s
-        context = _context(grant)
+        context = self._context()
         while True:
             try:
                 return _answer(grant, context)
@@ -141,18 +156,6 @@ class TokenEndpoint:
                     raise LoginFailedError(str(error)) from None
                 time.sleep(min(pause_s, left_s))
                 pause_s *= 2
-
-
-def _context(grant: Grant) -> ssl.SSLContext | None:
-    if not grant.tls or not grant.url.startswith("https:"):
-        return None
-    from headrace.client.security import security_of
-
-    try:
-        tls = security_of({"security.protocol": "SSL", **dict(grant.tls)}).way().tls
-    except ConfigError as error:
-        raise LoginFailedError(f"the issuer at {_shown(grant.url)} cannot be asked: {error}") from None
-    return None if tls is None else tls.context
 
 
 def _answer(grant: Grant, context: ssl.SSLContext | None) -> bytes:

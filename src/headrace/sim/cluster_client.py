@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from headrace.client.async_connection import AsyncConnection
 from headrace.client.channel import Request, Response
 from headrace.client.errors import ClientError, UnreachableError
-from headrace.client.security import PLAIN_WAY, Way
+from headrace.client.security import PLAIN_CONNECTION, ConnectionSecurity
 from headrace.sim.client import CONNECT_S, OF_GROUPS, OF_TRANSACTIONS, SimClient
 from headrace.sim.machine import PORT
 from headrace.wire.errors import ErrorCode
@@ -82,10 +82,17 @@ def error_of(response: Any) -> int:
 class ClusterClient(SimClient):
     """See the module."""
 
-    def __init__(self, world: World, host: str, brokers: Sequence[str], port: int = PORT, way: Way = PLAIN_WAY) -> None:
-        """`port` is that of a listener of every broker, `way` what connections to it are opened with."""
+    def __init__(
+        self,
+        world: World,
+        host: str,
+        brokers: Sequence[str],
+        port: int = PORT,
+        security: ConnectionSecurity = PLAIN_CONNECTION,
+    ) -> None:
+        """`port` is that of a listener of every broker, `security` what connections to it are opened with."""
         super().__init__(world, host, brokers[0], port)
-        self._way = way
+        self._security = security
         self.brokers = list(brokers)
         self._at = self.rng.randrange(len(self.brokers))
         self._links: dict[str, AsyncConnection] = {}
@@ -154,7 +161,13 @@ class ClusterClient(SimClient):
         link = self._links.get(host)
         if link is None or link.closed:
             link = self._links[host] = await AsyncConnection.open(
-                self.node, self.owner, host, self.port, client_id=self.host, timeout_s=CONNECT_S, way=self._way
+                self.node,
+                self.owner,
+                host,
+                self.port,
+                client_id=self.host,
+                timeout_s=CONNECT_S,
+                security=self._security,
             )
         return link
 

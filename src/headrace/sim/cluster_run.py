@@ -21,7 +21,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.controller_node import ControllerNode
 from headrace.broker.quorum.driver import QuorumDriver
 from headrace.broker.quorum.metadata_start import format_storage
-from headrace.client.security import Way
+from headrace.client.security import ConnectionSecurity
 from headrace.config import BrokerConfig
 from headrace.raft.control import Voter, VoterEndpoint
 from headrace.raft.machine import Raft
@@ -411,8 +411,8 @@ class ClusterRun:
             partitions = int(CLUSTER_SETTINGS["transaction.state.log.num.partitions"])
             self.transactions.start_groups(self._groups, partitions)
         if self.rights is not None:
-            way = Way(credentials=Credentials("PLAIN", STRANGER, STRANGER))
-            stranger = ClusterClient(self.world, STRANGER, self.hosts, STRANGERS_PORT, way)
+            security = ConnectionSecurity(credentials=Credentials("PLAIN", STRANGER, STRANGER))
+            stranger = ClusterClient(self.world, STRANGER, self.hosts, STRANGERS_PORT, security)
             self._clients[STRANGER] = stranger
             stranger.owner.spawn(Stranger(stranger, self.rights).run())
             guard = Guard(self._client("guard"), f"User:{STRANGER}")

@@ -121,7 +121,7 @@ def open_stores(settings: ClusterSettings) -> None:
     from headrace.config import ConfigError
 
     try:
-        settings.security.way()
+        settings.security.open()
     except ConfigError as error:
         raise _complaint(error) from None
 

@@ -76,7 +76,10 @@ class Node:
         return self.broker.call(
             lambda inside: [
                 *(each.tls and each.tls.context for each in inside.server.listeners),
-                *(way.tls and way.tls.stores for way in (inside.ways.to_brokers(), inside.ways.to_controllers())),
+                *(
+                    way.tls and way.tls.stores
+                    for way in (inside.node_security.to_brokers(), inside.node_security.to_controllers())
+                ),
             ]
         )
 

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from headrace.broker.telemetry.pace import PacedLines
 from headrace.client.async_connection import AsyncConnection
 from headrace.client.errors import ClientError, TimedOutError, UnreachableError, code_name
-from headrace.client.security import Way
+from headrace.client.security import ConnectionSecurity
 from headrace.env.completion import Completion
 from headrace.machine.outcome import Ending
 from headrace.transactions.transaction import RAISES_EPOCH_FROM
@@ -133,11 +133,11 @@ class MarkerSender:
         config: Callable[[], BrokerConfig],
         node_id: int,
         write_local: Callable[[Sequence[PartitionEnding]], list[Completion[ErrorCode]]],
-        way: Callable[[], Way] = Way,
+        security: Callable[[], ConnectionSecurity] = ConnectionSecurity,
     ) -> None:
-        """`write_local` is `LocalMarkers.write`; `way` is what connections to leaders
-        are opened with."""
-        self.way = way
+        """`write_local` is `LocalMarkers.write`; `security` is what connections to
+        leaders are opened with."""
+        self.security = security
         self._owner = node.owner("markers")
         self._lines = PacedLines(node.logger("transactions"), node.clock.monotonic)
         self._node = node
@@ -543,7 +543,7 @@ class _Lane:
             endpoint.port,
             client_id=f"broker-{config.node_id}-txn-marker-sender",
             timeout_s=config.socket_connection_setup_timeout_ms / 1000,
-            way=self._sender.way(),
+            security=self._sender.security(),
         )
         return self._link
 

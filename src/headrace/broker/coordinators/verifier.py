@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from headrace.client.async_connection import AsyncConnection
 from headrace.client.errors import ClientError, UnreachableError
-from headrace.client.security import Way
+from headrace.client.security import ConnectionSecurity
 from headrace.env.completion import Completion
 from headrace.transactions.asks import Partitions, TopicPartition, Verdicts
 from headrace.wire.apis import ApiKey
@@ -130,11 +130,11 @@ class Verifier:
         image: Callable[[], ClusterImage],
         metrics: Registry,
         local: LocalTransactions | None = None,
-        way: Callable[[], Way] = Way,
+        security: Callable[[], ConnectionSecurity] = ConnectionSecurity,
     ) -> None:
-        """`way` is what connections to other brokers are opened with."""
+        """`security` is what connections to other brokers are opened with."""
         self.local = local
-        self.way = way
+        self.security = security
         self.node = node
         self.node_id = node_id
         self.owner = node.owner("verifier")
@@ -318,7 +318,7 @@ class _Lane:
             endpoint.port,
             client_id=f"broker-{verifier.node_id}-verifier",
             timeout_s=verifier.config().socket_connection_setup_timeout_ms / 1000,
-            way=verifier.way(),
+            security=verifier.security(),
         )
         self._to = endpoint
         return self._link

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace.broker.partitions.following import PIECE_BATCHES, PIECE_BYTES, Appended
 from headrace.client.async_connection import AsyncConnection
 from headrace.client.errors import ClientError, ProtocolMismatchError, RefusedError, UnreachableError
-from headrace.client.security import Way
+from headrace.client.security import ConnectionSecurity
 from headrace.replicas.fetcher import Fetcher, Followed, Key, NextRequest, PartitionAnswer, Step, bounds_of, cut_at
 from headrace.replicas.pieces import pieces
 from headrace.wire.apis import ApiKey
@@ -71,11 +71,11 @@ class FetchLoop:
         endpoint: Callable[[int], Endpoint | None],
         broker_epoch: Callable[[], int],
         throttles: Throttles,
-        way: Callable[[], Way],
+        security: Callable[[], ConnectionSecurity],
     ) -> None:
         """`is_apart`: what is far behind is fetched here, and nothing else. `change_lane` is told of a replica that
         belongs to the other kind of connection. `endpoint` says where a broker is now, `broker_epoch` is that of this
-        broker's registration, `way` what a connection is opened with."""
+        broker's registration, `security` what a connection is opened with."""
         self.leader = leader
         self.is_apart = is_apart
         self._change_lane = change_lane
@@ -90,7 +90,7 @@ class FetchLoop:
         self._endpoint = endpoint
         self._broker_epoch = broker_epoch
         self._throttles = throttles
-        self._way = way
+        self._security = security
         self._holds_back = False
         """Whether a partition is not asked for now, so that a rate is kept."""
         self._waits = False
@@ -303,7 +303,7 @@ class FetchLoop:
                 endpoint.port,
                 client_id=f"broker-{self._config.node_id}-fetcher",
                 timeout_s=self._config.socket_connection_setup_timeout_ms / 1000,
-                way=self._way(),
+                security=self._security(),
             )
         except ClientError as error:
             return error

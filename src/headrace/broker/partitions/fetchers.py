@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.broker.partitions.fetch_loop import FetchLoop
 from headrace.broker.partitions.lost_leaders import LostLeaders
-from headrace.client.security import Way
+from headrace.client.security import ConnectionSecurity
 from headrace.metadata.image import NO_LEADER
 
 if TYPE_CHECKING:
@@ -41,11 +41,11 @@ class Fetchers:
         broker_epoch: Callable[[], int],
         throttles: Throttles,
         lanes: Callable[[], int],
-        way: Callable[[], Way],
+        security: Callable[[], ConnectionSecurity],
     ) -> None:
         """`image` returns the newest image, `broker_epoch` is that of this broker's registration, `lanes` returns
-        num.replica.fetchers, `way` what connections to leaders are opened with."""
-        self._way = way
+        num.replica.fetchers, `security` what connections to leaders are opened with."""
+        self._security = security
         self._node = node
         self._config = config
         self._log = node.logger("partitions")
@@ -139,7 +139,7 @@ class Fetchers:
             endpoint=self._endpoint,
             broker_epoch=self._broker_epoch,
             throttles=self._throttles,
-            way=self._way,
+            security=self._security,
         )
         task = self._tasks[loop] = self._owner.spawn(loop.run())
         task.add_done_callback(lambda _: self._tasks.pop(loop, None))

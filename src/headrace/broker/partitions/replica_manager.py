@@ -23,7 +23,7 @@ from headrace.broker.partitions.replica import Key, Replica
 from headrace.broker.partitions.replica_table import ReplicaTable
 from headrace.broker.partitions.throttles import Throttles
 from headrace.broker.telemetry.pace import PacedLines
-from headrace.client.security import Way
+from headrace.client.security import ConnectionSecurity
 from headrace.log.filenames import directory_name
 from headrace.log.manager import LogDirFailed
 from headrace.log.moves import remove_strange_copies
@@ -69,12 +69,12 @@ class ReplicaManager:
         alter_partitions: Ask = no_controller,
         broker_epoch: Callable[[], int] = lambda: -1,
         settings: Callable[[], BrokerConfig] | None = None,
-        way: Callable[[], Way] = Way,
+        security: Callable[[], ConnectionSecurity] = ConnectionSecurity,
     ) -> None:
         """`image` returns the newest image, `topic_config` what is in force for a topic, `settings` what is in force
         for the broker (None: `config`, always); `cannot_go_on` is told why the broker has to stop. `alter_partitions`
         asks the active controller for changes of in-sync sets, `broker_epoch` is that of this broker's registration, -1
-        before it; `way` is what connections to leaders are opened with.
+        before it; `security` is what connections to leaders are opened with.
         """
         self.node_id = config.node_id
         self.on_opened: Callable[[Replica], None] = lambda _: None
@@ -105,7 +105,7 @@ class ReplicaManager:
             node, config, metrics, table.by_name.values, ask=alter_partitions, broker_epoch=broker_epoch
         )
         self._may_join: Mapping[int, int] = {}
-        self._way = way
+        self._security = security
         self._fetchers = self._make_fetchers(config, settings or (lambda: config), metrics, failures, broker_epoch)
         self.lost_leaders = self._fetchers.lost_leaders
         self._held_back: set[Key] = set()
@@ -149,7 +149,7 @@ class ReplicaManager:
             broker_epoch=broker_epoch,
             throttles=self.throttles,
             lanes=lambda: settings().num_replica_fetchers,
-            way=self._way,
+            security=self._security,
         )
 
     # --- following the image

@@ -51,7 +51,7 @@ from headrace.wire.errors import ErrorCode
 if TYPE_CHECKING:
     from asyncio import Future, Task
 
-    from headrace.client.ways import Ways
+    from headrace.client.node_security import NodeSecurity
     from headrace.env import Timer
 
 RESIGN_S: Final = 1.0
@@ -173,10 +173,11 @@ class QuorumDriver:
 
     # --- start
 
-    def start(self, ways: Ways | None = None) -> None:
-        """Begins to exchange messages with the other voters, as soon as there are any. `ways` says how connections to
-        them are protected; by default they are not."""
-        self.links = VoterLinks(self._node, self.codec, self.addresses, ways, timeout_s=self._timeout_s, log=self._log)
+    def start(self, security: NodeSecurity | None = None) -> None:
+        """Begins to exchange messages with the other voters; `security`, if given, protects the connections to them."""
+        self.links = VoterLinks(
+            self._node, self.codec, self.addresses, security, timeout_s=self._timeout_s, log=self._log
+        )
         if self.decides:  # it votes alone, and leads since it was loaded
             self.on_decides()
         else:

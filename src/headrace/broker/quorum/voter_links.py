@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from headrace.broker.quorum.codec import PRE_VOTE_VERSION, Codec, leader_in
 from headrace.client.async_connection import AsyncConnection
 from headrace.client.errors import ClientError, RefusedError, UnreachableError
-from headrace.client.security import PLAIN_WAY
+from headrace.client.security import PLAIN_CONNECTION
 from headrace.raft.control import VoterEndpoint
 from headrace.raft.events import Answered, Send, Unreachable
 from headrace.raft.messages import VoteRequest, VoteResponse
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from asyncio import Task
 
     from headrace.broker.quorum.voter_addresses import VoterAddresses
-    from headrace.client.ways import Ways
+    from headrace.client.node_security import NodeSecurity
     from headrace.env import LogSink, Node
 
 CLIENT_ID: Final = "raft-client"
@@ -40,15 +40,15 @@ Only super users are admitted then."""
 
 
 class VoterLinks:
-    """The connections of one node. `addresses` finds the voters; `ways` says how connections are protected, None where
-    they are not; `timeout_s` is how long a connection, and an answer, may take."""
+    """The connections of one node. `addresses` finds the voters; `security` protects connections, None if they
+    are not protected; `timeout_s` is how long a connection, and an answer, may take."""
 
     def __init__(
         self,
         node: Node,
         codec: Codec,
         addresses: VoterAddresses,
-        ways: Ways | None,
+        security: NodeSecurity | None,
         *,
         timeout_s: float,
         log: LogSink,
@@ -57,7 +57,7 @@ class VoterLinks:
         self._owner = node.owner("quorum links")
         self._codec = codec
         self._addresses = addresses
-        self._ways = ways
+        self._security = security
         self._timeout_s = timeout_s
         self._log = log
         self._links: dict[int, AsyncConnection] = {}
@@ -107,7 +107,7 @@ class VoterLinks:
             endpoint.port,
             client_id=CLIENT_ID,
             timeout_s=self._timeout_s,
-            way=PLAIN_WAY if self._ways is None else self._ways.to_controllers(),
+            security=PLAIN_CONNECTION if self._security is None else self._security.to_controllers(),
         )
 
     async def _ask(self, link: AsyncConnection, send: Send) -> Answered | Unreachable:

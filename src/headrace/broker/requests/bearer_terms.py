@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from headrace.broker.requests.token_keys import Pace, TokenKeys
 from headrace.broker.telemetry.pace import PacedLines
-from headrace.client.security import security_of
+from headrace.client.security import tls_context
 from headrace.config import ConfigError
 from headrace.config.oauth import (
     ALLOWED_URLS,
@@ -175,8 +175,7 @@ def _keys(services: NodeServices, config: MechanismConfig, module: LoginModule |
             raise ConfigError(JWKS_URL, url, f"the file cannot be read: {error.strerror or error}") from None
     else:
         options = {} if module is None else {k: v for k, v in module.options.items() if k.startswith("ssl.")}
-        tls = security_of({"security.protocol": "SSL", **options}).way().tls if options else None
-        context = None if tls is None else tls.context
+        context = tls_context(options) if options else None
         fetch = partial(node.web.fetch, url, bytes_max=KEY_SET_BYTES_MAX, timeout_s=FETCH_TIMEOUT_S, context=context)
     pace = Pace(config.number(REFRESH_MS), config.number(BACKOFF_MS), config.number(BACKOFF_MAX_MS))
     return TokenKeys(node, url, pace, fetch)

@@ -18,7 +18,7 @@ from headrace.metadata import image as im
 if TYPE_CHECKING:
     from headrace.broker.quorum.driver import QuorumDriver
     from headrace.broker.settings.dynamic_config import DynamicConfig
-    from headrace.client.ways import Ways
+    from headrace.client.node_security import NodeSecurity
     from headrace.env import Node
 
 
@@ -27,9 +27,9 @@ class ClusterNode:
     of this process, `forwarding` the connection to the active one for requests of clients: behind a large one the
     node's own would wait, and without heartbeats it is fenced."""
 
-    def __init__(self, node: Node, driver: QuorumDriver, dynamic: DynamicConfig, ways: Ways) -> None:
+    def __init__(self, node: Node, driver: QuorumDriver, dynamic: DynamicConfig, security: NodeSecurity) -> None:
         self._driver = driver
-        self._ways = ways
+        self._security = security
         self.liveness = BrokerLiveness(node)
         self.local = LocalController(driver, dynamic, node.entropy, self.liveness)
         self.tasks = ControllerTasks(node, driver, dynamic, self.local, self.liveness)
@@ -38,7 +38,7 @@ class ClusterNode:
             ControllerLink,
             node,
             ControllerLocator(driver),
-            ways,
+            security,
             name=f"broker-{settings.node_id}",
             timeout_s=settings.controller_quorum_request_timeout_ms / 1000,
         )
@@ -53,7 +53,7 @@ class ClusterNode:
 
     def start(self) -> None:
         """Begins to exchange messages with the voters, and with their leader."""
-        self._driver.start(self._ways)
+        self._driver.start(self._security)
         if self._registration is not None:
             self._registration.start()
 

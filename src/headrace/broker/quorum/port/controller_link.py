@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from headrace.client.async_connection import AsyncConnection
 from headrace.client.channel import Request, Response
 from headrace.client.errors import ConnectionLostError, UnreachableError
-from headrace.client.security import PLAIN_WAY
+from headrace.client.security import PLAIN_CONNECTION
 
 if TYPE_CHECKING:
     from asyncio import Future
 
     from headrace.broker.quorum.driver import QuorumDriver
-    from headrace.client.ways import Ways
+    from headrace.client.node_security import NodeSecurity
     from headrace.env import Node
     from headrace.raft.control import VoterEndpoint
 
@@ -57,10 +57,10 @@ class ControllerLocator:
 
 
 class ControllerLink:
-    """A connection to the active controller, which `locator` finds. `ways` says how it is protected."""
+    """A connection to the active controller, which `locator` finds. `security` says how it is protected."""
 
     def __init__(
-        self, node: Node, locator: ControllerLocator, ways: Ways | None, *, name: str, timeout_s: float
+        self, node: Node, locator: ControllerLocator, security: NodeSecurity | None, *, name: str, timeout_s: float
     ) -> None:
         """`name` is what the controller's log calls this client; `timeout_s`: how long a connection may take."""
         self._node = node
@@ -68,7 +68,7 @@ class ControllerLink:
         self._turn = 0
         self._name = name
         self._timeout_s = timeout_s
-        self._ways = ways
+        self._security = security
         self._owner = node.owner("controller link")
         self._opening = asyncio.Lock()
         self._link: AsyncConnection | None = None
@@ -121,7 +121,7 @@ class ControllerLink:
                 endpoint.port,
                 client_id=self._name,
                 timeout_s=self._timeout_s,
-                way=PLAIN_WAY if self._ways is None else self._ways.to_controllers(),
+                security=PLAIN_CONNECTION if self._security is None else self._security.to_controllers(),
             )
             self._to = endpoint
             return self._link
