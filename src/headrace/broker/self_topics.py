@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.quorum.port.controller import ControllerError
-from headrace.broker.requests.topic_creation import create_topics
+from headrace.broker.quorum.port.topics import ControllerTopics
 from headrace.broker.telemetry.log_lines import Line, LogLines
 from headrace.broker.telemetry.request_errors import FAMILY
 from headrace.env.node import settle
@@ -139,7 +139,7 @@ class SelfTopics:
             for name in self._missing()
         ]
         try:
-            codes = await create_topics(self._broker, topics) if topics else {}
+            codes = await ControllerTopics(self._broker.controller).create(topics) if topics else {}
         except ControllerError:
             return  # where it failed it was said
         for name, code in codes.items():

@@ -6,12 +6,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from headrace.broker.quorum.port.controller import ControllerError
-from headrace.controller.topics import CreateTopics
+from headrace.broker.quorum.port.topics import ControllerTopics
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k19_create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
-    CreateTopicsRequest,
 )
 
 if TYPE_CHECKING:
@@ -51,14 +50,7 @@ def automatic_topic(broker: Services, name: str) -> CreatableTopic:
 
 async def create_automatically(broker: Services, names: Iterable[str]) -> dict[str, ErrorCode]:
     """Creates topics with the shape that `automatic_topic` gives; one that exists already is no error."""
-    return await create_topics(broker, [automatic_topic(broker, name) for name in names])
-
-
-async def create_topics(broker: Services, topics: list[CreatableTopic]) -> dict[str, ErrorCode]:
-    """Creates topics for the broker itself; one that exists already is no error. Raises ControllerError."""
-    response = await broker.controller.ask(CreateTopics(CreateTopicsRequest(topics=topics)))
-    codes = {result.name: ErrorCode(result.error_code) for result in response.topics}
-    return {name: ErrorCode.NONE if code is ErrorCode.TOPIC_ALREADY_EXISTS else code for name, code in codes.items()}
+    return await ControllerTopics(broker.controller).create([automatic_topic(broker, name) for name in names])
 
 
 def start_creating(broker: Services, names: list[str]) -> None:
