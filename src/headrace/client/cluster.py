@@ -103,11 +103,14 @@ class Client(BlockingShell):
     def _wait(self, step: Await) -> None:
         """Moves bytes on all connections, at least once."""
         connections: list[Any] = self.router.connections()
-        while not any(call.done for call in step.calls):
+        while True:
             remaining_s = step.until - time.monotonic()
             move(connections, remaining_s)
             if remaining_s <= 0:
                 return
+            for call in step.calls:
+                if call.done:
+                    return
 
     # -- requests
 

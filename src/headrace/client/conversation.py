@@ -106,9 +106,12 @@ class Connect:
     timeout_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Await:
-    """Move bytes until one of the calls is done, or until a time of `Clock.monotonic`. It has no result."""
+    """Move bytes until one of the calls is done, of which none is yet, or until a time of `Clock.monotonic`.
+
+    It has no result.
+    """
 
     calls: Sequence[PendingCall[object]]
     until: float
