@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from headrace.client.transactions import TransactionalProducer
+from headrace.client.transacting import TransactionalMachine
 from headrace.sim.found_at import seeds_of
 from headrace.sim.sabotage import PLANTED_IN_SINKS, planted
 from headrace.sim.sink_run import SinkRun, run_sink_seed
@@ -44,13 +44,13 @@ def test_every_delivery_keeps_its_promise(name: str, monkeypatch: pytest.MonkeyP
     """And it is the one that is meant which does it."""
     ended: Counter[tuple[str, str]] = Counter()
     for each in ("_ask_for_one", "_ask_for_all"):
-        real = vars(TransactionalProducer)[each]
+        real = vars(TransactionalMachine)[each]
 
-        def noted(self: TransactionalProducer, *given: Any, each: str = each, real: Any = real) -> Any:
+        def noted(self: TransactionalMachine, *given: Any, each: str = each, real: Any = real) -> Any:
             ended[each, "task" if "-task-" in self.transactional_id else "driver"] += 1
             return real(self, *given)
 
-        monkeypatch.setattr(TransactionalProducer, each, noted)
+        monkeypatch.setattr(TransactionalMachine, each, noted)
     shape = DELIVERIES[name]
     run = SinkRun(5, shapes=[shape])
     assert run.run().objection is None

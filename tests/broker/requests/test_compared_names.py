@@ -89,6 +89,7 @@ class Controller:
 
 def broker() -> Any:
     return SimpleNamespace(
+        authorizer=OpenAuthorizer(),
         config=SimpleNamespace(controller_listener_names=()),
         quorum=SimpleNamespace(decides=True),
         controller=Controller(),
