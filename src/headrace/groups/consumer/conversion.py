@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from headrace.groups.consumer.records import Partitions
     from headrace.groups.modern.topics import Topics
     from headrace.groups.shard_state import GroupShardState
+    from headrace.wire.messages.consumer_protocol import ConsumerProtocolSubscription
 
 
 # --- to the newer protocol -------------------------------------------------------------------------------------------
@@ -50,8 +51,9 @@ class CannotUpgrade(Exception):
 def upgrade(shard: GroupShardState, classic: Group, now_ms: int, out: Outcome) -> ConsumerGroup:
     """The consumer group that a classic group with members becomes, whose records are in `out` then.
 
-    Everybody has what the last generation gave it, at that generation's epoch. Members that wait for an answer are told
-    to join again. Raises CannotUpgrade.
+    Each member holds what the last generation assigned to it, and what it said in its last JoinGroup that it owns: it
+    may not have revoked that yet. All of it has that generation's epoch. Members that wait for an answer are told to
+    join again. Raises CannotUpgrade.
     """
     settings = shard.settings_of(classic.id)
     why = ""
@@ -80,8 +82,11 @@ def upgrade(shard: GroupShardState, classic: Group, now_ms: int, out: Outcome) -
 
 def _upgraded(shard: GroupShardState, classic: Group, out: Outcome) -> ConsumerGroup:
     topics, epoch = shard.topics, classic.generation
-    members = {member.id: _said(classic, member) for member in sorted(classic.members.values(), key=lambda m: m.id)}
-    shares = {member_id: _share(classic, classic.members[member_id], topics) for member_id in members}
+    sorted_members = sorted(classic.members.values(), key=lambda member: member.id)
+    subscriptions = {member.id: _subscription(classic, member) for member in sorted_members}
+    members = {member.id: _said(member, subscriptions[member.id]) for member in sorted_members}
+    shares = {member.id: _share(classic, member, topics) for member in sorted_members}
+    shares = _with_owned(shares, subscriptions, topics)
     known = topics.hash({topic for member in members.values() for topic in member.topics})
     records = [ConsumerRecord(classic.id, Kind.MEMBER, member_id, member) for member_id, member in members.items()]
     records.append(ConsumerRecord(classic.id, Kind.EPOCH, "", GroupEpoch(epoch, known)))
@@ -100,13 +105,17 @@ def _upgraded(shard: GroupShardState, classic: Group, out: Outcome) -> ConsumerG
     return group
 
 
-def _said(classic: Group, member: ClassicMember) -> Member:
-    """What a classic member said of itself, as a member of a consumer group."""
+def _subscription(classic: Group, member: ClassicMember) -> ConsumerProtocolSubscription:
+    """Returns what a classic member said in its last JoinGroup. Raises DecodeError."""
     protocol = classic.protocol
     if protocol is None or protocol not in member.protocols:
         # There was no generation yet, or it joins for the next one.
         protocol = classic.elect_protocol()
-    subscription = read_subscription(member.protocols[protocol])
+    return read_subscription(member.protocols[protocol])
+
+
+def _said(member: ClassicMember, subscription: ConsumerProtocolSubscription) -> Member:
+    """Returns a classic member as a member of a consumer group."""
     return Member(
         instance_id=member.instance_id,
         rack_id=subscription.rack_id or None,
@@ -134,6 +143,31 @@ def _share(classic: Group, member: ClassicMember, topics: Topics) -> Partitions:
         if topic is not None and each.partitions:
             share[topic.id] = share.get(topic.id, frozenset()) | frozenset(each.partitions)
     return share
+
+
+def _with_owned(
+    shares: Mapping[str, Partitions], subscriptions: Mapping[str, ConsumerProtocolSubscription], topics: Topics
+) -> dict[str, Partitions]:
+    """Returns the shares, each with the partitions that its member said it owns and nobody is assigned.
+
+    A member that rebalances cooperatively (KIP-429) reads on while a generation ends without assignments, and revokes
+    what its assignment does not name only when it has heard of it. Of two members that own a partition, the one with
+    the later generation does.
+    """
+    taken = {(topic_id, each) for share in shares.values() for topic_id, all_ in share.items() for each in all_}
+    held = {member_id: {topic_id: set(all_) for topic_id, all_ in share.items()} for member_id, share in shares.items()}
+    for member_id, subscription in sorted(subscriptions.items(), key=lambda each: (-each[1].generation_id, each[0])):
+        for owned in subscription.owned_partitions:
+            topic = topics.by_name.get(owned.topic)
+            if topic is None:
+                continue
+            for partition in owned.partitions:
+                if 0 <= partition < topic.partition_count and (topic.id, partition) not in taken:
+                    taken.add((topic.id, partition))
+                    held[member_id].setdefault(topic.id, set()).add(partition)
+    return {
+        member_id: {topic_id: frozenset(all_) for topic_id, all_ in share.items()} for member_id, share in held.items()
+    }
 
 
 # --- and back --------------------------------------------------------------------------------------------------------
