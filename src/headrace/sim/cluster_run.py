@@ -47,7 +47,7 @@ from headrace.sim.faults import Faults
 from headrace.sim.late_answers import LateAnswers
 from headrace.sim.lost_answers import LostAnswers
 from headrace.sim.machine import AnyMachine, Machine
-from headrace.sim.moments import MomentFaults
+from headrace.sim.moments import Listener, MomentFaults
 from headrace.sim.node import SimNode
 from headrace.sim.raise_faults import RaiseFaults
 from headrace.sim.run import SETTINGS, Result, play
@@ -291,7 +291,7 @@ class ClusterRun:
             sum(operator.confirmed for operator in self._operators),
         )
 
-    def _listeners(self) -> list[Quorum | Replication | Levels | Sessions | MomentFaults]:
+    def _listeners(self) -> list[Listener]:
         return [self.quorum, self.replication, self.levels, Sessions(self.world), *(each for each, _ in self._moments)]
 
     # --- the checker

@@ -24,7 +24,7 @@ from headrace.sim.cluster_client import ClusterClient
 from headrace.sim.cluster_options import Options
 from headrace.sim.cluster_run import LOOK_S, ClusterRun
 from headrace.sim.coordinator_faults import CoordinatorFaults
-from headrace.sim.moments import after_each
+from headrace.sim.moments import Listener, after_each
 from headrace.sim.run import Result
 from headrace.sim.workloads.classic_consuming import ClassicConsumer
 from headrace.sim.workloads.consuming import LEAVES_FOR_A_WHILE, Consumer, Group
@@ -100,8 +100,8 @@ class ConsumersRun(ClusterRun):
         )
         super().__init__(seed, say, drawn)
         self._names: dict[bytes, str] = {}
-        records = GroupRecords(self._up, lambda node: self.machines[node].disk)
-        self.shares = Shares(self.world, records, lambda: self._names)
+        self._records = GroupRecords(self._up)
+        self.shares = Shares(self.world, self._records, lambda: self._names)
         self.group = Group(GROUP, TOPIC, PARTITIONS, self.commits, self.shares)
         self.group.is_restless = self.world.rng("restless").random() < RESTLESS
         self._policy = self._drawn_policy()
@@ -133,6 +133,9 @@ class ConsumersRun(ClusterRun):
 
     def _drawn_policy(self) -> str:
         return self.world.rng("migration policy").choice(POLICIES)
+
+    def _listeners(self) -> list[Listener]:
+        return [*super()._listeners(), self._records]
 
     def _look(self) -> None:
         super()._look()

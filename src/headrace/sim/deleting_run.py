@@ -6,11 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from headrace.sim.checkers.deletions import Deletions
 from headrace.sim.cluster_options import SNAPSHOT_BYTES_RARE, Options
 from headrace.sim.cluster_run import SETTLE_S, ClusterRun
+from headrace.sim.moments import Listener
 from headrace.sim.run import Result
 from headrace.sim.workloads.deleting import Deleter
 from headrace.sim.workloads.doomed import Doomed
@@ -56,7 +57,7 @@ class DeletingRun(ClusterRun):
         self.doomed = Doomed(self._client) if is_transactional else None
         self.deletions = Deletions(self.world, self._places, self.machines, lambda: self.quorum.newest)
 
-    def _listeners(self) -> list[Any]:
+    def _listeners(self) -> list[Listener]:
         return [*super()._listeners(), self.deletions]
 
     def _look(self) -> None:

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.sim.owner import WorldOwner
 
@@ -53,6 +53,14 @@ def in_place(owner: object, name: str, other: object) -> Iterator[None]:
         yield
     finally:
         setattr(owner, name, real)
+
+
+class Listener(Protocol):
+    """Hears of calls while a run goes on: a checker, or faults that come at moments."""
+
+    def listening(self) -> AbstractContextManager[None]:
+        """Returns a block inside of which it hears."""
+        ...
 
 
 class MomentFaults(ABC):

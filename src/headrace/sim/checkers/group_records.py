@@ -1,22 +1,26 @@
 """Reads the committed records of `__consumer_offsets` in order, batch by batch, as far as any replica knows them.
 
-One batch is one decision of the coordinator: between two batches every law about a group holds.
+One batch is one decision of the coordinator: between two batches every law about a group holds. In a compacted log it
+does not: records of a batch are missing that a later one replaced. So a log is read before it is compacted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from headrace.groups.records import Record, decode
+from headrace.log import cleaner
 from headrace.log.read_results import Local
+from headrace.sim.disk import SimDisk
+from headrace.sim.moments import in_place
 from headrace.wire.batch import iter_whole_headers
 from headrace.wire.records import decode_batch
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
-    from headrace.broker.partitions.replica import Replica
-    from headrace.sim.disk import SimDisk
+    from headrace.log.log import Log
 
 TOPIC: Final = "__consumer_offsets"
 READ_BYTES: Final = 1 << 20
@@ -25,26 +29,44 @@ READ_BYTES: Final = 1 << 20
 class GroupRecords:
     """See the module. All groups of these runs are in one partition."""
 
-    def __init__(self, brokers: Callable[[], Sequence[Broker]], disk_of: Callable[[int], SimDisk]) -> None:
-        """`brokers` are those that run, `disk_of` gives a node's disk."""
+    def __init__(self, brokers: Callable[[], Sequence[Broker]]) -> None:
+        """`brokers` are those that run."""
         self._brokers = brokers
-        self._disk_of = disk_of
+        self._read_early: list[tuple[int, list[Record]]] = []
+        """Batches that were read because their log was about to be compacted."""
         self.offset = 0
         """Up to which all is read."""
 
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Reads each log before it is compacted inside the block: what is to be compacted is chosen on the thread that
+        appends, and the worker that compacts begins later."""
+        real = cleaner.dirty
+
+        def dirty(log: Log, last_clean_offset: int | None, high_watermark: int) -> cleaner.Dirty | None:
+            found = real(log, last_clean_offset, high_watermark)
+            if found is not None and log.topic_partition == (TOPIC, 0):
+                self._read_early += self._read(log, found.end_offset)
+            return found
+
+        with in_place(cleaner, "dirty", dirty):
+            yield
+
     def news(self) -> Iterator[tuple[int, list[Record]]]:
         """Yields the batches that were committed since the last call: where each begins, and its records."""
+        early, self._read_early = self._read_early, []
+        yield from early
         for broker in self._brokers():
             replica = broker.replicas.held((TOPIC, 0))
             if replica is not None and not replica.is_being_cut:
-                yield from self._read(broker, replica)
+                yield from self._read(replica.log, min(replica.state.high_watermark, replica.log.end_offset))
 
-    def _read(self, broker: Broker, replica: Replica) -> Iterator[tuple[int, list[Record]]]:
-        log = replica.log
-        end = min(replica.state.high_watermark, log.end_offset)
+    def _read(self, log: Log, end: int) -> Iterator[tuple[int, list[Record]]]:
         if self.offset < log.log_start_offset or end <= self.offset:
             return
-        with self._disk_of(broker.node_id).looked_at():
+        disk = log.resources.disk
+        assert isinstance(disk, SimDisk)
+        with disk.looked_at():
             while self.offset < end:
                 read = log.reader.read(self.offset, max_bytes=READ_BYTES, max_offset=end)
                 assert isinstance(read, Local), "the offset is in the log"
