@@ -16,8 +16,9 @@ import pytest
 from headrace.client.transacting import TransactionalMachine
 from headrace.sim.found_at import seeds_of
 from headrace.sim.sabotage import PLANTED_IN_SINKS, planted
-from headrace.sim.sink_run import SinkRun, run_sink_seed
+from headrace.sim.sink_run import SinkRun, drawn_shapes, run_sink_seed
 from headrace.sim.sink_sabotage import EXPIRING, ONE, SHAPES, TWO, sink_plants
+from headrace.sim.world import World
 from headrace.spark.delivery_options import PER_TASK
 
 SEEDS = (1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 40)))
@@ -71,6 +72,23 @@ def test_a_query_whose_mark_has_expired_writes_nothing_twice(commit_topic: str) 
         marks = run.queries[0].marks
         expired, repaired = expired + marks.expired, repaired + marks.repaired
     assert expired > 3 and (repaired > 0) is not bool(commit_topic)
+
+
+def test_a_query_whose_marks_expire_is_alone() -> None:
+    """The clocks are those of all queries, and nobody repairs the others."""
+    drawn = [drawn_shapes(World(seed)) for seed in range(1, 60)]
+    expiring = [shapes for shapes in drawn if any(shape.expires for shape in shapes)]
+    assert expiring and all(len(shapes) == 1 for shapes in expiring)
+    assert any(len(shapes) > 1 for shapes in drawn)
+
+
+@pytest.mark.parametrize(("topics", "order"), [(("one", "other"), (1, 0)), (("one", "one"), (0, 1))])
+def test_another_program_keeps_the_order_of_writes_to_one_topic(
+    topics: tuple[str, ...], order: tuple[int, ...]
+) -> None:
+    run = SinkRun(1, shapes=[replace(TWO, topics=topics, changes=True)])
+    assert run.run().objection is None
+    assert [program.order for program in run.queries[0].programs] == [(0, 1), order]
 
 
 def test_a_run_that_an_objection_ends_leaves_no_thread() -> None:

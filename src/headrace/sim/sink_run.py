@@ -135,9 +135,10 @@ class SinkRun(ClusterRun):
 
 
 def drawn_shapes(world: World) -> list[Shape]:
-    """The queries of a seed."""
+    """Returns the queries of a seed. One whose marks expire is alone, as the marks of all would."""
     rng = world.rng("queries")
-    return [Shape.draw(f"query-{number}", rng) for number in range(rng.choice(QUERIES))]
+    shapes = [Shape.draw(f"query-{number}", rng) for number in range(rng.choice(QUERIES))]
+    return [shape for shape in shapes if shape.expires][:1] or shapes
 
 
 def run_sink_seed(seed: int, say: Callable[[str], None] | None = None, shapes: list[Shape] | None = None) -> Result:

@@ -1,7 +1,8 @@
 """Marks of queries that write exactly once expire: weeks pass between two runs, in a moment.
 
-Where a query has a commit topic, nobody notices. Else its next run is refused before it writes anything. The operator
-looks into the topic: a batch that is there counts as committed, and a run that trusts the checkpoint goes on.
+Where a query has a commit topic and commits whole batches, nobody notices. Else its next run is refused before it
+writes anything. The operator looks into the topic: a batch that is there counts as committed, and a run that trusts the
+checkpoint goes on.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from headrace.sim.workloads.isolation import ABORTED_S
 from headrace.sim.workloads.reading import LATEST, edge
 from headrace.sim.workloads.spark_queries import WRITE_STEP, Checkpoint, Shape, places_of
 from headrace.sim.workloads.transacting import Poller
+from headrace.spark.delivery_options import PER_TASK
 
 if TYPE_CHECKING:
     from headrace.sim.checkers.history import Place
@@ -54,7 +56,7 @@ class ExpiredMarks:
         self._pass_time(EXPIRES_MS)
         await sleep(NOTICED_S)
         self.expired += 1
-        self.is_gone = not self._shape.commit_topic
+        self.is_gone = not self._shape.commit_topic or self._shape.mode == PER_TASK
 
     def check_refusal(self, error: Exception) -> None:
         """A run was refused, and there is no other query beside it."""
