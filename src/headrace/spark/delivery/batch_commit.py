@@ -231,7 +231,9 @@ class Batch:
         still commit a part."""
         if self.how.mode == PER_TASK:
             plans.check_kept(plans.check_owner(self.mark, self.upcoming), self.upcoming, len(self.parts))
-        elif plans.plan_of(self.mark) is not None or plans.task_ids(self.client, self.query_id):
+            return
+        plans.check_task_marks(self.mark, self.upcoming, self.how)
+        if plans.plan_of(self.mark) is not None or plans.task_ids(self.client, self.query_id):
             self.mark = plans.seize(self.options, producer, self.upcoming, self.mark)
 
     def _transact(self, producer: TransactionalProducer) -> None:

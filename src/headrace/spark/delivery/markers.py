@@ -133,7 +133,8 @@ class Mark:
     rows, where tasks have told it. `offsets` is the digest of where the batch ends in its sources; it is empty
     where nobody could read that, and in marks of older versions, which have no `writes` either. `repeated` says how
     many of its writes a repetition of the batch has come to; it is None where that has come to all, or there was none.
-    `topic` is the one in whose name the mark was found. A mark of `NO_BATCH` has nothing but a `plan`.
+    `topic` is the one in whose name the mark was found. `is_recalled` says that the group has no mark any longer, and
+    this one is from the commit topic. A mark of `NO_BATCH` has nothing but a `plan`.
     """
 
     batch_id: int
@@ -147,6 +148,7 @@ class Mark:
     repeated: int | None = None
     plan: Plan | None = field(default=None, compare=False)
     topic: str = field(default="", compare=False)
+    is_recalled: bool = field(default=False, compare=False)
 
     @property
     def last(self) -> int:

@@ -61,6 +61,7 @@ def last_mark(client: Client, how: ExactlyOnce, query_id: str) -> Mark | None:
         record = commit_records.read_last(client, how.commit_topic, query_id)
         if record is not None:
             # the group alone says which run writes next
-            found = (None, "") if mark is None else (mark.plan, mark.topic)
-            return replace(record.mark, plan=found[0], topic=found[1])
+            if mark is None:
+                return replace(record.mark, plan=None, is_recalled=True)
+            return replace(record.mark, plan=mark.plan, topic=mark.topic)
     return mark

@@ -34,7 +34,7 @@ from headrace.spark.delivery.markers import NO_BATCH, RUNS_KEPT, HistoryError, M
 from headrace.spark.delivery.messages import TaskMessage
 from headrace.spark.delivery.next_write import last_mark
 from headrace.spark.delivery.transactions import aborted_on_error, producer_of
-from headrace.spark.delivery_options import PER_TASK
+from headrace.spark.delivery_options import PER_TASK, ExactlyOnce
 from headrace.spark.options import SinkOptions
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -61,6 +61,31 @@ def check_not_replaced(mark: Mark | None, upcoming: NextWrite) -> None:
     plan = plan_of(mark)
     if plan is not None and upcoming.run_id in plan.replaced:
         raise _replaced(plan, upcoming)
+
+
+def check_task_marks(mark: Mark | None, upcoming: NextWrite, how: ExactlyOnce) -> None:
+    """Raises `HistoryError` if tasks of another run may have committed a part of the next write, and their marks may
+    have expired with the query's: the commit topic has no marks of tasks."""
+    if mark is None or not mark.is_recalled or how.trusted or PER_TASK not in (how.mode, mark.mode):
+        return
+    if mark.run_id and mark.run_id == upcoming.run_id:
+        return  # the run has committed what comes before: no other run has begun this
+    raise HistoryError(
+        f"Batch {upcoming.batch_id} of query {upcoming.query_id} is to be written, and the mark has expired "
+        f"(offsets.retention.minutes): batch {mark.batch_id} is the last one in the commit topic, which does not say "
+        f"whether tasks of another run have committed a part of the next one with delivery {PER_TASK}. Nothing was "
+        "written. If none of its rows is in the topic, set the option markerMissing to trust for one run."
+    )
+
+
+def _check_kept_is_known(old: Plan | None, upcoming: NextWrite, kept: int) -> None:
+    """Raises `HistoryError` if a run before has found more tasks committed than their marks say now."""
+    if old is not None and old.place == upcoming.place and old.kept > kept:
+        raise HistoryError(
+            f"Task {old.kept - 1} of batch {upcoming.batch_id} of query {upcoming.query_id} had committed its rows "
+            f"when run {old.run_id} began, and its mark has expired since (offsets.retention.minutes): a part of the "
+            "batch is in the topic, and nothing was added to it."
+        )
 
 
 def _replaced(plan: Plan | None, upcoming: NextWrite) -> FencedError:
@@ -107,9 +132,11 @@ def seize(
     """Takes over from the run that has the plan in `mark`, with the query's producer. Returns the mark with the new
     plan. Raises `HistoryError` if each task is no longer to commit itself, and some of them have."""
     assert options.exactly_once is not None
+    check_task_marks(mark, upcoming, options.exactly_once)
     client, old = producer.client, plan_of(mark)
     if old is not None:
-        ids: Iterable[str] = [markers.task_group_of(upcoming.query_id, number) for number in range(old.tasks)]
+        known = max(old.tasks, old.kept)
+        ids: Iterable[str] = [markers.task_group_of(upcoming.query_id, number) for number in range(known)]
         replaced = tuple(run for run in (*old.replaced, old.run_id) if run != upcoming.run_id)[-RUNS_KEPT:]
     else:
         ids, replaced = task_ids(client, upcoming.query_id), ()
@@ -120,6 +147,8 @@ def seize(
     with aborted_on_error(producer):
         _send(options, producer, mark, plan)
         kept = max((_committed(options, client, upcoming, each) for each in ids), default=0)
+        if not options.exactly_once.trusted:
+            _check_kept_is_known(old, upcoming, kept)
         if kept and options.exactly_once.mode != PER_TASK:
             raise HistoryError(
                 f"Batch {upcoming.batch_id} of query {upcoming.query_id} was begun with delivery {PER_TASK}: let it "
