@@ -50,6 +50,7 @@ layers: install
 
 tidy: install
 	$(RUN) tools/tidy.py
+	$(RUN) tools/shape.py
 
 docs: install
 	$(RUN) -m tools.docs

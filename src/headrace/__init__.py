@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.version import __version__
+
 if TYPE_CHECKING:
     from headrace.arrow.scan import scan as scan
 
-__version__ = "0.1.0"
-"""The one place of the version: the package's metadata, `headrace --version`, docs/install.md and packaging/ follow."""
 __all__ = ["__version__", "scan"]
 
 

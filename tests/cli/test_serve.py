@@ -19,7 +19,7 @@ from peers.kafka import free_port
 
 from headrace import __version__
 from headrace.cli import main
-from headrace.cli.serve import default_data_directory, properties_of
+from headrace.cli.serve.properties import default_data_directory, properties_of
 from headrace.client import admin
 from headrace.client.cluster import Client
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli.serve import properties_of
 from headrace.cli.serve.environment import setting_name, settings_of, without_settings
+from headrace.cli.serve.properties import properties_of
 
 
 @pytest.mark.parametrize(

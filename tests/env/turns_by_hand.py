@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from headrace.env.completion import CompletionQueue
-from headrace.env.node import Owner
+from headrace.env.owner import Owner
 
 
 class TurnsByHand:

@@ -1,46 +1,17 @@
-"""How the package is cut: its modules import each other in one direction, and no object assigns another's fields."""
+"""How the package is cut: no object assigns another's fields."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from pathlib import Path
 
 import headrace.log
 
-PACKAGE = "headrace.log"
 FOLDER = Path(headrace.log.__file__).parent
 
 
 def modules() -> dict[str, ast.Module]:
     return {path.stem: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob("*.py"))}
-
-
-def imports_of(tree: ast.Module) -> Iterator[str]:
-    """The modules of the package that a module imports: at load time, lazily, or for the type checker alone."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (each.name.removeprefix(f"{PACKAGE}.") for each in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module == PACKAGE:
-            yield from (each.name for each in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            yield node.module.removeprefix(f"{PACKAGE}.")
-
-
-def cycles_in(graph: dict[str, set[str]]) -> list[str]:
-    """What is left of a graph once modules that import none of the others are taken away, one after the other."""
-    left = {name: {each for each in imported if each in graph} for name, imported in graph.items()}
-    while ends := {name for name, imported in left.items() if not imported}:
-        left = {name: imported - ends for name, imported in left.items() if name not in ends}
-    return sorted(left)
-
-
-def test_no_module_imports_itself_by_way_of_others() -> None:
-    graph = {name: set(imports_of(tree)) for name, tree in modules().items()}
-    assert "state" in graph["writer"] and "log" in graph["log_set"]
-    assert cycles_in(graph) == []
-    graph["state"].add("log")
-    assert {"log", "state", "writer", "reader"} <= set(cycles_in(graph))
 
 
 def foreign_fields(tree: ast.AST) -> list[str]:

@@ -53,7 +53,7 @@ def test_each_extra_of_users_is_explained() -> None:
 def test_the_version_stands_in_one_place() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert "version" not in project["project"]
-    assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "headrace.__version__"}
+    assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "headrace.version.__version__"}
     assert metadata.version("headrace") == headrace.__version__
     versions = re.findall(r"^## (\d\S*?),? ", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
     assert versions[0] == headrace.__version__

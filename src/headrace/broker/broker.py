@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
-from headrace import __version__
 from headrace.broker.acl_watch import AclWatch, audit_of, authorizer_of, follower_of
 from headrace.broker.coordinators.group_coordinator import GroupCoordinator
 from headrace.broker.coordinators.local_markers import LocalMarkers
@@ -29,9 +28,9 @@ from headrace.broker.quorum.port.producer_ids import ProducerIds
 from headrace.broker.requests.apis import CLUSTER, SERVED
 from headrace.broker.requests.bad_batches import BadBatches
 from headrace.broker.requests.dispatch import Dispatch
-from headrace.broker.requests.fetching import Fetches
 from headrace.broker.requests.opening import Openings
 from headrace.broker.requests.produce_run import ProduceRun
+from headrace.broker.requests.waiting_fetches import Fetches
 from headrace.broker.settings.dynamic_config import DynamicConfig
 from headrace.broker.storage.storage_format import StorageError, StorageLayout
 from headrace.broker.telemetry.cluster_events import ClusterEvents
@@ -42,6 +41,7 @@ from headrace.log.manager import LogManager
 from headrace.metadata import adoption, levels
 from headrace.replicas.sessions import SessionCache
 from headrace.security.authorizer import Authorizer
+from headrace.version import __version__
 
 if TYPE_CHECKING:
     from headrace.broker.quorum.driver import QuorumDriver

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sized
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace import __version__
 from headrace.broker.acl_watch import AclWatch, audit_of, authorizer_of, follower_of
 from headrace.broker.monitoring import monitor_of_controller
 from headrace.broker.net.client_quotas import ClientQuotas
@@ -23,6 +22,7 @@ from headrace.broker.telemetry.metrics import Registry
 from headrace.broker.telemetry.request_errors import RequestErrors
 from headrace.client.node_security import NodeSecurity
 from headrace.security.authorizer import Authorizer
+from headrace.version import __version__
 from headrace.wire.apis import ApiKey
 
 if TYPE_CHECKING:

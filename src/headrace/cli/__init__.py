@@ -13,10 +13,10 @@ from typing import Any
 
 import click
 
-from headrace import __version__
 from headrace.cli.extensions import DISTRIBUTIONS, extension
 from headrace.cli.failures import FAILED, Failure, failure_of, output_is_full, usage_failure
 from headrace.cli.suggestions import nearest
+from headrace.version import __version__
 
 BROKEN_PIPE = 141
 INTERRUPTED = 130

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace import __version__
 from headrace.cli.failures import Failure
 from headrace.cli.help_text import CommandGroup
 from headrace.cli.options import cluster_options, json_option
 from headrace.cli.output import print_json
+from headrace.version import __version__
 
 if TYPE_CHECKING:
     from headrace.client.admin import Resource

@@ -259,7 +259,7 @@ def joining_voter(file: Path) -> tuple[int, bytes, list[tuple[str, str, int]]]:
 
 def _config(file: Path) -> BrokerConfig:
     """Raises `Failure` for a file that cannot be read, or settings that cannot be served."""
-    from headrace.cli.serve import properties_of
+    from headrace.cli.serve.properties import properties_of
     from headrace.config import BrokerConfig, ConfigError
 
     try:

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from headrace import __version__
 from headrace.client.channel import Call, Channel, Request, Response
 from headrace.client.errors import (
     BrokerError,
@@ -25,6 +24,7 @@ from headrace.client.errors import (
 )
 from headrace.client.security import PLAIN_CONNECTION, ConnectionSecurity
 from headrace.env.network import WOULD_BLOCK
+from headrace.version import __version__
 from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:

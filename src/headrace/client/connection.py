@@ -16,7 +16,6 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from headrace import __version__
 from headrace.client.channel import Call, Channel, R, Request
 from headrace.client.errors import (
     BrokerError,
@@ -28,6 +27,7 @@ from headrace.client.errors import (
 )
 from headrace.client.link import BLOCKED, Link, PlainLink
 from headrace.client.security import PLAINTEXT, Security, Tls
+from headrace.version import __version__
 from headrace.wire.address import address_text
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode

@@ -11,7 +11,8 @@ from __future__ import annotations
 from headrace.env.clock import Clock
 from headrace.env.disk import Disk, DiskLock, File
 from headrace.env.entropy import Entropy
-from headrace.env.node import Defects, Environment, Lock, LogSink, Node, Owner, Timer
+from headrace.env.node import Defects, Environment, LogSink, Node
+from headrace.env.owner import Lock, Owner, Timer
 
 __all__ = [
     "Clock",

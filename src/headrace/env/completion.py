@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, overload
 
 if TYPE_CHECKING:
-    from headrace.env.node import Owner
+    from headrace.env.owner import Owner
 
 T = TypeVar("T")
 U = TypeVar("U")

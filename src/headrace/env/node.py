@@ -9,9 +9,7 @@ What a node's owner started (a timer, a task) ends with it: a node that is kille
 
 from __future__ import annotations
 
-from asyncio import Future, Task
-from collections.abc import Callable, Coroutine
-from contextlib import AbstractContextManager
+from asyncio import Future
 from typing import Any, Protocol
 
 from headrace.env.clock import Clock
@@ -19,6 +17,7 @@ from headrace.env.completion import CompletionQueue
 from headrace.env.disk import Disk
 from headrace.env.entropy import Entropy
 from headrace.env.network import Network
+from headrace.env.owner import Lock, Owner
 from headrace.env.web import Web
 from headrace.env.workers import Helper, Workers
 
@@ -29,56 +28,7 @@ def settle(waited: Future[Any], value: Any = None) -> None:
         waited.set_result(value)
 
 
-class Lock(AbstractContextManager[Any], Protocol):
-    """What keeps two threads out of the same state: `with lock:`. The thread that holds it may take it again.
 
-    It is between threads, and no task may wait while it holds one.
-    """
-
-    def acquire(self, blocking: bool = True) -> bool:
-        """Takes it; False where another thread holds it and the caller would not wait (`blocking` false)."""
-        ...
-
-    def release(self) -> None:
-        """Gives it back, once for each time that it was taken."""
-        ...
-
-
-class Timer(Protocol):
-    """A call that is to come."""
-
-    def cancel(self) -> None:
-        """It will not come; harmless when it has, or was cancelled before."""
-        ...
-
-
-class Owner(Protocol):
-    """Whoever starts timers and tasks. Once closed, nothing that it started runs any more, and it starts nothing.
-
-    An exception that leaves a callback or a task is a defect, and goes to the node's defect handler.
-    """
-
-    name: str
-
-    def soon(self, callback: Callable[..., object], *args: Any) -> Timer:
-        """Calls back in the next turn of the loop."""
-        ...
-
-    def later(self, delay_s: float, callback: Callable[..., object], *args: Any) -> Timer:
-        """Calls back after `delay_s` seconds of the steady clock."""
-        ...
-
-    def spawn(self, work: Coroutine[Any, Any, Any]) -> Task[Any]:
-        """Starts a task. Whoever awaits it gets what it raises; one that nobody awaits must not raise."""
-        ...
-
-    def close(self) -> None:
-        """Cancels every timer and task; more than once is harmless."""
-        ...
-
-    async def closed(self) -> None:
-        """Closes, and returns when the last task has ended."""
-        ...
 
 
 class Defects(Protocol):

@@ -23,7 +23,7 @@ from typing import Final
 from headrace.env.clock import Clock
 from headrace.env.disk import Disk, is_passing
 from headrace.env.entropy import Entropy
-from headrace.env.node import Lock
+from headrace.env.owner import Lock
 from headrace.env.posix_page_cache import NOWAIT, PIECE_BYTES, in_memory
 from headrace.wire.file_slice import FileSlice
 from headrace.wire.primitives import Buffer

@@ -10,7 +10,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from headrace.env.completion import CompletionQueue
-from headrace.env.node import LogSink, Owner
+from headrace.env.node import LogSink
+from headrace.env.owner import Owner
 from headrace.env.posix import PosixEnvironment, thread_processor_s
 from headrace.env.posix_helper import PosixHelper
 from headrace.env.posix_network import PosixNetwork, PosixWorkers

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
-    from headrace.env.node import Owner
+    from headrace.env.owner import Owner
 
 SLICE_S: Final = 0.00025
 """So much is done at once, or one step that takes longer; then the loop turns to the others."""

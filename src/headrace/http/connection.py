@@ -3,24 +3,49 @@
 from __future__ import annotations
 
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from headrace.env.network import WOULD_BLOCK, Stream
 from headrace.http.messages import Refused, Request, Response
 
 if TYPE_CHECKING:
     from asyncio import Future, Task
+    from collections.abc import Callable
 
-    from headrace.env import Timer
-    from headrace.http.server import HttpServer
+    from headrace.env.owner import Owner, Timer
+    from headrace.http.exchange import Exchange
+    from headrace.http.limits import HttpLimits
+    from headrace.http.messages import Head
 
 _INTERNAL_ERROR = Response(500, b"the request failed; the log of the node has the cause\n")
+
+
+class Host(Protocol):
+    """What a connection needs of its server."""
+
+    limits: HttpLimits
+    owner: Owner
+    view: memoryview
+    """The buffer that requests are received into."""
+    future: Callable[[], Future[None]]
+
+    def exchange(self, peer_host: str) -> Exchange:
+        """Returns the protocol of a new connection."""
+        ...
+
+    def defect(self, error: Exception, head: Head | None) -> None:
+        """Reports an unexpected error."""
+        ...
+
+    def forget(self, connection: HttpConnection) -> None:
+        """Takes note that a connection is closed."""
+        ...
 
 
 class HttpConnection:
     """See the module. While a request is answered nothing more is read of its connection."""
 
-    def __init__(self, server: HttpServer, stream: Stream) -> None:
+    def __init__(self, server: Host, stream: Stream) -> None:
         self.closed = False
         self.host = stream.peer_host
         self._server = server

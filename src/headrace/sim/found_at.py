@@ -63,7 +63,7 @@ FOUND_AT: Final[Mapping[str, int]] = {
     "remembers-followers-of-earlier-terms": 10,
     "undoes-what-nobody-answers": 4,
     # roles under workers
-    "takes-a-removed-log-for-a-broken-disk": 27,
+    "takes-a-removed-log-for-a-broken-disk": 29,
     # raises of kraft.version
     "confirms-a-raise-at-once": 2,
     "keeps-a-level-that-was-cut": 1001771,

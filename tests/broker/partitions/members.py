@@ -19,9 +19,9 @@ from headrace.broker.partitions.replica_moves import ReplicaMoves
 from headrace.broker.quorum.port.controller import ControllerError
 from headrace.broker.requests.bad_batches import BadBatches
 from headrace.broker.requests.dispatch import Dispatch
-from headrace.broker.requests.fetching import Fetches
 from headrace.broker.requests.opening import Openings
 from headrace.broker.requests.produce_run import ProduceRun
+from headrace.broker.requests.waiting_fetches import Fetches
 from headrace.broker.settings.dynamic_config import DynamicConfig
 from headrace.broker.telemetry.metrics import Registry
 from headrace.broker.telemetry.request_errors import RequestErrors

@@ -27,7 +27,8 @@ from headrace.wire.sharding import partition_of
 if TYPE_CHECKING:
     from headrace.broker.coordinators.door import LedPartition, LedPartitions, Metadata
     from headrace.broker.telemetry.metrics import Registry
-    from headrace.env.node import Node, Timer
+    from headrace.env.node import Node
+    from headrace.env.owner import Timer
     from headrace.machine.outcome import Ending, Refuse, Waiter
     from headrace.metadata.delta import ImageDelta
     from headrace.metadata.image import ClusterImage

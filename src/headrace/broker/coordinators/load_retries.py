@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from headrace.env.clock import Clock
-    from headrace.env.node import LogSink, Owner, Timer
+    from headrace.env.node import LogSink
+    from headrace.env.owner import Owner, Timer
 
 FIRST_PAUSE_S: Final = 0.1
 PAUSE_MAX_S: Final = 1.0

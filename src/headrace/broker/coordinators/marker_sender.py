@@ -51,7 +51,8 @@ if TYPE_CHECKING:
     from headrace.broker.coordinators.local_markers import PartitionEnding
     from headrace.broker.telemetry.metrics import Registry
     from headrace.config import BrokerConfig
-    from headrace.env.node import Node, Owner, Timer
+    from headrace.env.node import Node
+    from headrace.env.owner import Owner, Timer
     from headrace.metadata.delta import ImageDelta
     from headrace.metadata.image import ClusterImage, Endpoint, Partition
     from headrace.transactions.asks import Marking, TopicPartition

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from headrace.broker.coordinators.marker_sender import MarkerSender
     from headrace.broker.telemetry.metrics import Registry
     from headrace.config import BrokerConfig
-    from headrace.env.node import Node, Owner, Timer
+    from headrace.env.node import Node
+    from headrace.env.owner import Owner, Timer
     from headrace.machine.outcome import Outcome
     from headrace.transactions.asks import FreshId, Marking, Partitions, TransactionSettings
     from headrace.transactions.shard import TransactionShard

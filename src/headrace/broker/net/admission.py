@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headrace.config import BrokerConfig
     from headrace.env import Node, Owner
     from headrace.env.network import Listener, Stream
-    from headrace.env.node import Timer
+    from headrace.env.owner import Timer
     from headrace.security.quotas.lookup import QuotaTable
 
 HELD_MAX: Final = 1000

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace.broker.net.ports import ServedConnection
-    from headrace.env.node import Owner, Timer
+    from headrace.env.owner import Owner, Timer
 
 BURST_S: Final = 1.0
 """What an address may begin in this time it may begin at once."""

@@ -16,7 +16,7 @@ from headrace.security.login import ServerMechanism
 if TYPE_CHECKING:
     from headrace.broker.telemetry.metrics import Registry
     from headrace.env import Owner
-    from headrace.env.node import Timer
+    from headrace.env.owner import Timer
 
 FREE_BYTES: Final = 4096
 """What every client may send before it has logged in without drawing on the budget: enough for a password."""

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from headrace.broker.net.ports import Api
     from headrace.broker.net.reply import Reply
     from headrace.broker.telemetry.request_errors import RequestErrors
-    from headrace.env.node import Node, Owner
+    from headrace.env.node import Node
+    from headrace.env.owner import Owner
 
 FEW_ELEMENT_BYTES: Final = 32 * 1024
 """What the elements of a request may take at least, for the event loop to decode it: that takes it 8 ms at most."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from headrace.broker.net.client_quotas import ClientLimits
     from headrace.broker.net.ports import ServedConnection
-    from headrace.env.node import Owner, Timer
+    from headrace.env.owner import Owner, Timer
 
 
 class _Muted(NamedTuple):

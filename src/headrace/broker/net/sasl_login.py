@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headrace.broker.net.logins import Candidate
     from headrace.broker.net.shared import Shared
     from headrace.env.network import Stream
-    from headrace.env.node import Timer
+    from headrace.env.owner import Timer
     from headrace.wire.primitives import Part
 
 SIZE_BYTES: Final = 4

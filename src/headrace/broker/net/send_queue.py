@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from headrace.broker.net.ports import Host, ServedConnection
-    from headrace.env.node import Owner
+    from headrace.env.owner import Owner
 
 BESIDE_S: Final = 0.000_02
 """What begins so soon after another connection was served belongs to the same turn of the loop."""

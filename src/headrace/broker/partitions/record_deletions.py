@@ -14,7 +14,8 @@ from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from headrace.broker.partitions.replica import Replica
-    from headrace.env.node import Node, Timer
+    from headrace.env.node import Node
+    from headrace.env.owner import Timer
 
 
 class _Waiting:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from headrace import __version__
 from headrace.metadata.levels import KRAFT_VERSION
 from headrace.raft.control import Voter, VoterEndpoint
 from headrace.raft.messages import (
@@ -21,6 +20,7 @@ from headrace.raft.messages import (
     VoterResponse,
 )
 from headrace.raft.quorum_state import NO_NODE
+from headrace.version import __version__
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages import (
     k18_api_versions,

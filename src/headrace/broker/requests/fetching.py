@@ -7,7 +7,7 @@ A fetch that waits is no task and no thread: it is registered with the replicas 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from headrace.broker.partitions.replica import Replica
 from headrace.broker.requests.pieces import Steps, parts_of
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from headrace.broker.partitions.replica import FetchWaiter
     from headrace.broker.requests.resting import Resting
     from headrace.broker.requests.services import Services
-    from headrace.broker.telemetry.metrics import Registry
     from headrace.env import Timer
 
 READ_COMMITTED: Final = 1
@@ -50,52 +49,6 @@ NOT_THERE: Final = (
 Answer = tuple[SessionPartition, PartitionData]
 Nearest = Callable[[Replica, int], int]
 """Which follower is nearer to a client that reads a replica, led here, at an offset; -1: none."""
-
-
-class Waits(Protocol):
-    """A fetch that waits for more to read."""
-
-    def end_wait(self) -> None:
-        """Others are to wait in its place: it answers with what there is."""
-        ...
-
-
-class Fetches:
-    """What all fetches of a broker share: how many wait, and what was read."""
-
-    def __init__(self, metrics: Registry, waiting_max: int) -> None:
-        self.waiting = 0
-        self.waiting_max = waiting_max
-        self._of_holder: dict[str, dict[Waits, None]] = {}
-        """The fetches of clients that wait, by whom their share is counted for, oldest first."""
-        self.bytes = metrics.counter("fetch.bytes")
-        self.bytes_to_followers = metrics.counter("replicas.sent_bytes")
-        self.follower_bytes = metrics.counter("fetch.follower_bytes")
-        """What consumers read of partitions that this broker follows."""
-        self.cold_lookups = metrics.counter("fetch.cold_lookups")
-        metrics.gauge("fetch.waiting", lambda: self.waiting)
-
-    def make_room(self) -> bool:
-        """Whether another fetch may wait. Where all places are taken, the oldest of whoever has most is answered."""
-        if self.waiting >= self.waiting_max and self._of_holder:
-            heaviest = max(self._of_holder.values(), key=len)
-            next(iter(heaviest)).end_wait()
-        return self.waiting < self.waiting_max
-
-    def waits(self, fetch: Waits, holder: str) -> None:
-        """A fetch waits."""
-        self.waiting += 1
-        if holder:
-            self._of_holder.setdefault(holder, {})[fetch] = None
-
-    def waits_no_longer(self, fetch: Waits, holder: str) -> None:
-        """It does not any more."""
-        self.waiting -= 1
-        if holder:
-            fetches = self._of_holder[holder]
-            del fetches[fetch]
-            if not fetches:
-                del self._of_holder[holder]
 
 
 def see_again(replica: Replica, data: PartitionData) -> None:

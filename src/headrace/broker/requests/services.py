@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from headrace.broker.quorum.port.controller_link import ControllerLink
     from headrace.broker.quorum.port.producer_ids import ProducerIds
     from headrace.broker.requests.bad_batches import BadBatches
-    from headrace.broker.requests.fetching import Fetches
     from headrace.broker.requests.opening import Openings
+    from headrace.broker.requests.waiting_fetches import Fetches
     from headrace.broker.settings.dynamic_config import DynamicConfig
     from headrace.broker.telemetry.audit import AuditLog
     from headrace.broker.telemetry.metrics import Registry

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from asyncio import Future
 
     from headrace.env import Node
-    from headrace.env.node import Timer
+    from headrace.env.owner import Timer
 
 NO_KEYS: Final = KeySet(())
 

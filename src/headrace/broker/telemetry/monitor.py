@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from headrace import __version__
 from headrace.broker.telemetry.families import Family, Section, gauge, gauges, histograms
 from headrace.broker.telemetry.request_times import RequestTimes
+from headrace.version import __version__
 from headrace.wire.address import address_text
 
 if TYPE_CHECKING:

@@ -38,7 +38,7 @@ from headrace.wire.messages.k27_write_txn_markers import (
 if TYPE_CHECKING:
     from headrace.broker.coordinators.local_markers import PartitionEnding
     from headrace.broker.requests.services import Services
-    from headrace.env.node import Timer
+    from headrace.env.owner import Timer
 
 ANSWERED_AFTER_MS: Final = 100
 """A coordinator has one request under way to each broker: the markers of all other transactions wait for its answer."""
