@@ -8,11 +8,12 @@ short way of Produce: requests that arrived together are appended together, and 
 one, is answered out of the file where its last answer ended. `fetching.py` is the long way: reading, and waiting.
 `opening.py` has batches opened that take long, on a worker, while their connection waits. `verification.py` says what
 transactional requests have to show.
-`topic_creation.py`, `alter_access.py`, `authorized_operations.py` and `bad_batches.py` serve several handlers.
+`client_access.py`, `topic_creation.py`, `alter_access.py`, `authorized_operations.py` and `bad_batches.py` serve
+several handlers.
 
-**What comes in and goes out.** A decoded request and its context (who asks, in which version) come in; a response, the
-promise of one (`net.answers.Completion`), a coroutine, or nothing goes out. Metadata changes go to the controller port,
-appends and reads to partitions, groups to their coordinator; the image of the cluster is read as of now.
+**What comes in and goes out.** A decoded request and its context (who asks, in which version) come in; a response, a
+completion of one (`env.completion.Completion`), a coroutine, or nothing goes out. Metadata changes go to the controller
+port, appends and reads to partitions, groups to their coordinator; the image of the cluster is read as of now.
 
 **What may never happen.**
 - A handler answers before what it says is true: acks are met, metadata committed, a group's records committed.
