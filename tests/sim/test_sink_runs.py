@@ -19,7 +19,7 @@ from headrace.sim.sabotage import PLANTED_IN_SINKS, planted
 from headrace.sim.sink_run import SinkRun, drawn_shapes, run_sink_seed
 from headrace.sim.sink_sabotage import EXPIRING, ONE, SHAPES, TWO, sink_plants
 from headrace.sim.world import World
-from headrace.spark.delivery_options import PER_TASK
+from headrace.spark.delivery_options import EXACTLY_ONCE, PER_TASK
 
 SEEDS = (1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 40)))
 DELIVERIES = {
@@ -62,16 +62,18 @@ def test_every_delivery_keeps_its_promise(name: str, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("mode", [EXACTLY_ONCE, PER_TASK])
 @pytest.mark.parametrize("commit_topic", ["", "commits"])
-def test_a_query_whose_mark_has_expired_writes_nothing_twice(commit_topic: str) -> None:
-    """It is refused and repaired, or a commit topic has the mark."""
+def test_a_query_whose_mark_has_expired_writes_nothing_twice(mode: str, commit_topic: str) -> None:
+    """It is refused and repaired, or a commit topic has the mark of a whole batch."""
     expired = repaired = 0
     for seed in range(1, 9):
-        run = SinkRun(seed, shapes=[replace(EXPIRING, commit_topic=commit_topic)])
+        run = SinkRun(seed, shapes=[replace(EXPIRING, mode=mode, commit_topic=commit_topic)])
         assert run.run().objection is None
         marks = run.queries[0].marks
         expired, repaired = expired + marks.expired, repaired + marks.repaired
-    assert expired > 3 and (repaired > 0) is not bool(commit_topic)
+    assert expired > (3 if mode == EXACTLY_ONCE else 0)
+    assert (repaired > 0) is (mode == PER_TASK or not commit_topic)
 
 
 def test_a_query_whose_marks_expire_is_alone() -> None:

@@ -77,6 +77,17 @@ def test_a_query_goes_on_without_its_mark_if_nothing_was_begun(query: Query, of:
     query.check(0, 1)
 
 
+def test_a_batch_that_is_passed_over_renews_the_mark(query: Query) -> None:
+    """The run repeats the last batch, so no other run has begun the next one."""
+    options = per_task(query, commit_topic="commits")
+    PerTask().commit_batch(options, [run(query, 0, task, options=options) for task in range(2)], 0)
+    expire(query, group_of(query.id))
+    for batch_id in range(2):
+        again = [run(query, batch_id, task, options=options, of="second") for task in range(2)]
+        PerTask().commit_batch(options, again, batch_id)
+    query.check(0, 1)
+
+
 def test_a_task_whose_mark_has_expired_since_the_plan_is_missed(query: Query) -> None:
     """The query's mark is newer, as runs have taken over since."""
     whole(query, 0)

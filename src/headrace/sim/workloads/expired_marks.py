@@ -43,13 +43,15 @@ class ExpiredMarks:
         """Whether the last mark may be gone, and nothing else tells of it."""
         self.expired = self.repaired = 0
 
-    async def expire(self, checkpoint: Checkpoint) -> None:
+    async def expire(self, client: ClusterClient, checkpoint: Checkpoint) -> None:
         """Lets the marks expire while nothing of the query runs. Not in the middle of a batch if nobody could repair
-        that: if each task, or each write, has its own transaction, or if it is the first one, which the sink takes for
-        new without a mark."""
+        that: if each task, or each write, has its own transaction and a part of them is missing, or if it is the first
+        one, which the sink takes for new without a mark."""
         is_in_a_batch = len(checkpoint.offsets) > checkpoint.commits
-        is_first = not checkpoint.commits and not self._shape.commit_topic
-        if is_in_a_batch and (self._shape.commits_in_parts or is_first):
+        is_first = not checkpoint.commits and (not self._shape.commit_topic or self._shape.commits_in_parts)
+        if is_in_a_batch and is_first:
+            return
+        if is_in_a_batch and self._shape.commits_in_parts and not await self._is_whole(client, checkpoint):
             return
         if not self._world.strikes("marks expire", self._shape.query_id):
             return
@@ -57,6 +59,15 @@ class ExpiredMarks:
         await sleep(NOTICED_S)
         self.expired += 1
         self.is_gone = not self._shape.commit_topic or self._shape.mode == PER_TASK
+
+    async def _is_whole(self, client: ClusterClient, checkpoint: Checkpoint) -> bool:
+        """Whether all writes of the next batch are there."""
+        found = await read_topics(client, self._shape)
+        there = {(each.write, each.number) for records in found.values() for each in records}
+        records = range(checkpoint.end_of(checkpoint.commits - 1), checkpoint.end_of(checkpoint.commits))
+        writes = range(len(self._shape.topics))
+        wanted = {(write, number) for write in writes for number in records if self._shape.wanted(write, number)}
+        return bool(wanted) and wanted <= there
 
     def check_refusal(self, error: Exception) -> None:
         """A run was refused, and there is no other query beside it."""

@@ -143,7 +143,7 @@ class Query:
                 self._rivals_running += 1
                 self.operator.owner.spawn(self._rival(chosen))
             if self.shape.expires and chosen.offsets and self.rng.random() < self.chances.expires:
-                await self.marks.expire(chosen)
+                await self.marks.expire(self.operator, chosen)
             outcome = await self._run(chosen, self.programs[program], None, trusted=trusted)
             trusted = False
             if outcome.batches:

@@ -138,16 +138,17 @@ class Batch:
 
     def _pass_over(self, producer: TransactionalProducer | None) -> None:
         """This write was done before. If its batch had others behind it, the mark says that it is being repeated: one
-        that ends too early must be noticed when the next batch is written, by whatever run."""
+        that ends too early must be noticed when the next batch is written, by whatever run. A mark that only the commit
+        topic had is the group's again: no run has begun what comes next."""
         self.is_repeated = True
         assert self.mark is not None
         self._compare(self.mark)
         if not self.spans:
             self._recall()
         repeated = self._repeated(self.mark)
-        if producer is None or repeated == self.mark.repeated:
+        if producer is None or (repeated == self.mark.repeated and not self.mark.is_recalled):
             return
-        mark = replace(self.mark, repeated=repeated)
+        mark = replace(self.mark, repeated=repeated, is_recalled=False)
         at = (self.mark.topic or self.how.marker_topic, markers.PARTITION)
         producer.begin()
         with aborted_on_error(producer):
