@@ -58,6 +58,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of a checkout in which `make dist` has made the wheel of Python files."""
     folder = sources(tmp_path_factory.mktemp("checkout"))
     shutil.copytree(ROOT / "packaging", folder / "packaging")
+    shutil.copytree(ROOT / "pipelines", folder / "pipelines", symlinks=True)
     command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", "dist", "."]
     done = subprocess.run(
         command, cwd=folder, env={**os.environ, "CC": NO_COMPILER}, capture_output=True, text=True, check=False

@@ -169,7 +169,8 @@ def test_they_are_read_in_small_turns(raw: Raw, served: TestBroker, held: str) -
 
         few = longest(fetch(held, 0, range(30), max_wait_ms=0))
         longest(fetch(held, 1, range(MANY), max_wait_ms=1, min_bytes=1 << 20))
-        assert longest(fetch(held, 0, range(MANY), max_wait_ms=0)) < 5 * few
+        # In one turn it would be more than 8 times as many; a timer of the broker may share the longest turn.
+        assert longest(fetch(held, 0, range(MANY), max_wait_ms=0)) < 7 * few
         assert longest(fetch(held, 1, range(MANY), max_wait_ms=1, min_bytes=1 << 20)) < 5 * few
 
 
