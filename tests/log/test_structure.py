@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import ast
+import pickle
+import subprocess
+import sys
+from functools import cache
 from pathlib import Path
 
 import headrace.log
@@ -10,8 +14,20 @@ import headrace.log
 FOLDER = Path(headrace.log.__file__).parent
 
 
+PARSE = """
+import ast, pathlib, pickle, sys
+trees = {path.stem: ast.parse(path.read_text("utf-8")) for path in sorted(pathlib.Path(sys.argv[1]).glob("*.py"))}
+sys.stdout.buffer.write(pickle.dumps(trees))
+"""
+
+
+@cache
 def modules() -> dict[str, ast.Module]:
-    return {path.stem: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob("*.py"))}
+    """The trees of the package, parsed by another process: CPython 3.11 counts the depth of what it parses for all
+    threads together, and threads of brokers parse as well, when they format a traceback."""
+    command = [sys.executable, "-c", PARSE, str(FOLDER)]
+    trees: dict[str, ast.Module] = pickle.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    return trees
 
 
 def foreign_fields(tree: ast.AST) -> list[str]:

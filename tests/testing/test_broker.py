@@ -180,4 +180,4 @@ def _plugin_is_installed() -> bool:
 def test_loading_the_plugin_loads_no_broker() -> None:
     code = "import sys, headrace.testing.plugin; print([name for name in sys.modules if name.startswith('headrace.')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "['headrace.testing', 'headrace.testing.plugin']"
+    assert done.stdout.strip() == "['headrace.version', 'headrace.testing', 'headrace.testing.plugin']"

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 
-from tools.shape import CYCLES, LARGE_CONSTRUCTORS, cycles_of, imports_of, large_constructors, parsed, violations
+from tools.shape import CYCLES, LARGE_CONSTRUCTORS, ROOT, cycles_of, imports_of, large_constructors
 
 KNOWN = {"headrace.a", "headrace.b", "headrace.c", "headrace.pack", "headrace.pack.d"}
 
 
 def test_the_code_has_the_shape() -> None:
-    assert list(violations(parsed())) == []
+    command = [sys.executable, str(ROOT / "tools" / "shape.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
     assert all(CYCLES.values()) and all(LARGE_CONSTRUCTORS.values()), "each exception has a reason"
 
 
