@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from env.turns_by_hand import TurnsByHand
 
-from headrace.env.completion import DELIVERED_PER_TURN, Completion, settled
+from headrace.env.completion import DELIVERED_PER_TURN, Completion, settled, when_known
 from headrace.env.posix_node import PosixNode
 
 
@@ -96,6 +96,22 @@ def test_what_deliveries_share_comes_after_all_of_them() -> None:
     assert got == [0, 1, "sent"]
     queue.after(lambda: got.append("alone"))
     assert turns.run() == 1 and got[-1] == "alone"
+
+
+def test_a_known_value_is_received_at_once_and_another_at_the_end_of_its_turn() -> None:
+    turns = TurnsByHand()
+    queue = turns.completions()
+    got: list[int] = []
+    done, later = Completion[int](queue), Completion[int](queue)
+    done.complete(2)
+    when_known(1, got.append)
+    when_known(done, got.append)
+    when_known(later, got.append)
+    assert got == [1, 2]
+    later.complete(3)
+    assert got == [1, 2]
+    turns.run()
+    assert got == [1, 2, 3]
 
 
 def test_a_turn_delivers_no_more_than_its_share() -> None:

@@ -32,6 +32,20 @@ async def settled(known: T | Completion[T]) -> T:
     return await known if isinstance(known, Completion) else known
 
 
+@overload
+def when_known(known: Completion[T], receiver: Callable[[T], object]) -> None: ...
+@overload
+def when_known(known: T | Completion[T], receiver: Callable[[T], object]) -> None: ...
+def when_known(known: T | Completion[T], receiver: Callable[[T], object]) -> None:
+    """Calls `receiver` with a value: at once if it is known, else at the end of the turn in which it is completed."""
+    if not isinstance(known, Completion):
+        receiver(known)
+    elif known.done:
+        receiver(known.take())
+    else:
+        known.deliver_to(receiver)
+
+
 class CompletionQueue:
     """The completions of one node that have a value and a receiver, in the order in which they got both."""
 

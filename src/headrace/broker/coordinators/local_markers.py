@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from headrace.broker.coordinators.group_coordinator import OFFSETS_TOPIC
-from headrace.env.completion import Completion
+from headrace.env.completion import Completion, when_known
 from headrace.wire.errors import ErrorCode
 from headrace.wire.markers import build_marker
 
@@ -66,24 +66,17 @@ class LocalMarkers:
             else:
                 self._in_flight[marker] = [answer]
                 if partition[0] == OFFSETS_TOPIC:
-                    self._follow(marker, self._groups.end_transaction(partition[1], ending, _error_of_a_partition))
+                    commit = self._groups.end_transaction(partition[1], ending, _error_of_a_partition)
+                    when_known(commit, partial(self._ended, marker))
                 else:
                     appends.setdefault((partition, ending.origin), []).append(ending)
         now_ms = self._clock.now_ms()
         for (partition, origin), endings in appends.items():
             batches = [build_marker(ending.marker, now_ms) for ending in endings]
             commits = self._partitions.append_internal(*partition, batches, origin)
-            for ending, commit in zip(endings, commits, strict=True):
-                self._follow((partition, ending), commit)
+            for ending, known in zip(endings, commits, strict=True):
+                when_known(known, partial(self._ended, (partition, ending)))
         return answers
-
-    def _follow(self, marker: PartitionEnding, commit: ErrorCode | Completion[ErrorCode]) -> None:
-        if not isinstance(commit, Completion):
-            self._ended(marker, commit)
-        elif commit.done:
-            self._ended(marker, commit.take())
-        else:
-            commit.deliver_to(partial(self._ended, marker))
 
     def _ended(self, marker: PartitionEnding, error: ErrorCode) -> None:
         for answer in self._in_flight.pop(marker):

@@ -31,7 +31,7 @@ from headrace.broker.telemetry.pace import PacedLines
 from headrace.client.async_connection import AsyncConnection
 from headrace.client.errors import ClientError, TimedOutError, UnreachableError, code_name
 from headrace.client.security import ConnectionSecurity
-from headrace.env.completion import Completion
+from headrace.env.completion import Completion, when_known
 from headrace.machine.outcome import Ending
 from headrace.transactions.transaction import RAISES_EPOCH_FROM
 from headrace.wire.apis import ApiKey
@@ -222,10 +222,7 @@ class MarkerSender:
         if not here:
             return
         for (delivery, partition), answer in zip(here, self._write_local(markers), strict=True):
-            if answer.done:
-                self._ended_here(delivery, partition, answer.take())
-            else:
-                answer.deliver_to(partial(self._ended_here, delivery, partition))
+            when_known(answer, partial(self._ended_here, delivery, partition))
 
     def _ended_here(self, delivery: _Delivery, partition: TopicPartition, error: ErrorCode) -> None:
         """Takes the result of the marker of a partition that this broker leads."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.broker.coordinators.coordinator import Coordinator
 from headrace.broker.coordinators.verifier import Patience
-from headrace.env.completion import Completion
+from headrace.env.completion import Completion, when_known
 from headrace.machine.runtime import Runtime, RuntimeSettings, ShardRuntime
 from headrace.metadata.levels import TRANSACTION_VERSION
 from headrace.transactions.asks import Verdicts
@@ -181,10 +181,7 @@ class _Joining:
         decision: Completion[ErrorCode] = self._coordinator.write(
             self._ask.transactional_id, partial(_join, self._ask), ErrorCode
         )
-        if decision.done:
-            self._decided(decision.take())
-        else:
-            decision.deliver_to(self._decided)
+        when_known(decision, self._decided)
 
     def _decided(self, error: ErrorCode) -> None:
         if error is ErrorCode.CONCURRENT_TRANSACTIONS:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import TYPE_CHECKING, TypeAlias
 
-from headrace.env.completion import Completion
+from headrace.env.completion import Completion, when_known
 from headrace.log.append_results import AppendResult, PlainResults
 from headrace.wire.errors import ErrorCode
 
@@ -108,10 +108,7 @@ class Appender:
 
         def append() -> None:
             for completion, known in zip(later, self._append_internal(replica, appends, origin), strict=True):
-                if isinstance(known, Completion):
-                    known.deliver_to(completion.complete)
-                else:
-                    completion.complete(known)
+                when_known(known, completion.complete)
 
         self._epoch_starts.when_written(replica, append)
         return list(later)

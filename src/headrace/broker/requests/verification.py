@@ -75,6 +75,14 @@ def check_producers(found: set[tuple[int, int]], request: ProduceRequest, contex
     return ErrorCode.NONE
 
 
+def fenced_error(error: ErrorCode, api_version: int, fenced_from: int) -> ErrorCode:
+    """Returns the error of a transaction's coordinator for a version of an API that knows PRODUCER_FENCED from
+    `fenced_from` on: earlier clients know INVALID_PRODUCER_EPOCH (KIP-588)."""
+    if error is ErrorCode.PRODUCER_FENCED and api_version < fenced_from:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return error
+
+
 def produce_error(error: ErrorCode, api_version: int) -> ErrorCode:
     """What a producer is told where the coordinator said `error`: one that passes must not send it looking for another
     leader, or end an old client."""

@@ -36,7 +36,7 @@ from headrace.broker.requests.verification import (
     producers_of,
     sequenced,
 )
-from headrace.env.completion import Completion
+from headrace.env.completion import Completion, when_known
 from headrace.log.client_batches import refusal
 from headrace.log.guards import Guard
 from headrace.log.producers import Refusal
@@ -156,10 +156,7 @@ class Waiting:
             appender = self._broker.replicas.appender
             known = appender.acknowledged(replica, result.last_offset + 1, needs_all, self._timeout_ms)
             self._left += 1
-            if isinstance(known, Completion):
-                known.deliver_to(partial(self._committed, topic.name, partition))
-            else:
-                self._committed(topic.name, partition, known)
+            when_known(known, partial(self._committed, topic.name, partition))
 
     def _committed(self, topic: str, partition: PartitionProduceResponse, error: ErrorCode) -> None:
         if error is not ErrorCode.NONE:

@@ -15,7 +15,7 @@ from headrace.broker.partitions.replica import Replica
 from headrace.broker.requests.pieces import are_many, in_parts, join_topics, requests_in_parts
 from headrace.broker.requests.readiness import once_ready
 from headrace.broker.requests.registry import handles
-from headrace.env.completion import Completion
+from headrace.env.completion import Completion, when_known
 from headrace.metadata.image import INTERNAL_TOPICS
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.wire.apis import ApiKey
@@ -110,7 +110,4 @@ class _Deletion:
             self._one_less()
 
         completion = self._broker.replicas.deletions.when_deleted(replica, before, self._timeout_ms)
-        if completion.done:
-            deleted(completion.take())
-        else:
-            completion.deliver_to(deleted)
+        when_known(completion, deleted)

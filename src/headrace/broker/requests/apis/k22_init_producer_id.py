@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.port.controller import ControllerError
 from headrace.broker.requests.registry import handles
+from headrace.broker.requests.verification import fenced_error
 from headrace.env.completion import Completion
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from headrace.transactions.asks import Identity, InitProducer
@@ -106,8 +107,7 @@ def _initialize(
 
 def _response(version: int, identity: Identity) -> InitProducerIdResponse:
     error, producer_id, producer_epoch = identity
-    if error is ErrorCode.PRODUCER_FENCED and version < _FENCED_FROM:
-        error = ErrorCode.INVALID_PRODUCER_EPOCH
+    error = fenced_error(error, version, _FENCED_FROM)
     if error:
         return _refused(error)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=producer_epoch)

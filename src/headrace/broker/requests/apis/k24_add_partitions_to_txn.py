@@ -16,7 +16,8 @@ from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, are_few, at_once, in_pieces, parts_of
 from headrace.broker.requests.quorum_requests import is_node
 from headrace.broker.requests.registry import handles
-from headrace.env.completion import Completion
+from headrace.broker.requests.verification import fenced_error
+from headrace.env.completion import Completion, when_known
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.transactions.asks import Partitions, TopicPartition, Verdicts
 from headrace.wire.apis import ApiKey
@@ -209,14 +210,11 @@ class _Adding:
             decision = transactions.write(
                 ask.transactional_id, lambda shard, now_ms: shard.add_partitions(ask, now_ms), ErrorCode
             )
-        if decision.done:
-            self._decided(asked, decision.take())
-        else:
-            decision.deliver_to(partial(self._decided, asked))
+        when_known(decision, partial(self._decided, asked))
 
     def _decided(self, asked: _Asked, decision: Verdicts | ErrorCode) -> None:
         verdicts = decision if isinstance(decision, Verdicts) else Verdicts(decision, {})
-        of_all = self._in_version(verdicts.error)
+        of_all = fenced_error(verdicts.error, self._context.api_version, _FENCED_FROM)
         for partition, result in asked.partitions:
             result.partition_error_code = of_all or verdicts.partitions.get(partition, ErrorCode.NONE)
         self._one_less()
@@ -229,11 +227,6 @@ class _Adding:
         if self._broker.image.topics.partition(topic, index) is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.NONE
-
-    def _in_version(self, error: ErrorCode) -> ErrorCode:
-        if error is ErrorCode.PRODUCER_FENCED and self._context.api_version < _FENCED_FROM:
-            return ErrorCode.INVALID_PRODUCER_EPOCH
-        return error
 
     def _one_less(self) -> None:
         self._left -= 1

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from headrace.broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.registry import handles
+from headrace.broker.requests.verification import fenced_error
 from headrace.env.completion import Completion
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.transactions.asks import Partitions
@@ -42,6 +43,4 @@ def handle(
 
 
 def _response(version: int, error: ErrorCode) -> AddOffsetsToTxnResponse:
-    if error is ErrorCode.PRODUCER_FENCED and version < _FENCED_FROM:
-        error = ErrorCode.INVALID_PRODUCER_EPOCH
-    return AddOffsetsToTxnResponse(error_code=error)
+    return AddOffsetsToTxnResponse(error_code=fenced_error(error, version, _FENCED_FROM))

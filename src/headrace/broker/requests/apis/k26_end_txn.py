@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.registry import handles
+from headrace.broker.requests.verification import fenced_error
 from headrace.env.completion import Completion
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.transactions.asks import End, Identity
@@ -47,8 +48,7 @@ def handle(
 
 def _response(version: int, identity: Identity) -> EndTxnResponse:
     error, producer_id, producer_epoch = identity
-    if error is ErrorCode.PRODUCER_FENCED and version < _FENCED_FROM:
-        error = ErrorCode.INVALID_PRODUCER_EPOCH
+    error = fenced_error(error, version, _FENCED_FROM)
     if error or version < _EPOCHS_FROM:
         return EndTxnResponse(error_code=error)
     return EndTxnResponse(producer_id=producer_id, producer_epoch=producer_epoch)

@@ -19,7 +19,7 @@ from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, are_few, at_once, in_pieces, parts_of
 from headrace.broker.requests.readiness import keys_in, once_ready
 from headrace.broker.requests.registry import handles
-from headrace.env.completion import Completion
+from headrace.env.completion import Completion, when_known
 from headrace.machine.outcome import Ending
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from headrace.transactions.transaction import RAISES_EPOCH_FROM
@@ -114,10 +114,7 @@ class _Writing:
         written = 0
         for few in parts_of(markers, WRITTEN_AT_ONCE):
             for answer in self._broker.local_markers.write(few):
-                if answer.done:
-                    self._ended(results[written], answer.take())
-                else:
-                    answer.deliver_to(partial(self._ended, results[written]))
+                when_known(answer, partial(self._ended, results[written]))
                 written += 1
             yield WRITTEN_AT_ONCE
         self._one_less()

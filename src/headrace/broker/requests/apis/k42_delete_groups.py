@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.pieces import PART_THINGS, Steps, in_parts, in_turn, parts_of
 from headrace.broker.requests.registry import handles
-from headrace.env.completion import Completion
+from headrace.env.completion import Completion, when_known
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode, message_of
@@ -84,10 +84,7 @@ class _Gathered:
     def add(self, deleted: Completion[list[DeletableGroupResult]]) -> None:
         """Waits for the results of one more partition."""
         self._left += 1
-        if deleted.done:
-            self._deleted(deleted.take())
-        else:
-            deleted.deliver_to(self._deleted)
+        when_known(deleted, self._deleted)
 
     def _deleted(self, results: list[DeletableGroupResult]) -> None:
         for result in results:
