@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Self, Unpack
+from typing import Self, TypeVar, Unpack
 
 from headrace.client.async_client import AsyncClient
+from headrace.client.conversation import Steps
 from headrace.client.deliveries import Delivery
 from headrace.client.errors import ClientError
 from headrace.client.groups import Committed
@@ -17,6 +18,21 @@ from headrace.client.metadata import TopicPartition
 from headrace.client.producer_options import ProducerOptions
 from headrace.client.producing import ProducerMachine
 from headrace.client.transacting import OpenTransaction, TransactionalMachine, TransactionalOptions
+
+T = TypeVar("T")
+
+
+class _Turns:
+    """Runs what the tasks of a producer wait for, one after the other: its machine is at one place at a time."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+        self._lock = asyncio.Lock()
+
+    async def run(self, steps: Steps[T]) -> T:
+        """Returns the result of the steps. Raises what they raise."""
+        async with self._lock:
+            return await self._client.run(steps)
 
 
 class AsyncProducer(ProducerMachine):
@@ -26,7 +42,7 @@ class AsyncProducer(ProducerMachine):
         """See `ProducerMachine` for the options."""
         super().__init__(client.router, options)
         self.client = client
-        self._turn = asyncio.Lock()
+        self._turns = _Turns(client)
 
     async def __aenter__(self) -> Self:
         return self
@@ -48,8 +64,7 @@ class AsyncProducer(ProducerMachine):
         """Queues one record. Waits while the buffer is full. Raises what made the producer stop."""
         steps = self.send_steps(topic, value, key=key, headers=headers, timestamp_ms=timestamp_ms, partition=partition)
         if steps is not None:
-            async with self._turn:
-                await self.client.run(steps)
+            await self._turns.run(steps)
 
     async def send_batch(self, topic: str, partition: int, batch: bytes | bytearray | memoryview) -> Delivery:
         """Queues one ready-made batch (magic 2, compressed or not) as it is, but for its producer fields.
@@ -57,18 +72,15 @@ class AsyncProducer(ProducerMachine):
         Waits while the buffer is full. The batch belongs to the producer from here on. Records queued by `send` for
         the same partition go first. Raises what made the producer stop, `ValueError` for what is not one batch.
         """
-        async with self._turn:
-            return await self.client.run(self.send_batch_steps(topic, partition, batch))
+        return await self._turns.run(self.send_batch_steps(topic, partition, batch))
 
     async def poll(self, timeout_s: float = 0.0) -> None:
         """Sends what is due and takes in what has come. Raises what made the producer stop."""
-        async with self._turn:
-            await self.client.run(self.poll_steps(timeout_s))
+        await self._turns.run(self.poll_steps(timeout_s))
 
     async def flush(self) -> None:
         """Waits until everything queued so far is acknowledged. Raises what made the producer stop."""
-        async with self._turn:
-            await self.client.run(self.flush_steps())
+        await self._turns.run(self.flush_steps())
 
 
 class AsyncTransactionalProducer(TransactionalMachine):
@@ -78,7 +90,7 @@ class AsyncTransactionalProducer(TransactionalMachine):
         """Nothing is asked before `begin`."""
         super().__init__(client.router, transactional_id, options)
         self.client = client
-        self._turn = asyncio.Lock()
+        self._turns = _Turns(client)
 
     async def __aenter__(self) -> Self:
         return self
@@ -97,37 +109,31 @@ class AsyncTransactionalProducer(TransactionalMachine):
 
         Raises `BrokerError` if the cluster has no transactions, or not for us, and `ProtocolMismatchError`.
         """
-        async with self._turn:
-            await self.client.run(self.initialize_steps())
+        await self._turns.run(self.initialize_steps())
 
     async def begin(self) -> None:
         """Begins a transaction; the cluster hears of it with the first write. Takes the id over if need be."""
-        async with self._turn:
-            await self.client.run(self.begin_steps())
+        await self._turns.run(self.begin_steps())
 
     async def take_on(self, opened: OpenTransaction) -> None:
         """Goes on where the producer stopped that has handed this transaction over, to end it."""
-        async with self._turn:
-            await self.client.run(self.take_on_steps(opened))
+        await self._turns.run(self.take_on_steps(opened))
 
     async def commit(self, others: Sequence[OpenTransaction] = ()) -> None:
         """Commits the transaction, and `others` with it, which other producers have handed over: all or none.
 
         Raises `InDoubtError` if that is not known, `FencedError`, or what made a write fail: then it is not committed.
         """
-        async with self._turn:
-            await self.client.run(self.commit_steps(others))
+        await self._turns.run(self.commit_steps(others))
 
     async def abort(self) -> None:
         """Aborts: nothing of it is ever visible to readers of what is committed. Raises `FencedError`."""
-        async with self._turn:
-            await self.client.run(self.abort_steps())
+        await self._turns.run(self.abort_steps())
 
     async def hand_over(self) -> OpenTransaction | None:
         """Waits until what was written is acknowledged, and leaves it for another producer to end; None if nothing
         was. This producer is at its end."""
-        async with self._turn:
-            return await self.client.run(self.hand_over_steps())
+        return await self._turns.run(self.hand_over_steps())
 
     async def send(
         self,
@@ -142,26 +148,21 @@ class AsyncTransactionalProducer(TransactionalMachine):
         """Queues one record, as `AsyncProducer.send`. Raises what ends the transaction or the producer."""
         steps = self.send_steps(topic, value, key=key, headers=headers, timestamp_ms=timestamp_ms, partition=partition)
         if steps is not None:
-            async with self._turn:
-                await self.client.run(steps)
+            await self._turns.run(steps)
 
     async def send_batch(self, topic: str, partition: int, batch: bytes | bytearray | memoryview) -> Delivery:
         """Queues one ready-made batch, as `AsyncProducer.send_batch`."""
-        async with self._turn:
-            return await self.client.run(self.send_batch_steps(topic, partition, batch))
+        return await self._turns.run(self.send_batch_steps(topic, partition, batch))
 
     async def join(self, partitions: Iterable[TopicPartition]) -> None:
         """Adds the partitions that will be written to: one request for all, instead of one before the first write to
         each."""
-        async with self._turn:
-            await self.client.run(self.join_steps(partitions))
+        await self._turns.run(self.join_steps(partitions))
 
     async def send_offsets(self, group: str, offsets: Mapping[TopicPartition, int | Committed]) -> None:
         """Commits a group's offsets with the transaction, from outside the group, whatever members it has."""
-        async with self._turn:
-            await self.client.run(self.send_offsets_steps(group, offsets))
+        await self._turns.run(self.send_offsets_steps(group, offsets))
 
     async def flush(self) -> None:
         """Waits until all that was sent is acknowledged, without a decision."""
-        async with self._turn:
-            await self.client.run(self.flush_steps())
+        await self._turns.run(self.flush_steps())
