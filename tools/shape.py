@@ -1,4 +1,5 @@
-"""Checks the shape of the code: no import cycle, and no constructor that takes too much.
+"""Checks the shape of the code: no import cycle, no constructor that takes too much, who may import what, and that
+objects of some packages own their fields.
 
 An import counts wherever it is: at the top, in a function, or for the type checker alone. What does not meet a rule
 yet is listed below, so that nothing new joins it; an entry that is no longer needed is an error too.
@@ -54,6 +55,25 @@ LARGE_CONSTRUCTORS: Final[Mapping[str, str]] = {
     "headrace.broker.requests.follower_fetching.FollowerFetch": "to be cut",
 }
 """Constructors that take more than the rules allow, and why."""
+
+IMPORTERS: Final[Mapping[str, frozenset[str]]] = {
+    "headrace.broker.net.connection": frozenset({"headrace.broker.net.server"}),
+    "headrace.spark.sink": frozenset(
+        {
+            "headrace.spark",
+            "headrace.spark.data_source",
+            "headrace.sim.workloads.spark_writing",
+            "headrace_pipelines.mirror",
+        }
+    ),
+}
+"""The only modules that import these: handlers get the session of a client, and no delivery knows Spark's writers."""
+
+OWNERS: Final = ("headrace.log.",)
+"""Packages in which no object assigns the private fields of another, and no method is replaced by an assignment."""
+BOUNDS: Final = frozenset({"end_offset", "log_start_offset", "local_log_start_offset"})
+BOUNDS_WRITER: Final = "headrace.log.state"
+"""The one module of its package that changes the bounds of a log."""
 
 
 def module_name(path: Path) -> str:
@@ -153,8 +173,44 @@ def large_constructors(module: str, tree: ast.Module) -> Iterator[tuple[str, str
                     yield f"{module}.{node.name}", f"{len(parameters)} parameters, {callables} of them callables"
 
 
-def violations(trees: Mapping[str, ast.Module]) -> Iterator[str]:
-    """Yields what does not meet a rule, and entries of the lists that are no longer needed."""
+def foreign_fields(tree: ast.AST) -> list[str]:
+    """Returns the assignments to private fields of other objects."""
+    return [
+        f"line {node.lineno}: {ast.unparse(node)}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del)
+        if node.attr.startswith("_") and not (isinstance(node.value, ast.Name) and node.value.id == "self")
+    ]
+
+
+def rebound_methods(tree: ast.AST) -> list[str]:
+    """Returns the methods of classes that an assignment in the same class replaces."""
+    return [
+        f"{owner.name}.{node.attr}"
+        for owner in ast.walk(tree)
+        if isinstance(owner, ast.ClassDef)
+        for node in ast.walk(owner)
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+        if node.attr in _methods_of(owner)
+    ]
+
+
+def _methods_of(owner: ast.ClassDef) -> set[str]:
+    return {each.name for each in owner.body if isinstance(each, ast.FunctionDef) and not each.decorator_list}
+
+
+def writes_bounds(tree: ast.AST) -> bool:
+    """Returns whether a module assigns a bound of a log."""
+    return any(
+        isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and node.attr in BOUNDS
+        and ast.unparse(node.value).endswith("bounds")
+        for node in ast.walk(tree)
+    )
+
+
+def _of_imports(trees: Mapping[str, ast.Module]) -> Iterator[str]:
     known = set(trees)
     packages = {name for name in known if any(other.startswith(f"{name}.") for other in known)}
     graph = {name: imports_of(name, name in packages, tree, known) for name, tree in trees.items()}
@@ -165,12 +221,37 @@ def violations(trees: Mapping[str, ast.Module]) -> Iterator[str]:
     for cycle in CYCLES:
         if cycle not in cycles:
             yield f"this cycle is gone, and listed still: {', '.join(sorted(cycle))}"
+    for name, allowed in IMPORTERS.items():
+        importers = {other for other, imported in graph.items() if name in imported}
+        if importers != allowed:
+            yield f"{name} is imported by {', '.join(sorted(importers))}; only {', '.join(sorted(allowed))} may and do"
+
+
+def _of_constructors(trees: Mapping[str, ast.Module]) -> Iterator[str]:
     large = dict(pair for name, tree in trees.items() for pair in large_constructors(name, tree))
     for name, what in sorted(large.items()):
         if name not in LARGE_CONSTRUCTORS:
             yield f"{name} takes {what}; at most {PARAMETERS_MAX} and {CALLABLES_MAX}"
     for name in sorted(LARGE_CONSTRUCTORS.keys() - large.keys()):
         yield f"{name} meets the rules, and is listed still"
+
+
+def _of_fields(trees: Mapping[str, ast.Module]) -> Iterator[str]:
+    owned = {name: tree for name, tree in trees.items() if name.startswith(OWNERS)}
+    for name, tree in owned.items():
+        for found in foreign_fields(tree):
+            yield f"{name}, {found}: a private field of another object"
+        for found in rebound_methods(tree):
+            yield f"{name}: an assignment replaces the method {found}"
+    if (writers := {name for name, tree in owned.items() if writes_bounds(tree)}) != {BOUNDS_WRITER}:
+        yield f"the bounds of a log are assigned by {', '.join(sorted(writers))}; only {BOUNDS_WRITER} may and does"
+
+
+def violations(trees: Mapping[str, ast.Module]) -> Iterator[str]:
+    """Yields what does not meet a rule, and entries of the lists that are no longer needed."""
+    yield from _of_imports(trees)
+    yield from _of_constructors(trees)
+    yield from _of_fields(trees)
 
 
 def main() -> int:
