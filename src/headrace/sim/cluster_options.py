@@ -119,3 +119,22 @@ class Options:
             coordinators_fail=rng.random() < 0.8,
             verdicts_are_late=rng.random() < 0.85,
         )
+
+
+def undisturbed(drawn: Options) -> Options:
+    """Returns options for a run that is steered: three nodes, producers, and nothing else that comes by chance."""
+    return replace(
+        drawn,
+        nodes=3,
+        kinds=(),
+        cluster_kinds=(),
+        plain=2,
+        topics_come_and_go=False,
+        is_reborn=False,
+        is_administered=False,
+        calm_trouble="",
+        transactors=0,
+        copiers=0,
+        coordinators_fail=False,
+        verdicts_are_late=False,
+    )

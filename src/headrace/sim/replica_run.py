@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headrace.sim.cluster_options import Options
+from headrace.sim.cluster_options import Options, undisturbed
 from headrace.sim.cluster_run import CONTROLLERS, ClusterRun, host_of
 from headrace.sim.lost_answers import LostAnswers
 from headrace.sim.replica_faults import APART, IN_TURN, UNHEARD, ReplicaFaults
@@ -23,24 +23,12 @@ if TYPE_CHECKING:
 def _options(rng: random.Random) -> Options:
     """Producers, and leaders whose patience with their followers is short."""
     return replace(
-        Options.draw(rng),
-        nodes=3,
-        kinds=(),
-        cluster_kinds=(),
+        undisturbed(Options.draw(rng)),
         mean_s=0.5,
         faults_s=rng.uniform(7.0, 10.0),
-        plain=2,
         idempotent=2,
         members=0,
-        topics_come_and_go=False,
-        is_reborn=False,
-        is_administered=False,
-        calm_trouble="",
         answers_are_lost=True,
-        transactors=0,
-        copiers=0,
-        coordinators_fail=False,
-        verdicts_are_late=False,
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.sim.cluster_client import ClusterClient
-from headrace.sim.cluster_options import Options
+from headrace.sim.cluster_options import Options, undisturbed
 from headrace.sim.cluster_run import CONTROLLERS, ClusterRun, host_of
 from headrace.sim.replica_faults import APART, IN_TURN, ReplicaFaults
 from headrace.sim.roles_under_workers import RolesUnderWorkers
@@ -24,25 +24,13 @@ if TYPE_CHECKING:
 def _options(rng: random.Random) -> Options:
     """Producers that wait for the disks, and a group whose log is compacted."""
     return replace(
-        Options.draw(rng),
-        nodes=3,
+        undisturbed(Options.draw(rng)),
         durable=rng.random() < 0.7,
-        kinds=(),
-        cluster_kinds=(),
         mean_s=1.5,
         faults_s=rng.uniform(7.0, 10.0),
-        plain=2,
         idempotent=1,
         members=rng.choice((0, 2)),
-        topics_come_and_go=False,
-        is_reborn=False,
-        is_administered=False,
-        calm_trouble="",
         answers_are_lost=False,
-        transactors=0,
-        copiers=0,
-        coordinators_fail=False,
-        verdicts_are_late=False,
     )
 
 
