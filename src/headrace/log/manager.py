@@ -102,16 +102,10 @@ class LogManager:
         topic_id: bytes,
         config: TopicConfig,
         *,
-        directory_id: bytes | None = None,
         directory: str | None = None,
     ) -> Log:
-        """Opens the log of a partition, or starts one in `directory` (None: the one with the fewest partitions).
-
-        A folder of another topic id is what a deleted topic of that name left: it is set aside. So is one that holds
-        something and whose topic id a crash has torn: nothing in it was ever flushed, and it may be of a deleted topic.
-        Raises LogDamaged where the log must not be served, LogDirFailed where its disk fails. Safe on worker threads
-        for different partitions.
-        """
+        """Opens the log of a partition, or starts one, as `LogOpening.get_or_create` does. Raises LogDamaged and
+        LogDirFailed."""
         return self.opening.get_or_create(topic, partition, topic_id, config, directory=directory)
 
     def new_producers(self) -> Producers:

@@ -30,7 +30,6 @@ class LogOpening:
         topic_id: bytes,
         config: TopicConfig,
         *,
-        directory_id: bytes | None = None,
         directory: str | None = None,
     ) -> Log:
         """Opens the log of a partition, or starts one in `directory` (None: the one with the fewest partitions).
