@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from headrace.env.network import Stream
+from headrace.env.network import Listener, Stream
 from headrace.env.posix_node import PosixNode, fields_text, on_hang_up
 
 
@@ -113,7 +113,8 @@ async def test_connections_go_out_and_come_in(node: PosixNode) -> None:
     assert (len(connected), len(failed)) == (1, 1)
 
 
-async def test_a_peer_that_has_ended_is_noticed_without_reading(node: PosixNode) -> None:
+def listening(node: PosixNode) -> tuple[Listener, list[Stream]]:
+    """A listener, and what it accepts."""
     accepted: list[Stream] = []
     listener = node.network.listen(
         "127.0.0.1",
@@ -125,6 +126,11 @@ async def test_a_peer_that_has_ended_is_noticed_without_reading(node: PosixNode)
         on_failure=print,
     )
     listener.pause(False)
+    return listener, accepted
+
+
+async def test_a_peer_that_has_ended_is_noticed_without_reading(node: PosixNode) -> None:
+    listener, accepted = listening(node)
     with socket.create_connection(("127.0.0.1", listener.port)) as client:
         await until(lambda: accepted)
         assert not accepted[0].has_hung_up(None)
@@ -138,17 +144,7 @@ async def test_a_peer_that_has_ended_is_noticed_without_reading(node: PosixNode)
 
 async def test_a_kill_leaves_nothing(node: PosixNode) -> None:
     came: list[str] = []
-    accepted: list[Stream] = []
-    listener = node.network.listen(
-        "127.0.0.1",
-        0,
-        backlog=5,
-        receive_buffer=-1,
-        send_buffer=-1,
-        on_connection=accepted.append,
-        on_failure=print,
-    )
-    listener.pause(False)
+    listener, accepted = listening(node)
     with socket.create_connection(("127.0.0.1", listener.port)) as client:
         await until(lambda: accepted)
         go_on = threading.Event()
