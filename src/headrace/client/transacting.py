@@ -6,7 +6,7 @@ Methods named `..._steps` are conversations (see `conversation`): `Transactional
 What goes wrong is one of three things, by Kafka's own table (`class_of`): it is tried again; it ends the transaction
 (`abort`, then begin another); or it ends the producer, as when a newer one has its id. `commit` has a fourth answer,
 `InDoubtError`: the request left and nothing that came back says what became of it. The next `initialize` returns when
-that transaction is over, so whoever has put a mark among the offsets reads it then.
+that transaction is over, so a client that has put a mark among the offsets reads it then.
 
 Where the cluster has `transaction.version` 2 or later, partitions and groups join with the first write to them and
 every end raises the epoch (KIP-890). Elsewhere they are added first, and the epoch stays: a request of an old
@@ -319,7 +319,7 @@ class TransactionalMachine:
 
     @property
     def renews_epoch(self) -> bool:
-        """Whether every transaction has an epoch of its own, as `initialize` has found: one that is fenced is told."""
+        """Whether every transaction has an epoch of its own, as `initialize` has found: a fenced one gets an error."""
         return bool(self._joins_by_writing)
 
     # -- writes

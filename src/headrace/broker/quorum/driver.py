@@ -71,7 +71,7 @@ class QuorumDriver:
     """One node of the metadata quorum.
 
     `on_failure` is called when the log cannot be written: the owner should stop. Alone, it leads from its start on;
-    beside other voters it stands for election, and follows whoever was elected; as an observer it follows.
+    beside other voters it stands for election, and follows the elected leader; as an observer it follows.
     """
 
     def __init__(
@@ -213,7 +213,7 @@ class QuorumDriver:
             if decision.records:
                 end, now_ms = self.raft.log.end_offset, self._node.clock.now_ms()
                 change, values = prepare(image, decision.records, end, self.epoch, now_ms)
-        except Exception as error:  # nothing was touched: whoever asked handles it
+        except Exception as error:  # nothing was touched: the caller handles it
             refuse(asked, error)
             return
         try:
@@ -242,7 +242,7 @@ class QuorumDriver:
         """Appends what raises kraft.version behind the records of the same decision. If the disk is full, that waits
         for room."""
         if change is not None:
-            first: Future[None] = self._node.future()  # whoever asked hears of both
+            first: Future[None] = self._node.future()  # the caller hears of both
             first.add_done_callback(look_at)
             self.images.uncommitted.push(self.raft.log.end_offset, change, Decision(None), first)
         self._step(ev.RaiseVersion(level), self.raft.now)

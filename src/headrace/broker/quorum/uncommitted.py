@@ -48,7 +48,7 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Give a reply to whoever asked for a decision."""
+    """Give a reply to the caller of a decision."""
 
     asked: Future[Any]
     reply: Any
@@ -147,7 +147,7 @@ class Uncommitted:
 
 
 def refuse(asked: Future[Any], why: Exception) -> None:
-    """Fails a future, unless whoever waited for it has gone."""
+    """Fails a future, unless its caller has gone."""
     if not asked.done():
         asked.set_exception(why)
 

@@ -32,7 +32,8 @@ class Fetches:
         metrics.gauge("fetch.waiting", lambda: self.waiting)
 
     def make_room(self) -> bool:
-        """Whether another fetch may wait. Where all places are taken, the oldest of whoever has most is answered."""
+        """Returns whether another fetch may wait. If all places are taken, the oldest of the client that has most of
+        them is answered."""
         if self.waiting >= self.waiting_max and self._of_holder:
             heaviest = max(self._of_holder.values(), key=len)
             next(iter(heaviest)).end_wait()

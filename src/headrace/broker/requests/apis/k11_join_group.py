@@ -7,6 +7,7 @@ The answer comes when the rebalance is over. v0: the rebalance timeout is the se
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.broker.net.context import RequestContext
@@ -36,7 +37,7 @@ def handle(
     def refuse(error: ErrorCode) -> JoinGroupResponse:
         return join_error(member_id, error)
 
-    shape = _unchanged if context.api_version >= _NULL_PROTOCOL_FROM else _with_protocol_name
+    shape = partial(_in_version, context.api_version)
     if not context.authorize(Operation.READ, ResourceType.GROUP, request.group_id):
         return shape(refuse(ErrorCode.GROUP_AUTHORIZATION_FAILED))
     if not request.group_id:
@@ -51,12 +52,8 @@ def handle(
     return answer.mapped(shape)
 
 
-def _unchanged(response: JoinGroupResponse) -> JoinGroupResponse:
-    return response
-
-
-def _with_protocol_name(response: JoinGroupResponse) -> JoinGroupResponse:
-    """Returns the response for a version before 7, which has no null for a missing protocol."""
-    if response.protocol_name is None:
+def _in_version(version: int, response: JoinGroupResponse) -> JoinGroupResponse:
+    """Returns the response for a version: those before 7 have no null for a missing protocol."""
+    if version < _NULL_PROTOCOL_FROM and response.protocol_name is None:
         response.protocol_name = ""
     return response
