@@ -73,6 +73,8 @@ def test_a_later_run_goes_on_with_the_ledger(tmp_path: Path) -> None:
     assert lines[:2] == ["raft: 1 of 2 noticed (0.50)", "all: 1 of 2 noticed (0.50)"]
     survivor = f"raft/log.py:{second.line}: {second.kind}: {second.before} -> {second.after}"
     assert lines[2:] == [survivor]
-    changed = mutations_of("raft/log.py", SOURCE.encode() + b"\nx = 1\n")
+    elsewhere = mutations_of("raft/log.py", b"x = 1\n" + SOURCE.encode() + b"\ndef f() -> None: ...\n")
+    assert elsewhere[0].key == first.key
+    changed = mutations_of("raft/log.py", SOURCE.replace("return True", "return False").encode())
     assert changed[0].key not in again
     assert list(again.report({each.key for each in changed})) == []

@@ -34,7 +34,7 @@ class Entry:
 
 
 class Ledger:
-    """The file. Entries of files that have changed since stay in it and count no longer."""
+    """The file. Entries of functions that have changed since stay in it and no longer count."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

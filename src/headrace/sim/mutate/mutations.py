@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import hashlib
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 _BOUNDARIES: Final[dict[type[ast.cmpop], str]] = {ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">"}
 _OPPOSITES: Final[dict[type[ast.cmpop], str]] = {
@@ -31,13 +31,15 @@ class Mutation:
     end: int
     before: str
     after: str
+    place: str
+    """The function and the offset in it. Outside functions: the offset in the file."""
     digest: str
-    """Of the whole file; what is known of a file before it changed says nothing of it now."""
+    """Of the function, or of the file outside functions: the outcome of a trial is void once that text changes."""
 
     @property
     def key(self) -> str:
-        """Its name in the ledger."""
-        return f"{self.file}:{self.line}:{self.start}:{self.kind}:{self.digest}"
+        """Its name in the ledger. Other functions of the file may change and move without changing it."""
+        return f"{self.file}:{self.place}:{self.kind}:{self.digest}"
 
     def applied(self, source: bytes) -> bytes:
         """Returns the changed file."""
@@ -52,13 +54,26 @@ def mutations_of(file: str, source: bytes) -> list[Mutation]:
     return sorted(found.found, key=lambda each: (each.start, each.end, each.kind, each.after))
 
 
+class _Function(NamedTuple):
+    """The innermost function around a change."""
+
+    name: str
+    start: int
+    digest: str
+
+
+def _digest(text: bytes) -> str:
+    return hashlib.sha256(text).hexdigest()[:DIGEST_LETTERS]
+
+
 class _Finder(ast.NodeVisitor):
     """Collects the changes; what is passed over is not visited."""
 
     def __init__(self, file: str, source: bytes) -> None:
         self._file = file
         self._source = source
-        self._digest = hashlib.sha256(source).hexdigest()[:DIGEST_LETTERS]
+        self._scope: tuple[str, ...] = ()
+        self._function = _Function("", 0, _digest(source))
         self._lines = [0]
         for line in source.splitlines(keepends=True):
             self._lines.append(self._lines[-1] + len(line))
@@ -83,7 +98,10 @@ class _Finder(ast.NodeVisitor):
     def _replace(self, node: ast.expr | ast.stmt, kind: str, after: str) -> None:
         start, end = self._span(node)
         before = self._source[start:end].decode()
-        self.found.append(Mutation(self._file, node.lineno, kind, start, end, before, after, self._digest))
+        place = f"{self._function.name}+{start - self._function.start}"
+        self.found.append(
+            Mutation(self._file, node.lineno, kind, start, end, before, after, place, self._function.digest)
+        )
 
     # --- passed over: assertions state what holds anyway; annotations, errors and texts for people are no decisions
 
@@ -97,10 +115,21 @@ class _Finder(ast.NodeVisitor):
         if node.value is not None:
             self.visit(node.value)
 
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        scope, self._scope = self._scope, (*self._scope, node.name)
+        self.generic_visit(node)
+        self._scope = scope
+
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        if node.name not in _UNSEEN:
-            self._visit_all(node.args.defaults)
-            self._visit_all(node.body)
+        if node.name in _UNSEEN:
+            return
+        outside = self._scope, self._function
+        self._scope = (*self._scope, node.name)
+        start, end = self._span(node)
+        self._function = _Function(".".join(self._scope), start, _digest(self._source[start:end]))
+        self._visit_all(node.args.defaults)
+        self._visit_all(node.body)
+        self._scope, self._function = outside
 
     def _visit_all(self, nodes: list[ast.expr] | list[ast.stmt]) -> None:
         for node in nodes:
