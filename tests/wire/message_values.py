@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tools.codegen.__main__ import ROOT, not_generated
 from tools.codegen.layout import ModulePlan, is_optional_struct, struct_of
-from tools.codegen.modules import bounds
+from tools.codegen.modules import bounds, message_module
 from tools.codegen.schema import Field, Message, load
 
-ROOT = Path(__file__).resolve().parents[2]
+SCHEMA = ROOT / "schema"
 INTEGERS = {"int8": (8, True), "int16": (16, True), "int32": (32, True), "int64": (64, True)} | {
     "uint16": (16, False),
     "uint32": (32, False),
@@ -50,7 +50,7 @@ class Choices:
 def plans() -> dict[str, tuple[ModulePlan, Message]]:
     """Every message that exists, by name."""
     found = {}
-    for file in load(ROOT / "schema"):
+    for file in load(SCHEMA):
         plan = ModulePlan(file)
         for message in plan.messages:
             found[message.name] = (plan, message)
@@ -72,7 +72,25 @@ def versions(name: str) -> range:
 
 
 def _module(plan: ModulePlan) -> ModuleType:
+    """The module of a schema file: the committed one, or one compiled here where none is committed."""
+    if plan.file.module in _left_out():
+        return _compiled(plan.file.module)
     return import_module(f"headrace.wire.messages.{plan.file.module}")
+
+
+@cache
+def _left_out() -> frozenset[str]:
+    return not_generated(load(SCHEMA), (SCHEMA / "not_generated.txt").read_text("utf-8"))
+
+
+@cache
+def _compiled(name: str) -> ModuleType:
+    file = next(file for file in load(SCHEMA) if file.module == name)
+    text = message_module(file, file.path.name)
+    assert text is not None
+    module = ModuleType(f"compiled.{name}")
+    exec(compile(text, f"{name}.py", "exec"), module.__dict__)
+    return module
 
 
 def value(name: str, version: int, choices: Choices, pick: Pick | None = None) -> Any:

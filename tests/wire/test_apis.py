@@ -22,10 +22,10 @@ def test_an_unstable_version_is_not_in_the_table() -> None:
     assert request_class(22).MAX_VERSION == 6
 
 
-def test_every_api_has_its_module_and_versions() -> None:
-    for key, api in APIS.items():
-        cls = request_class(key)
-        assert api.module == MODULES[key]
+def test_every_codec_has_its_row_and_versions() -> None:
+    for key, module in MODULES.items():
+        cls, api = request_class(key), APIS[key]
+        assert api.module == module
         assert api.min_version == cls.MIN_VERSION
         assert api.max_version in (cls.MAX_VERSION, cls.MAX_VERSION - 1)
 

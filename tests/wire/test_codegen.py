@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tools.codegen.__main__ import PROTOCOL, ROOT, outputs, stale
+from headrace.broker.requests.apis import CLUSTER, SERVED
+from headrace.wire.messages import MODULES
+from tools.codegen.__main__ import PROTOCOL, ROOT, not_generated, outputs, stale
 from tools.codegen.layout import ModulePlan
 from tools.codegen.modules import message_module
 from tools.codegen.reference import differences, snake
@@ -41,7 +43,21 @@ def test_what_is_committed_is_what_the_schema_says() -> None:
         "src/headrace/wire/messages/k00_produce.py: not what the schema says now"
     ]
     del made[path]
-    assert stale(made) == ["src/headrace/wire/messages/k00_produce.py: no schema file for it"]
+    assert stale(made) == [
+        "src/headrace/wire/messages/k00_produce.py: not to be generated: no schema file makes it, or schema/not_generated.txt names it"
+    ]
+
+
+def test_a_name_that_no_schema_file_has_is_refused() -> None:
+    files = load(ROOT / "schema")
+    assert not_generated(files, "# Reasons.\n\nk78_share_fetch\n") == {"k78_share_fetch"}
+    with pytest.raises(SchemaError, match=r"not_generated.txt: no schema file makes k78_fetch"):
+        not_generated(files, "k78_share_fetch\nk78_fetch\n")
+
+
+def test_what_is_served_is_generated() -> None:
+    """Nothing imports a module that is not written; handlers and their index find theirs by number."""
+    assert {*SERVED, *CLUSTER} <= MODULES.keys()
 
 
 @pytest.mark.parametrize("listing", sorted(PROTOCOL.glob("messages.txt")) or [None], ids=bool)

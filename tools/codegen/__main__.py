@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tools.codegen.modules import api_module, error_module, index_module, message_module
 from tools.codegen.reference import differences
-from tools.codegen.schema import SchemaError, load
+from tools.codegen.schema import SchemaError, SchemaFile, load
 
 ROOT = Path(__file__).resolve().parents[2]
 WIRE = ROOT / "src" / "headrace" / "wire"
@@ -18,15 +18,25 @@ PROTOCOL = ROOT.parent / "shared" / "protocol"
 def outputs() -> dict[Path, str]:
     """Every generated file with its text."""
     files = load(ROOT / "schema")
+    left_out = not_generated(files, (ROOT / "schema" / "not_generated.txt").read_text("utf-8"))
+    generated = [file for file in files if file.module not in left_out]
     made: dict[Path, str] = {}
-    for file in files:
+    for file in generated:
         text = message_module(file, file.path.relative_to(ROOT).as_posix())
         if text is not None:
             made[WIRE / "messages" / f"{file.module}.py"] = text
-    made[WIRE / "messages" / "__init__.py"] = index_module(files)
+    made[WIRE / "messages" / "__init__.py"] = index_module(generated)
     made[WIRE / "apis.py"] = api_module(files)
     made[WIRE / "errors.py"] = error_module((ROOT / "schema" / "errors.txt").read_text("utf-8"))
     return made
+
+
+def not_generated(files: list[SchemaFile], text: str) -> frozenset[str]:
+    """The modules that are not written, one a line of `text`; raises SchemaError for one that no schema file has."""
+    named = frozenset(line for line in text.splitlines() if line and not line.startswith("#"))
+    for name in sorted(named - {file.module for file in files}):
+        raise SchemaError(f"not_generated.txt: no schema file makes {name}")
+    return named
 
 
 def stale(made: dict[Path, str]) -> list[str]:
@@ -38,7 +48,9 @@ def stale(made: dict[Path, str]) -> list[str]:
     ]
     for path in sorted((WIRE / "messages").glob("*.py")):
         if path not in made:
-            wrong.append(f"{path.relative_to(ROOT)}: no schema file for it")
+            wrong.append(
+                f"{path.relative_to(ROOT)}: not to be generated: no schema file makes it, or schema/not_generated.txt names it"
+            )
     return wrong
 
 

@@ -15,7 +15,6 @@ from headrace.broker.telemetry.request_errors import codes_in, plan_of
 from headrace.testing.running import TestBroker
 from headrace.testing.running import broker as running_broker
 from headrace.wire import messages
-from headrace.wire.apis import APIS
 from headrace.wire.messages import response_class
 from headrace.wire.messages.k02_list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from headrace.wire.messages.k03_metadata import (
@@ -41,11 +40,11 @@ def _paths(plan: Any) -> set[str]:
     return {f"{name}.{path}" for name, inner in lists for path in _paths(inner)} | ({"error_code"} if own else set())
 
 
-@pytest.mark.parametrize("key", sorted(APIS))
+@pytest.mark.parametrize("key", sorted(messages.MODULES))
 def test_the_errors_of_every_answer_are_found(key: int) -> None:
     """As many places as there are classes with an error code, in what the schema says of the answer."""
     kind = response_class(key)
-    source = (Path(messages.__file__).parent / f"{APIS[key].module}.py").read_text()
+    source = (Path(messages.__file__).parent / f"{messages.MODULES[key]}.py").read_text()
     classes = re.split(r"^class ", source, flags=re.MULTILINE)[1:]
     with_code = {each.partition("(")[0] for each in classes if CODE.search(each)}
     with_code = {name for name in with_code if not name.endswith("Request")}
