@@ -58,9 +58,7 @@ def stream(spark: SparkSession, rows: DataFrame) -> None:
     assert_type(headrace.spark.write_updates({"topic": "t"}), Callable[[DataFrame, int], None])
 
 
-def with_fixtures(
-    headrace_broker: headrace.testing.TestBroker, headrace_cluster: headrace.testing.TestCluster
-) -> None:
+def with_fixtures(headrace_broker: headrace.testing.TestBroker, headrace_cluster: headrace.testing.TestCluster) -> None:
     assert_type(headrace_broker.bootstrap, str)
     headrace_cluster.kill(headrace_cluster.leader("orders", 0))
     with headrace.testing.broker({"num.partitions": 3}) as running:

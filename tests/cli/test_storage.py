@@ -159,7 +159,7 @@ def dynamic(file: Path) -> Path:
 
 
 def first_voters(directory: Path) -> VoterSet:
-    return SnapshotFiles(PosixDisk(), str(directory / "__cluster_metadata-0")).read(Position(0, 0), CLUSTER).said
+    return SnapshotFiles(PosixDisk(), str(directory / "__cluster_metadata-0")).read(Position(0, 0), CLUSTER).voter_set
 
 
 def test_a_lone_voter_is_named_by_the_first_snapshot(dynamic: Path, tmp_path: Path) -> None:

@@ -216,11 +216,11 @@ def test_its_groups_stand_up_again(data: Path) -> None:
         offset = 0
         while offset < segment.end_offset:
             piece = read_piece(segment, offset, shard.decode)  # type: ignore[arg-type]
-            for said in piece.said:
-                if isinstance(said, Marker):
-                    shard.apply_marker(said.producer_id, said.committed)
+            for entry in piece.entries:
+                if isinstance(entry, Marker):
+                    shard.apply_marker(entry.producer_id, entry.committed)
                 else:
-                    shard.apply(said.record, said.log_offset, said.producer_id)
+                    shard.apply(entry.record, entry.log_offset, entry.producer_id)
             offset = piece.next_offset
     in_one_turn(shard.starting(0), 0)
     assert not shard.state.open_transactions.latest

@@ -82,6 +82,7 @@ def test_pieces_of_a_decision_leave_few_young_objects(most: Least) -> None:
     old: list[Any] = [[] for _ in range(MANY)]
     let_grow_old()
     made: list[Any] = []
+
     def piece(image: ClusterImage) -> Decision[None]:
         for _ in range(500):
             old.pop()

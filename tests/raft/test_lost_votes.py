@@ -83,7 +83,7 @@ def deposed(size: int) -> tuple[Parted, int, int, list[int]]:
     stands = others[0]
     raft = cluster.nodes[stands].raft
     assert raft is not None
-    raft.become_bereft()  # it looks as if the first leader's process were gone
+    raft.become_leaderless()  # it looks as if the first leader's process were gone
     cluster.step(stands, ev.Tick())
     second = cluster.leader(tuple(others))
     forgetful = next(each for each in reversed(others) if each != second)

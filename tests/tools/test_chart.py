@@ -213,9 +213,7 @@ def test_three_nodes_with_the_settings_of_pods_are_a_cluster(
             assert "CLIENTS listens on" in node.stdout.readline()
         client = tmp_path / "client.properties"
         login = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="admin" password="secret";'
-        client.write_text(
-            f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-512\nsasl.jaas.config={login}\n"
-        )
+        client.write_text(f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-512\nsasl.jaas.config={login}\n")
         there = {"HEADRACE_COMMAND_CONFIG": str(client), "HEADRACE_BOOTSTRAP_SERVERS": f"127.0.0.1:{ports[0, 9092]}"}
         for arguments, given in (("topic create t", ""), ("produce t", "one\n"), ("consume t", "")):
             done = subprocess.run(

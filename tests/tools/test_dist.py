@@ -180,8 +180,10 @@ def test_it_installs_without_a_network_and_serves(
     assert megabytes(site) <= INSTALLED_MB_MAX
     assert cpu <= INSTALL_CPU_S_MAX
     which = [str(bin_folder / "python"), "-c", "import headrace.wire._walk as w; print(w.__file__)"]
-    assert subprocess.run(which, env=environment, check=True, capture_output=True, text=True).stdout.strip().endswith(
-        ".py" if pure else ".so"
+    assert (
+        subprocess.run(which, env=environment, check=True, capture_output=True, text=True)
+        .stdout.strip()
+        .endswith(".py" if pure else ".so")
     )
     headrace = str(bin_folder / "headrace")
     serve = [headrace, "serve", "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0"]

@@ -28,9 +28,6 @@ def settle(waited: Future[Any], value: Any = None) -> None:
         waited.set_result(value)
 
 
-
-
-
 class Defects(Protocol):
     """Where it is said that the program is wrong: an assertion failed, or an exception came that nobody expected.
 

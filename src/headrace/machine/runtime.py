@@ -74,7 +74,7 @@ class Marker(NamedTuple):
 class LogPiece(NamedTuple):
     """What a stretch of a log says, decoded."""
 
-    said: Sequence[LoadedRecord | Marker]
+    entries: Sequence[LoadedRecord | Marker]
     record_count: int
     next_offset: int
 
@@ -236,13 +236,13 @@ class ShardRuntime(Generic[S]):
             return False
         timeline, shard = self._timeline, self.shard
         timeline.commit(high_watermark)
-        for said in piece.said:
-            if not timeline.is_level or said.log_offset >= timeline.committed_offset:
-                timeline.write(said.log_offset + 1)
-            if isinstance(said, Marker):
-                shard.apply_marker(said.producer_id, said.committed)
+        for entry in piece.entries:
+            if not timeline.is_level or entry.log_offset >= timeline.committed_offset:
+                timeline.write(entry.log_offset + 1)
+            if isinstance(entry, Marker):
+                shard.apply_marker(entry.producer_id, entry.committed)
             else:
-                shard.apply(said.record, said.log_offset, said.producer_id)
+                shard.apply(entry.record, entry.log_offset, entry.producer_id)
         timeline.write(piece.next_offset)
         return True
 

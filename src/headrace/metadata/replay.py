@@ -38,7 +38,7 @@ class Replay:
         return self._offset
 
     @property
-    def is_amid_batch(self) -> bool:
+    def is_inside_batch(self) -> bool:
         """Whether a batch has begun and is not taken in as a whole."""
         return self._batch is not None
 

@@ -115,7 +115,7 @@ class Raft:
         self._told_epochs: set[int] = set()
         """Who has told its epoch meanwhile."""
         self._hurries_until_ms = 0
-        self.bereft_of: int | None = None
+        self.lost_leader_id: int | None = None
         """The leader of before, whose process was found gone."""
 
     def _take_voters(self) -> None:
@@ -220,7 +220,7 @@ class Raft:
                 if isinstance(self.role, Leader):
                     self.role.changes.supported(self, self.role, event.number, None)
                 if event.refused and isinstance(self.role, Follower) and self.role.leader.id == event.peer:
-                    self.become_bereft()
+                    self.become_leaderless()
         elif isinstance(event, ev.Propose):
             assert self.leads, "a leader alone proposes"
             self.append(Entries(self.log.end_offset, self.epoch, event.count, event.payload))
@@ -332,7 +332,7 @@ class Raft:
             self.leader_id = None
             self.become_unattached(self.epoch)
 
-    def become_bereft(self) -> None:
+    def become_leaderless(self) -> None:
         """The leader's process is gone, so it commits nothing more: whoever asks may lead, and this node may too.
 
         Its votes stay what they are, and an epoch has one leader by them alone. Where this was a mistake, the leader's
@@ -349,7 +349,7 @@ class Raft:
             self._hurries_until_ms = self.now + self.settings.fetch_timeout_ms
             assert self.leader_id is not None
             wait_ms = self._turn(self.leader_id) * early_ms + self.jitter(early_ms // 4)
-            self.bereft_of, self.leader_id = self.leader_id, None
+            self.lost_leader_id, self.leader_id = self.leader_id, None
             self._become(Unattached(self.now + wait_ms))
 
     def _turn(self, gone: int) -> int:

@@ -287,7 +287,7 @@ def _quorum_replacements() -> dict[str, Plant]:
     return {
         "commits-alone": (Leader, "advance", _commit_alone),
         "commits-older-epochs-by-count": (Leader, "advance", _commit_any_epoch(Leader.advance)),
-        "takes-its-vote-back": (Raft, "become_bereft", _take_the_vote_back(Raft.become_bereft)),
+        "takes-its-vote-back": (Raft, "become_leaderless", _take_the_vote_back(Raft.become_leaderless)),
         "counts-pre-votes": (Raft, "become_candidate", _count_pre_votes(Raft.become_candidate)),
         "hears-any-mark": (Follower, "answered", _hear_any_mark(Follower.answered)),
         "votes-twice": (Raft, "may_vote_for", _yes),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from headrace.broker.coordinators.marker_sender import MarkerSender
-from headrace.broker.coordinators.verifier import Said, Verifier
+from headrace.broker.coordinators.verifier import PartitionErrors, Verifier
 from headrace.groups import offsets
 from headrace.log.producers import Producers
 from headrace.log.reader import LogReader
@@ -104,7 +104,7 @@ def _commit_all(real: Real) -> Real:
     return send
 
 
-def _believe_all(_self: Verifier, ask: Partitions, **_: bool) -> Said:
+def _believe_all(_self: Verifier, ask: Partitions, **_: bool) -> PartitionErrors:
     """Whoever writes has opened a transaction."""
     return dict.fromkeys(ask.partitions, ErrorCode.NONE)
 

@@ -10,7 +10,7 @@ import pytest
 from broker.scripted_coordinator import COORDINATOR, NONE, ScriptedCoordinator, cluster_of
 
 from headrace.broker.coordinators import verifier as module
-from headrace.broker.coordinators.verifier import Said, Verifier
+from headrace.broker.coordinators.verifier import PartitionErrors, Verifier
 from headrace.broker.telemetry.metrics import Registry
 from headrace.config import BrokerConfig
 from headrace.env.completion import Completion
@@ -28,7 +28,7 @@ def about(name: str, epoch: int = 0, *partitions: TopicPartition) -> Partitions:
     return Partitions(name, 7, epoch, frozenset(partitions or (FIRST,)), 2)
 
 
-async def join(verifier: Verifier, ask: Partitions, *, verify_only: bool) -> Said:
+async def join(verifier: Verifier, ask: Partitions, *, verify_only: bool) -> PartitionErrors:
     said = verifier.join(ask, verify_only=verify_only)
     return await said if isinstance(said, Coroutine) else said
 
@@ -88,7 +88,9 @@ async def test_what_is_asked_while_one_request_is_under_way_goes_with_the_next(m
         assert [len(each.transactions) for each in scripted.asked] == [1, 49]
 
 
-async def queued(scripted: ScriptedCoordinator, verifier: Verifier, *asks: tuple[Partitions, bool]) -> list[Said]:
+async def queued(
+    scripted: ScriptedCoordinator, verifier: Verifier, *asks: tuple[Partitions, bool]
+) -> list[PartitionErrors]:
     """What is said to each who asks (`verify_only`) while an answer to another is awaited."""
     scripted.gate.clear()
     before = asyncio.ensure_future(join(verifier, about("other"), verify_only=True))

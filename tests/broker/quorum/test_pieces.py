@@ -207,7 +207,7 @@ async def test_what_was_decided_elsewhere_is_taken_in_a_few_hundred_records_at_a
         quorum.log.apply(replay, image.offset + 1, end, 1 << 20, 256)
         turns += 1
         assert len(records) - before <= 256
-        if not replay.is_amid_batch:
+        if not replay.is_inside_batch:
             following = replay.finish()
             sizes.append(following.offset - image.offset)
             image, replay = following, replay.next(following)

@@ -1,4 +1,4 @@
-"""The coordinators of this broker: whoever leads a partition of an internal topic decides for the keys that hash to it.
+"""The coordinators of this broker: the leader of a partition of an internal topic decides for the keys that hash to it.
 
 What lives here
     `coordinator.Coordinator`, the shell around the pure runtime of `machine.runtime`: it appends what shards decide,

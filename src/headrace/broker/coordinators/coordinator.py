@@ -1,8 +1,8 @@
 """The shell around the coordinators' runtime: it appends, loads, keeps the time and gives out answers.
 
-Everything that happens to a shard is an event: it is told to the shard's runtime, then what the runtime wants is done,
-then the next event is told. So whatever a step sets off (an append whose disk fails ends the appends of other shards)
-comes after that step.
+Everything that happens to a shard is an event: the shard's runtime handles it, then its outputs are carried out, then
+the next event is handled. So what a step sets off (an append whose disk fails ends the appends of other shards) comes
+after that step.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _ALL: Final = -1
 """In the place of a partition: none of them can be loaded."""
 
 Event: TypeAlias = Callable[[int], object]
-"""Tells a shard's runtime what happened; called with the time, in milliseconds."""
+"""Has a shard's runtime handle something that happened; called with the time, in milliseconds."""
 
 S = TypeVar("S", bound=Shard)
 
@@ -81,8 +81,8 @@ class Coordinator(Generic[S]):
         self._topic_id = b""
         self._partition_count = 0
         self._events: deque[tuple[ShardRuntime[S], Event]] = deque()
-        """What happened while another event was told."""
-        self._is_telling = False
+        """Events that arrived while another one was handled."""
+        self._is_dispatching = False
         self._timer: Timer | None = None
         self._wake_ms = 0
         self._clock_base_ms = self._clock.now_ms() - int(self._clock.monotonic() * 1000)
@@ -105,7 +105,7 @@ class Coordinator(Generic[S]):
         metadata.on_image(self._image_changed)
 
     async def stop(self) -> None:
-        """Answers whoever still waits with NOT_COORDINATOR and stops all timers and loads."""
+        """Answers all waiting requests with NOT_COORDINATOR and stops all timers and loads."""
         self._stopped = True
         self._retries.forget(_ALL)
         for index in list(self.runtime.shards):
@@ -162,12 +162,12 @@ class Coordinator(Generic[S]):
         if isinstance(runtime, ErrorCode):
             completion.complete(refuse(runtime))
         else:
-            self._tell(runtime, partial(self._decide, runtime, decide, completion, refuse))
+            self._dispatch(runtime, partial(self._decide, runtime, decide, completion, refuse))
         return completion
 
     def decide_alone(self, runtime: ShardRuntime[S], decide: Callable[[S, int], Outcome]) -> None:
         """Has a shard decide what nobody asked for."""
-        self._tell(runtime, partial(self._decide, runtime, decide, None, None))
+        self._dispatch(runtime, partial(self._decide, runtime, decide, None, None))
 
     def end_transaction(
         self, index: int, ending: Ending, refuse: Callable[[ErrorCode], ErrorCode]
@@ -180,7 +180,7 @@ class Coordinator(Generic[S]):
             completion.complete(refuse(runtime))
         else:
             out = Outcome(ErrorCode.NONE, ending=ending)
-            self._tell(runtime, partial(self._decide, runtime, lambda _, __: out, completion, refuse))
+            self._dispatch(runtime, partial(self._decide, runtime, lambda _, __: out, completion, refuse))
         return completion
 
     def _decide(
@@ -198,12 +198,12 @@ class Coordinator(Generic[S]):
 
     # --- events ------------------------------------------------------------------------------------------------------
 
-    def _tell(self, runtime: ShardRuntime[S], event: Event) -> None:
-        """Tells a shard what happened, and does what it wants then; in its turn, where another event is being told."""
-        if self._is_telling:
+    def _dispatch(self, runtime: ShardRuntime[S], event: Event) -> None:
+        """Has a shard handle an event and carries out its outputs; queues the event while another one is handled."""
+        if self._is_dispatching:
             self._events.append((runtime, event))
             return
-        self._is_telling = True
+        self._is_dispatching = True
         try:
             now_ms = self.now_ms()
             event(now_ms)
@@ -218,17 +218,17 @@ class Coordinator(Generic[S]):
                 self._load_again(runtime, self.now_ms())
             raise
         finally:
-            self._is_telling = False
+            self._is_dispatching = False
             if self._events:
-                self._owner.soon(self._tell_rest)
+                self._owner.soon(self._dispatch_rest)
 
-    def _tell_rest(self) -> None:
+    def _dispatch_rest(self) -> None:
         """Events that were left behind by a step that failed."""
         if self._events:
-            self._tell(*self._events.popleft())
+            self._dispatch(*self._events.popleft())
 
     def _drive(self, runtime: ShardRuntime[S], now_ms: int) -> None:
-        """Does everything that a shard wants."""
+        """Carries out all outputs of a shard."""
         while runtime.settle(now_ms):
             self._append(runtime, now_ms)
         if runtime.outputs:
@@ -243,12 +243,12 @@ class Coordinator(Generic[S]):
             self._refuse(runtime, led)
             return
         if led.leader_epoch != runtime.leader_epoch or led.log.end_offset != runtime.written_offset:
-            self._refuse_stranger(runtime, led)
+            self._refuse_stale_append(runtime, led)
             return
         if not led.takes_appends:
             # The log was moved, and its epoch has to be written down in the new place first.
             self._refuse(runtime, ErrorCode.KAFKA_STORAGE_ERROR)
-            self._tell(runtime, partial(self._load_again, runtime))
+            self._dispatch(runtime, partial(self._load_again, runtime))
             return
         batches = runtime.next_append(now_ms, led.log.config.max_message_bytes)
         origin = "coordinator" if runtime.ending is None else runtime.ending.origin
@@ -266,19 +266,19 @@ class Coordinator(Generic[S]):
         self._refused.value += 1
         runtime.refused(error)
 
-    def _refuse_stranger(self, runtime: ShardRuntime[S], led: LedPartition) -> None:
-        """The shard may not append: it does not lead under its epoch any more, or does not hold what the log holds."""
+    def _refuse_stale_append(self, runtime: ShardRuntime[S], led: LedPartition) -> None:
+        """Refuses an append of a shard that no longer leads under its epoch, or whose state is not that of the log."""
         self._refuse(runtime, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if led.leader_epoch == runtime.leader_epoch:
             self._log.error("a log does not end where its coordinator left it", **self._fields(runtime))
-            self._tell(runtime, partial(self._load_again, runtime))
+            self._dispatch(runtime, partial(self._load_again, runtime))
 
     def _log_moved(self, runtime: ShardRuntime[S], end_offset: int, error: ErrorCode) -> None:
         """The log is committed up to `end_offset`, or it is not known any more whether it ever will be."""
         if error is ErrorCode.NONE:
-            self._tell(runtime, lambda _: runtime.committed(end_offset))
+            self._dispatch(runtime, lambda _: runtime.committed(end_offset))
         else:
-            self._tell(runtime, partial(self._lose, runtime, error))
+            self._dispatch(runtime, partial(self._lose, runtime, error))
 
     def _lose(self, runtime: ShardRuntime[S], error: ErrorCode, now_ms: int) -> None:
         if runtime.lost(error, now_ms):
@@ -312,14 +312,14 @@ class Coordinator(Generic[S]):
     def _wake(self) -> None:
         self._timer = None
         for runtime in list(self.runtime.shards.values()):
-            self._tell(runtime, partial(self._tick, runtime))
+            self._dispatch(runtime, partial(self._tick, runtime))
 
     def _tick(self, runtime: ShardRuntime[S], now_ms: int) -> None:
         for _ in range(DUE_AT_ONCE):
             if not runtime.tick(now_ms):
                 return
             self._drive(runtime, now_ms)
-        # Whatever is due beyond has the next turn: the timer is set when this event has been told.
+        # The rest is due in the next turn: the timer is set when this event has been handled.
 
     # --- taking up and giving up partitions --------------------------------------------------------------------------
 
@@ -405,7 +405,7 @@ class Coordinator(Generic[S]):
             return
         runtime.begin(led.log.log_start_offset, led.high_watermark)
         if led.log.end_offset == led.log.log_start_offset:
-            self._tell(runtime, partial(self._start_some, runtime))  # an empty log: one part
+            self._dispatch(runtime, partial(self._start_some, runtime))  # an empty log: one part
         else:
             self._loads[runtime] = self._owner.spawn(self._load(runtime, led))
 
@@ -456,8 +456,9 @@ class Coordinator(Generic[S]):
         return count
 
     async def _all_committed(self, runtime: ShardRuntime[S], led: LedPartition) -> None:
-        """Returns when all that was loaded is committed, as this leader knows: its predecessor may have known earlier,
-        and what it told clients must not be taken back (KAFKA-2334). Raises OSError where that will not be."""
+        """Waits until everything loaded is committed as this leader knows: its predecessor may have known earlier, and
+        what it answered to clients must not be taken back (KAFKA-2334). Raises OSError if that cannot happen.
+        """
         end_offset = runtime.written_offset
         if end_offset > led.high_watermark:
             error = await settled(self._partitions.when_committed(led, end_offset))
@@ -467,10 +468,10 @@ class Coordinator(Generic[S]):
 
     async def _start(self, runtime: ShardRuntime[S]) -> None:
         """Restores a loaded shard, a part a turn; until it is whole, requests get COORDINATOR_LOAD_IN_PROGRESS."""
-        self._tell(runtime, partial(self._start_some, runtime))
+        self._dispatch(runtime, partial(self._start_some, runtime))
         while runtime.state is ShardState.LOADING:
             await asyncio.sleep(0)
-            self._tell(runtime, partial(self._start_some, runtime))
+            self._dispatch(runtime, partial(self._start_some, runtime))
 
     def _start_some(self, runtime: ShardRuntime[S], now_ms: int) -> None:
         if runtime.start(now_ms) and runtime.is_active:

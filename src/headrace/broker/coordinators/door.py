@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from headrace.metadata.image import ClusterImage
     from headrace.transactions.asks import TopicPartition
 
+
 class LedPartition(Protocol):
     """A partition that this broker leads."""
 

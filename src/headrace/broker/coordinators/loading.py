@@ -26,13 +26,13 @@ def read_piece(log: Log, offset: int, decode: Decode) -> LogPiece:
 
     Raises OSError, CorruptBatch or DecodeError where that cannot be read.
     """
-    said: list[LoadedRecord | Marker] = []
+    entries: list[LoadedRecord | Marker] = []
     read = log.reader.read(offset, max_bytes=_LOAD_BYTES, max_offset=log.end_offset, min_one=True)
     if isinstance(read, OutOfRange):
         raise OSError(f"offset {offset} cannot be read: the log has {read.log_start_offset} to {read.end_offset}")
     if read.slice is None:
         # Compaction left nothing up to the end.
-        return LogPiece(said, 0, log.end_offset)
+        return LogPiece(entries, 0, log.end_offset)
     data = read.slice.file.read(read.slice.position, read.slice.size)
     count = 0
     next_offset = offset
@@ -42,25 +42,27 @@ def read_piece(log: Log, offset: int, decode: Decode) -> LogPiece:
         if at + header.size > len(data):
             break
         if header.next_offset > next_offset:
-            count += _decode_batch(data, at, header, decode, said)
+            count += _decode_batch(data, at, header, decode, entries)
             next_offset = header.next_offset
         at += header.size
     if next_offset == offset:
         raise CorruptBatch(f"no batch at offset {offset} of the log")
-    return LogPiece(said, count, next_offset)
+    return LogPiece(entries, count, next_offset)
 
 
-def _decode_batch(data: bytes, at: int, header: BatchHeader, decode: Decode, said: list[LoadedRecord | Marker]) -> int:
+def _decode_batch(
+    data: bytes, at: int, header: BatchHeader, decode: Decode, entries: list[LoadedRecord | Marker]
+) -> int:
     records = decode_batch(data, at)
     if header.is_control:
         for record in records:
             marker = read_marker(record)
             if marker is not None:
-                said.append(Marker(record.offset, header.producer_id, marker[0] == COMMIT))
+                entries.append(Marker(record.offset, header.producer_id, marker[0] == COMMIT))
         return len(records)
     producer_id = header.producer_id if header.is_transactional else -1
     for record in records:
         decoded = decode(record.key or b"", record.value)
         if decoded is not None:
-            said.append(LoadedRecord(decoded, record.offset, producer_id))
+            entries.append(LoadedRecord(decoded, record.offset, producer_id))
     return len(records)

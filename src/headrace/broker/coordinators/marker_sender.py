@@ -10,14 +10,13 @@ for a follower of their own, and for no other. And a request without an answer s
 markers of partitions that it does not name go on over a second connection. A partition that a leader has not written in
 time goes apart until it has. What a request without an answer names is not asked for beside it: the answers tell that a
 transaction is over, and a marker that still comes then ends the next transaction of its producer, unless it has an
-epoch of its own (`transaction.version` 2) and the leader is told so (WriteTxnMarkers v2).
+epoch of its own (`transaction.version` 2) and the request says so (WriteTxnMarkers v2).
 
-A marker is sent until its partition holds it. Where that does not succeed the leader is looked up anew after a pause,
-or as soon as the metadata say something new of it. A marker that was written, and whose answer was lost, is written
-again: that has no effect.
+A marker is sent until its partition holds it. If a send fails, the leader is looked up again after a pause, or as soon
+as the metadata changes. A marker whose answer was lost is written again, which has no effect.
 
-Who sends under an epoch that is not the coordinator's any more is dropped with everything that waits here: whoever
-coordinates the transaction then sends the markers again.
+A coordinator whose epoch is fenced is dropped with everything it has queued here: the new coordinator of the
+transaction sends the markers again.
 """
 
 from __future__ import annotations
@@ -104,7 +103,7 @@ class _Delivery:
         """Delivered or dropped: answers that come now have no effect."""
         self.failures = 0
         self.waiting: set[TopicPartition] = set()
-        """Partitions whose leader is to be looked up anew."""
+        """Partitions whose leader has to be looked up again."""
         self.timer: Timer | None = None
 
     def end(self) -> None:
@@ -118,7 +117,7 @@ _Batch: TypeAlias = dict[int, tuple[_Delivery, set["TopicPartition"]]]
 """What one request holds, by producer id, as its answer names it."""
 
 
-_Way: TypeAlias = tuple[int, frozenset[int]]
+_Route: TypeAlias = tuple[int, frozenset[int]]
 """A leader, and the followers that it waits for; none where it does not wait, or that is not known yet."""
 
 
@@ -147,11 +146,11 @@ class MarkerSender:
         self._write_local = write_local
         self._metadata: Metadata | None = None
         self._deliveries: dict[tuple[Hashable, str], _Delivery] = {}
-        self._lanes: dict[_Way, _Lane] = {}
-        self._aside: dict[_Way, _Lane] = {}
+        self._lanes: dict[_Route, _Lane] = {}
+        self._aside: dict[_Route, _Lane] = {}
         """For what is held there."""
         self._all_or_none: set[int] = set()
-        """Leaders that answer for all partitions of a request together, however long one of them takes."""
+        """Leaders that answer for all partitions of a request together, even if one of them takes long."""
         self._held: dict[TopicPartition, int] = {}
         """Partitions that hold others up, and the broker that has not written them in time; no more than there are."""
         self._fresh: list[_Delivery] = []
@@ -162,7 +161,7 @@ class MarkerSender:
 
     @property
     def deliveries(self) -> int:
-        """Transactions whose end is on its way."""
+        """Transactions with markers still to be written."""
         return len(self._deliveries)
 
     def start(self, metadata: Metadata) -> None:
@@ -206,10 +205,10 @@ class MarkerSender:
         if self._deliveries.get(delivery.key) is delivery:
             del self._deliveries[delivery.key]
 
-    # --- the way to the leaders --------------------------------------------------------------------------------------
+    # --- routing to the leaders --------------------------------------------------------------------------------------
 
     def _route(self, deliveries: Iterable[tuple[_Delivery, Iterable[TopicPartition]]]) -> None:
-        """Queues markers for whoever leads their partitions now, and writes those of partitions here in one go."""
+        """Queues markers for the leaders of their partitions, and writes those of local partitions in one go."""
         here: list[tuple[_Delivery, TopicPartition]] = []
         markers: list[PartitionEnding] = []
         for delivery, partitions in deliveries:
@@ -226,17 +225,19 @@ class MarkerSender:
 
     def _ended_here(self, delivery: _Delivery, partition: TopicPartition, error: ErrorCode) -> None:
         """Takes the result of the marker of a partition that this broker leads."""
-        if not delivery.is_over and not self._told(delivery, partition, error):
+        if not delivery.is_over and not self._settled(delivery, partition, error):
             self._failed(delivery, {partition})
         self._look(delivery)
 
     def _queue(self, delivery: _Delivery, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Queues markers for other leaders; returns the partitions that this broker leads. One that is no more needs
-        none."""
+        """Queues markers for other leaders; returns the partitions that this broker leads.
+
+        A deleted partition needs no marker.
+        """
         assert self._metadata is not None
         image = self._metadata.image
         here: list[TopicPartition] = []
-        by_way: dict[_Way, set[TopicPartition]] = {}
+        by_route: dict[_Route, set[TopicPartition]] = {}
         for each in sorted(partitions):
             partition = image.topics.partition(*each)
             if self._held.get(each) != (partition and partition.leader):
@@ -246,34 +247,37 @@ class MarkerSender:
             elif partition.leader == self._node_id:
                 here.append(each)
             else:
-                by_way.setdefault(self._way_to(partition), set()).add(each)
-        for way, led in by_way.items():
-            if self.endpoint_of(way[0]) is None:
+                by_route.setdefault(self._route_to(partition), set()).add(each)
+        for route, led in by_route.items():
+            if self.endpoint_of(route[0]) is None:
                 self._again(delivery, led)
                 continue
             held = led & self._held.keys()
             for lanes, partitions_there in ((self._lanes, led - held), (self._aside, held)):
                 if partitions_there:
-                    self._lane(lanes, way).add(delivery, partitions_there)
+                    self._lane(lanes, route).add(delivery, partitions_there)
         return here
 
-    def _way_to(self, partition: Partition) -> _Way:
+    def _route_to(self, partition: Partition) -> _Route:
         waits = partition.leader in self._all_or_none
         return partition.leader, frozenset(partition.isr) - {partition.leader} if waits else frozenset()
 
-    def _lane(self, lanes: dict[_Way, _Lane], way: _Way) -> _Lane:
-        """The lane of this way; where there are too many, in the place of one that rests, or else one of them."""
-        lane = lanes.get(way)
+    def _lane(self, lanes: dict[_Route, _Lane], route: _Route) -> _Lane:
+        """Returns the lane of a route.
+
+        At the limit it replaces an idle lane, or else shares the one with the shortest queue.
+        """
+        lane = lanes.get(route)
         if lane is not None:
             return lane
-        others = _lanes_to(way[0], lanes)
+        others = _lanes_to(route[0], lanes)
         if len(others) >= LANES_MAX:
             resting = next((each for each in others if not each.is_busy), None)
             if resting is None:
                 return min(others, key=lambda each: each.waiting)
             resting.hang_up()
-            del lanes[resting.way]
-        lane = lanes[way] = _Lane(self, self._node, self._owner, way)
+            del lanes[resting.route]
+        lane = lanes[route] = _Lane(self, self._node, self._owner, route)
         return lane
 
     def met(self, leader: int, link: AsyncConnection) -> bool:
@@ -304,20 +308,20 @@ class MarkerSender:
     # --- what holds others up ----------------------------------------------------------------------------------------
 
     def late(self, lane: _Lane, batch: _Batch) -> None:
-        """A request without an answer steps aside, unless another one has: there are two connections of a way."""
-        aside = self._aside.get(lane.way)
+        """Moves a lane with an unanswered request aside, unless one is aside already: a route has two connections."""
+        aside = self._aside.get(lane.route)
         if aside is not None and (aside is lane or aside.is_busy):
             return
         if aside is not None:
             aside.hang_up()
         elif len(_lanes_to(lane.leader, self._aside)) >= LANES_MAX:
             return
-        self._aside[lane.way] = self._lanes.pop(lane.way)
+        self._aside[lane.route] = self._lanes.pop(lane.route)
         self._held.update(dict.fromkeys(_partitions_of(batch), lane.leader))
-        self.route_anew(lane)
+        self.reroute(lane)
 
-    def route_anew(self, lane: _Lane) -> None:
-        """What waits in a lane, and may belong into another one now."""
+    def reroute(self, lane: _Lane) -> None:
+        """Routes again what waits in a lane and may belong in another one now."""
         self._route(lane.drained())
 
     def heard(self, leader: int, batch: _Batch, response: WriteTxnMarkersResponse) -> None:
@@ -349,18 +353,18 @@ class MarkerSender:
 
     def answered(self, batch: _Batch, response: WriteTxnMarkersResponse) -> None:
         """A leader's answer to what a request held."""
-        said = {
+        codes = {
             (marker.producer_id, topic.name, each.partition_index): each.error_code
             for marker in response.markers
             for topic in marker.topics
             for each in topic.partitions
         }
-        self._hear(deque(batch.items()), said)
+        self._hear(deque(batch.items()), codes)
 
     def _hear(
         self,
         batch: deque[tuple[int, tuple[_Delivery, set[TopicPartition]]]],
-        said: Mapping[tuple[int, str, int], int],
+        codes: Mapping[tuple[int, str, int], int],
     ) -> None:
         for _ in range(min(len(batch), HEARD_AT_ONCE)):
             producer_id, (delivery, partitions) = batch.popleft()
@@ -368,15 +372,15 @@ class MarkerSender:
             for partition in sorted(partitions):
                 if delivery.is_over:
                     break
-                if not self._told(delivery, partition, said.get((producer_id, *partition))):
+                if not self._settled(delivery, partition, codes.get((producer_id, *partition))):
                     again.add(partition)
             self._failed(delivery, again)
             self._look(delivery)
         if batch:
-            self._owner.soon(self._hear, batch, said)
+            self._owner.soon(self._hear, batch, codes)
 
-    def _told(self, delivery: _Delivery, partition: TopicPartition, code: int | None) -> bool:
-        """What is said of a marker (None: nothing); whether that is an end of it."""
+    def _settled(self, delivery: _Delivery, partition: TopicPartition, code: int | None) -> bool:
+        """Handles the error code of a marker (None: no answer); returns whether the marker is settled."""
         if code in _WRITTEN:
             self._written.value += 1
             delivery.marking.left.discard(partition)
@@ -453,12 +457,12 @@ class MarkerSender:
 class _Lane:
     """One way to another broker: what is queued for it, and the connection to it."""
 
-    def __init__(self, sender: MarkerSender, node: Node, owner: Owner, way: _Way) -> None:
+    def __init__(self, sender: MarkerSender, node: Node, owner: Owner, route: _Route) -> None:
         self._sender = sender
         self._node = node
         self._owner = owner
-        self.way = way
-        self.leader = way[0]
+        self.route = route
+        self.leader = route[0]
         self._queue: dict[_Delivery, set[TopicPartition]] = {}
         self._task: Task[None] | None = None
         self._link: AsyncConnection | None = None
@@ -496,7 +500,7 @@ class _Lane:
                         self._sender.heard(self.leader, batch, await self._ask(link, batch))
                 except ClientError as error:
                     self._sender.unheard(self.leader, batch, error)
-                self._sender.route_anew(self)
+                self._sender.reroute(self)
         finally:
             self._task = None
 
@@ -559,7 +563,7 @@ class _Lane:
             link.close()
 
 
-def _lanes_to(leader: int, lanes: Mapping[_Way, _Lane]) -> list[_Lane]:
+def _lanes_to(leader: int, lanes: Mapping[_Route, _Lane]) -> list[_Lane]:
     return [each for each in lanes.values() if each.leader == leader]
 
 

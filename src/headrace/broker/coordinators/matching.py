@@ -1,7 +1,7 @@
 """Regular expressions of clients, compiled and matched on a worker: one piece of work at a time, principals in turn.
 
 What a match costs is a client's choice, so it is neither the event loop's work nor all that the workers do: others wait
-for one piece of it, and whoever has much to match waits for himself.
+for one piece of it, and a request with much to match delays only itself.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class Matching:
-    """The one worker that matches. Whoever waits is a request, or the look-up of a group: they bound what waits."""
+    """Runs matches on a single worker. Requests and group look-ups wait for it, and their number bounds the queue."""
 
     def __init__(self, node: Node) -> None:
         self._node = node

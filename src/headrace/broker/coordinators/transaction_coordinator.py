@@ -69,7 +69,7 @@ class TransactionCoordinator(Coordinator["TransactionShard"]):
         super().start(metadata)
 
     async def stop(self) -> None:
-        """See Coordinator.stop. Markers that are not written yet are sent by whoever coordinates then."""
+        """Stops as `Coordinator.stop` does. The next coordinator sends the markers that are not written yet."""
         await self.markers.stop()
         await super().stop()
 
@@ -135,7 +135,7 @@ class TransactionCoordinator(Coordinator["TransactionShard"]):
 
     def _send_more(self, runtime: ShardRuntime[TransactionShard]) -> None:
         self._sending.discard(runtime)
-        self._tell(runtime, _nothing)
+        self._dispatch(runtime, _nothing)
 
     def _marked(self, runtime: ShardRuntime[TransactionShard], marking: Marking) -> None:
         self.decide_alone(runtime, lambda shard, now_ms: shard.marked(marking, now_ms))

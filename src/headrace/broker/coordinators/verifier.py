@@ -45,14 +45,14 @@ TRANSACTIONS_AT_ONCE: Final = 1_000
 
 _FIRST_PAUSE_SHARE: Final = 1 / 16
 
-Said: TypeAlias = Mapping[TopicPartition, ErrorCode]
+PartitionErrors: TypeAlias = Mapping[TopicPartition, ErrorCode]
 """NONE for a partition that is in its transaction, or why nobody can say so."""
 
 _FOR_BROKERS_FROM: Final = 4
 _LEFT_OUT: Final = {ErrorCode.OPERATION_NOT_ATTEMPTED}
 """Nothing is wrong with these partitions, but with others that the same question was about."""
 _KNOWN: Final = frozenset(ErrorCode)
-_SAID_AS: Final = {
+_PRODUCE_ERRORS: Final = {
     ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: ErrorCode.INVALID_TXN_STATE,
 }
@@ -95,22 +95,22 @@ class _Question:
     def __init__(self, ask: Partitions, verify_only: bool) -> None:
         self.ask = ask
         self.verify_only = verify_only
-        self.waiting: list[tuple[Partitions, Future[Said]]] = []
+        self.waiting: list[tuple[Partitions, Future[PartitionErrors]]] = []
 
     def takes(self, ask: Partitions, verify_only: bool) -> bool:
-        """Whether one question can stand for both."""
+        """Whether one question can cover both."""
         return verify_only is self.verify_only and ask._replace(partitions=self.ask.partitions) == self.ask
 
-    def wait(self, ask: Partitions, answer: Future[Said]) -> None:
+    def wait(self, ask: Partitions, answer: Future[PartitionErrors]) -> None:
         """Asks about these partitions too."""
         self.ask = self.ask._replace(partitions=self.ask.partitions | ask.partitions)
         self.waiting.append((ask, answer))
 
     def tell(self, verdicts: Verdicts) -> None:
-        """What the coordinator said, to each who waits: of its own partitions."""
+        """Gives each waiter the coordinator's verdicts on the partitions it asked about."""
         for ask, answer in self.waiting:
             if not answer.done():
-                answer.set_result(_said(ask, verdicts))
+                answer.set_result(_errors_for(ask, verdicts))
 
     def fail(self, error: BaseException) -> None:
         """A defect is raised where the requests are answered."""
@@ -146,38 +146,38 @@ class Verifier:
         self.failures = metrics.counter("transactions.verification_failures")
         metrics.gauge("transactions.verifications_wait", lambda: sum(len(lane) for lane in self._lanes.values()))
 
-    def join(self, ask: Partitions, *, verify_only: bool) -> Said | Coroutine[Any, Any, Said]:
-        """What the transaction's coordinator says of each partition; without `verify_only` it takes them in. Where this
-        broker is the coordinator and nothing is waited for, that is known at once: the rest is to be awaited.
+    def join(self, ask: Partitions, *, verify_only: bool) -> PartitionErrors | Coroutine[Any, Any, PartitionErrors]:
+        """Asks the transaction's coordinator about each partition; without `verify_only` it adds them. Returns the
+        errors at once if this broker is the coordinator and nothing has to be replicated, else a coroutine.
 
         Errors are those of AddPartitionsToTxn, but for INVALID_PRODUCER_EPOCH in the place of PRODUCER_FENCED. Beside
-        them: NETWORK_EXCEPTION where nobody answers, COORDINATOR_NOT_AVAILABLE where no coordinator is known.
+        them: NETWORK_EXCEPTION if there is no answer, COORDINATOR_NOT_AVAILABLE if no coordinator is known.
         """
         here = self._ask_here(ask, verify_only)
         if here is not None and here.done:
-            said = _said(ask, here.take())
-            if not _is_to_be_asked_again(said, verify_only):
-                return self._counted(said)
+            errors = _errors_for(ask, here.take())
+            if not _is_worth_retrying(errors, verify_only):
+                return self._counted(errors)
         return self._join(ask, verify_only, here)
 
-    async def _join(self, ask: Partitions, verify_only: bool, here: Completion[Verdicts] | None) -> Said:
-        """`here`: what this broker's coordinator was asked already."""
+    async def _join(self, ask: Partitions, verify_only: bool, here: Completion[Verdicts] | None) -> PartitionErrors:
+        """Asks until the verdict is final. `here` is a question already put to this broker's own coordinator."""
         patience = Patience(self.config(), self.node.clock)
         while True:
-            said = await self._ask(ask, verify_only) if here is None else _said(ask, await here)
-            if not _is_to_be_asked_again(said, verify_only):
+            errors = await self._ask(ask, verify_only) if here is None else _errors_for(ask, await here)
+            if not _is_worth_retrying(errors, verify_only):
                 break
             pause_s = patience.pause_s()
             if pause_s is None:
-                said = _all(ask, ErrorCode.NETWORK_EXCEPTION) if _is_left_out(said) else said
+                errors = _all(ask, ErrorCode.NETWORK_EXCEPTION) if _is_left_out(errors) else errors
                 break
             await asyncio.sleep(pause_s)
             here = self._ask_here(ask, verify_only)
-        return self._counted(said)
+        return self._counted(errors)
 
-    def _counted(self, said: Said) -> Said:
-        self.failures.value += sum(error is not ErrorCode.NONE for error in said.values())
-        return said
+    def _counted(self, errors: PartitionErrors) -> PartitionErrors:
+        self.failures.value += sum(error is not ErrorCode.NONE for error in errors.values())
+        return errors
 
     def _ask_here(self, ask: Partitions, verify_only: bool) -> Completion[Verdicts] | None:
         """Asks this broker's own coordinator, if it is the one of this transaction."""
@@ -186,7 +186,7 @@ class Verifier:
         self.requests.value += 1
         return self.local.add_partitions(ask, verify_only)
 
-    async def _ask(self, ask: Partitions, verify_only: bool) -> Said:
+    async def _ask(self, ask: Partitions, verify_only: bool) -> PartitionErrors:
         """Asks another broker."""
         coordinator = self._coordinator_of(ask.transactional_id)
         if self._is_closed:
@@ -214,20 +214,20 @@ class Verifier:
         return None if broker is None else broker.endpoint(self.config().inter_broker_listener)
 
     def close(self) -> None:
-        """Asks nothing more: whoever waits hears NETWORK_EXCEPTION."""
+        """Closes all connections; waiting requests get NETWORK_EXCEPTION."""
         self._is_closed = True
         self.owner.close()
         for lane in self._lanes.values():
             lane.close()
 
 
-def _is_left_out(said: Said) -> bool:
-    return set(said.values()) == _LEFT_OUT
+def _is_left_out(errors: PartitionErrors) -> bool:
+    return set(errors.values()) == _LEFT_OUT
 
 
-def _is_to_be_asked_again(said: Said, verify_only: bool) -> bool:
-    """Whether another answer is to be had soon."""
-    return (not verify_only and ErrorCode.CONCURRENT_TRANSACTIONS in said.values()) or _is_left_out(said)
+def _is_worth_retrying(errors: PartitionErrors, verify_only: bool) -> bool:
+    """Whether a retry may soon get another answer."""
+    return (not verify_only and ErrorCode.CONCURRENT_TRANSACTIONS in errors.values()) or _is_left_out(errors)
 
 
 class _Lane:
@@ -238,15 +238,15 @@ class _Lane:
         self._coordinator = coordinator
         self._queued: dict[str, _Question] = {}
         """By transactional id, in the order of their coming."""
-        self._asked: list[_Question] = []
+        self._in_flight: list[_Question] = []
         self._is_running = False
         self._link: AsyncConnection | None = None
         self._to: Endpoint | None = None
 
     def __len__(self) -> int:
-        return len(self._queued) + len(self._asked)
+        return len(self._queued) + len(self._in_flight)
 
-    async def ask(self, ask: Partitions, verify_only: bool) -> Said:
+    async def ask(self, ask: Partitions, verify_only: bool) -> PartitionErrors:
         """Puts a question into the queue. It joins an older one of the same producer, and takes the place of one of a
         producer that it replaces."""
         before = self._queued.get(ask.transactional_id)
@@ -260,7 +260,7 @@ class _Lane:
                 error = ErrorCode.NETWORK_EXCEPTION if is_same else ErrorCode.INVALID_PRODUCER_EPOCH
                 before.tell(Verdicts(error, {}))
             before = self._queued[ask.transactional_id] = _Question(ask, verify_only)
-        answer: Future[Said] = self._verifier.node.future()
+        answer: Future[PartitionErrors] = self._verifier.node.future()
         before.wait(ask, answer)
         if not self._is_running:
             self._is_running = True
@@ -270,34 +270,34 @@ class _Lane:
     async def _run(self) -> None:
         while self._queued:
             first = list(self._queued)[:TRANSACTIONS_AT_ONCE]
-            self._asked = asked = [self._queued.pop(each) for each in first]
+            self._in_flight = questions = [self._queued.pop(each) for each in first]
             self._verifier.requests.value += 1
             try:
-                await self._ask_there(asked)
+                await self._ask_there(questions)
             except Exception as error:  # it is raised where the requests are answered
-                for question in asked:
+                for question in questions:
                     question.fail(error)
-            self._asked = []
+            self._in_flight = []
         self._is_running = False
 
-    async def _ask_there(self, asked: list[_Question]) -> None:
+    async def _ask_there(self, questions: list[_Question]) -> None:
         try:
             link = await self._connected()
             newest = link.channel.versions.get(ApiKey.ADD_PARTITIONS_TO_TXN, (0, -1))[1]
             if 0 <= newest < _FOR_BROKERS_FROM:
                 # It would take the question for a client's, and add: as in Kafka nothing is verified then.
-                _tell_all((each for each in asked if each.verify_only), ErrorCode.NONE)
-                _tell_all((each for each in asked if not each.verify_only), ErrorCode.UNSUPPORTED_VERSION)
+                _tell_all((each for each in questions if each.verify_only), ErrorCode.NONE)
+                _tell_all((each for each in questions if not each.verify_only), ErrorCode.UNSUPPORTED_VERSION)
                 return
             timeout_s = self._verifier.config().request_timeout_ms / 1000
-            response = await link.ask(request_of(asked), AddPartitionsToTxnResponse, timeout_s=timeout_s)
+            response = await link.ask(request_of(questions), AddPartitionsToTxnResponse, timeout_s=timeout_s)
         except ClientError:
-            _tell_all(asked, ErrorCode.NETWORK_EXCEPTION)
+            _tell_all(questions, ErrorCode.NETWORK_EXCEPTION)
             return
         verdicts = _verdicts_of(response)
         error = _code(response.error_code)
         missing = Verdicts(error, {})
-        for question in asked:
+        for question in questions:
             verdict = missing if error else verdicts.get(question.ask.transactional_id, missing)
             question.tell(verdict)
 
@@ -326,14 +326,14 @@ class _Lane:
     def close(self) -> None:
         if self._link is not None:
             self._link.close()
-        _tell_all([*self._asked, *self._queued.values()], ErrorCode.NETWORK_EXCEPTION)
+        _tell_all([*self._in_flight, *self._queued.values()], ErrorCode.NETWORK_EXCEPTION)
         self._queued.clear()
 
 
-def request_of(asked: Iterable[_Question]) -> AddPartitionsToTxnRequest:
+def request_of(questions: Iterable[_Question]) -> AddPartitionsToTxnRequest:
     """One request for all questions."""
     transactions = []
-    for question in asked:
+    for question in questions:
         ask = question.ask
         by_topic: dict[str, list[int]] = {}
         for topic, index in sorted(ask.partitions):
@@ -365,16 +365,16 @@ def _verdicts_of(response: AddPartitionsToTxnResponse) -> dict[str, Verdicts]:
     }
 
 
-def _said(ask: Partitions, verdicts: Verdicts) -> Said:
-    """The verdict on each partition that was asked about; one that is not spoken of is in no transaction."""
-    error = _SAID_AS.get(verdicts.error, verdicts.error)
+def _errors_for(ask: Partitions, verdicts: Verdicts) -> PartitionErrors:
+    """Returns the error of each partition in question; a partition without a verdict is in no transaction."""
+    error = _PRODUCE_ERRORS.get(verdicts.error, verdicts.error)
     if error:
         return _all(ask, error)
     found = {each: verdicts.partitions.get(each, ErrorCode.INVALID_TXN_STATE) for each in ask.partitions}
-    return {each: _SAID_AS.get(error, error) for each, error in found.items()}
+    return {each: _PRODUCE_ERRORS.get(error, error) for each, error in found.items()}
 
 
-def _all(ask: Partitions, error: ErrorCode) -> Said:
+def _all(ask: Partitions, error: ErrorCode) -> PartitionErrors:
     return dict.fromkeys(ask.partitions, error)
 
 

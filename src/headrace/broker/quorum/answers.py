@@ -49,7 +49,7 @@ class Answers:
     def _read_to_end(
         self, answer: Future[tuple[Any, bytes]], given: tuple[Any, bytes], error: BaseException | None
     ) -> None:
-        # What was to be read may be gone: this node leads no more, its log was cut, or a snapshot took its place.
+        # The range may be gone: this node no longer leads, its log was truncated, or a snapshot replaced it.
         if error is not None and not isinstance(error, (OSError, StorageError)):
             self._node.defects.report(error, "an answer out of the metadata log")
         settle(answer, given)

@@ -1,8 +1,8 @@
 """What the quorum says as Kafka's requests and answers: Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch, FetchSnapshot.
 
-Pure: `headrace.raft.messages` to wire messages and back, for whoever asks and for whoever answers. What speaks of
-another cluster or another topic is refused here, before the machine hears of it. At kraft.version 0 no voter's
-directory is known: ids of directories are dropped, but of whoever fetches, who may be an observer. Source: KIP-595,
+Pure: translates `headrace.raft.messages` to wire messages and back, on both sides of a request. A message for another
+cluster or another topic is refused here, before it reaches the machine. At kraft.version 0 no voter's directory is
+known: directory ids are dropped, except the id of a replica that fetches, which may be an observer. Source: KIP-595,
 KIP-630, KIP-853, KIP-996.
 """
 
@@ -59,8 +59,8 @@ PRE_VOTE_VERSION: Final = 2
 FETCH_VERSION: Final = 17
 """The first version of Fetch that is answered here: replicas of releases from 3.9 on ask in it."""
 
-Told = VoteResponse | EpochResponse | FetchResponse | FetchSnapshotResponse
-"""The answers that say who leads, to replicas."""
+LeaderResponse = VoteResponse | EpochResponse | FetchResponse | FetchSnapshotResponse
+"""The responses that name the leader to a replica."""
 
 
 class Codec:
@@ -201,15 +201,15 @@ class Codec:
         refusal = self._refusal(request)
         if refusal is not None:
             return refusal
-        said = request.topics[0].partitions[0]
-        if said.replica_epoch < 0 or said.last_offset < 0 or said.last_offset_epoch < 0:
+        partition = request.topics[0].partitions[0]
+        if partition.replica_epoch < 0 or partition.last_offset < 0 or partition.last_offset_epoch < 0:
             return ErrorCode.INVALID_REQUEST
         return VoteRequest(
-            said.replica_epoch,
-            self._key(said.replica_id, said.replica_directory_id),
-            self._addressed(request.voter_id, said.voter_directory_id),
-            Position(said.last_offset_epoch, said.last_offset),
-            said.pre_vote,
+            partition.replica_epoch,
+            self._key(partition.replica_id, partition.replica_directory_id),
+            self._addressed(request.voter_id, partition.voter_directory_id),
+            Position(partition.last_offset_epoch, partition.last_offset),
+            partition.pre_vote,
         )
 
     def read_begin(
@@ -219,9 +219,9 @@ class Codec:
         refusal = self._refusal(request)
         if refusal is not None:
             return refusal
-        said = request.topics[0].partitions[0]
+        partition = request.topics[0].partitions[0]
         return BeginQuorumEpochRequest(
-            said.leader_epoch, said.leader_id, self._addressed(request.voter_id, said.voter_directory_id)
+            partition.leader_epoch, partition.leader_id, self._addressed(request.voter_id, partition.voter_directory_id)
         )
 
     def read_end(self, request: k54_end_quorum_epoch.EndQuorumEpochRequest) -> EndQuorumEpochRequest | ErrorCode:
@@ -229,11 +229,11 @@ class Codec:
         refusal = self._refusal(request)
         if refusal is not None:
             return refusal
-        said = request.topics[0].partitions[0]
-        candidates = said.preferred_candidates[:SUCCESSORS_MAX]
+        partition = request.topics[0].partitions[0]
+        candidates = partition.preferred_candidates[:SUCCESSORS_MAX]
         named = [self._key(each.candidate_id, each.candidate_directory_id) for each in candidates]
-        successors = named or [ReplicaKey(node_id) for node_id in said.preferred_successors[:SUCCESSORS_MAX]]
-        return EndQuorumEpochRequest(said.leader_epoch, said.leader_id, tuple(successors))
+        successors = named or [ReplicaKey(node_id) for node_id in partition.preferred_successors[:SUCCESSORS_MAX]]
+        return EndQuorumEpochRequest(partition.leader_epoch, partition.leader_id, tuple(successors))
 
     def read_fetch(self, request: k01_fetch.FetchRequest) -> FetchRequest | ErrorCode:
         """What a replica of the metadata log asks for, or the code that the whole request is refused with."""
@@ -242,17 +242,17 @@ class Codec:
         only = _only_partition(request.topics)
         if only is None:
             return ErrorCode.INVALID_REQUEST
-        topic, said = only
-        named = topic.topic, topic.topic_id, said.partition
+        topic, partition = only
+        named = topic.topic, topic.topic_id, partition.partition
         if named not in (("", METADATA_TOPIC_ID, 0), (METADATA_TOPIC, ZERO, 0)):
             return ErrorCode.INVALID_REQUEST
         replica_id = request.replica_id if request.replica_state is None else request.replica_state.replica_id
         return FetchRequest(
-            said.current_leader_epoch,
-            ReplicaKey(replica_id, said.replica_directory_id),
-            said.last_fetched_epoch,
-            said.fetch_offset,
-            said.high_watermark,
+            partition.current_leader_epoch,
+            ReplicaKey(replica_id, partition.replica_directory_id),
+            partition.last_fetched_epoch,
+            partition.fetch_offset,
+            partition.high_watermark,
             max(request.max_wait_ms, 0),
         )
 
@@ -261,21 +261,21 @@ class Codec:
         refusal = self._refusal(request)
         if refusal is not None:
             return refusal
-        said = request.topics[0].partitions[0]
+        partition = request.topics[0].partitions[0]
         return FetchSnapshotRequest(
-            said.current_leader_epoch,
-            ReplicaKey(request.replica_id, said.replica_directory_id),
-            Position(said.snapshot_id.epoch, said.snapshot_id.end_offset),
-            said.position,
+            partition.current_leader_epoch,
+            ReplicaKey(request.replica_id, partition.replica_directory_id),
+            Position(partition.snapshot_id.epoch, partition.snapshot_id.end_offset),
+            partition.position,
             request.max_bytes,
         )
 
     # --- answers, to be sent
 
-    def _leader(self, message: Told) -> int:
+    def _leader(self, message: LeaderResponse) -> int:
         return NO_NODE if message.leader_id is None else message.leader_id
 
-    def _nodes(self, message: Told, make: Callable[..., Any], knows: bool) -> list[Any]:
+    def _nodes(self, message: LeaderResponse, make: Callable[..., Any], knows: bool) -> list[Any]:
         """Where the leader is, for those who do not know; `knows`: whether that version can say it."""
         endpoint = None if message.leader_id is None or not knows else self._addresses.endpoint(message.leader_id)
         return [] if endpoint is None else [make(node_id=message.leader_id, host=endpoint.host, port=endpoint.port)]
@@ -284,10 +284,10 @@ class Codec:
         """An answer of the three that are shaped alike: of the module `wire`, whose class `make` is."""
         if isinstance(message, ErrorCode):
             return make(error_code=message)
-        said = wire.ResponsePartitionData(
+        partition = wire.ResponsePartitionData(
             error_code=message.error, leader_id=self._leader(message), leader_epoch=message.epoch, **more
         )
-        topic = wire.ResponseTopicData(topic_name=METADATA_TOPIC, partitions=[said])
+        topic = wire.ResponseTopicData(topic_name=METADATA_TOPIC, partitions=[partition])
         return make(topics=[topic], node_endpoints=self._nodes(message, wire.NodeEndpoint, version >= 1))
 
     def vote_response(self, message: VoteResponse | ErrorCode, version: int) -> k52_vote.VoteResponse:
@@ -320,7 +320,7 @@ class Codec:
         if isinstance(message, ErrorCode):
             return wire.FetchResponse(error_code=message)
         diverging, snapshot = message.diverging, message.snapshot
-        said = wire.PartitionData(
+        partition = wire.PartitionData(
             error_code=message.error,
             high_watermark=message.high_watermark,
             log_start_offset=log_start_offset,
@@ -331,7 +331,7 @@ class Codec:
             snapshot_id=None if snapshot is None else wire.SnapshotId(end_offset=snapshot.offset, epoch=snapshot.epoch),
             records=records,
         )
-        topic = wire.FetchableTopicResponse(topic_id=METADATA_TOPIC_ID, partitions=[said])
+        topic = wire.FetchableTopicResponse(topic_id=METADATA_TOPIC_ID, partitions=[partition])
         return wire.FetchResponse(responses=[topic], node_endpoints=self._nodes(message, wire.NodeEndpoint, True))
 
     def fetch_snapshot_response(
@@ -341,7 +341,7 @@ class Codec:
         wire = k59_fetch_snapshot
         if isinstance(message, ErrorCode):
             return wire.FetchSnapshotResponse(error_code=message)
-        said = wire.ResponsePartitionSnapshot(
+        partition = wire.ResponsePartitionSnapshot(
             error_code=message.error,
             snapshot_id=wire.SnapshotId(end_offset=message.snapshot.offset, epoch=message.snapshot.epoch),
             current_leader=wire.LeaderIdAndEpoch(leader_id=self._leader(message), leader_epoch=message.epoch),
@@ -349,33 +349,33 @@ class Codec:
             position=message.position,
             unaligned_records=message.data,
         )
-        topic = wire.ResponseTopicSnapshot(name=METADATA_TOPIC, partitions=[said])
+        topic = wire.ResponseTopicSnapshot(name=METADATA_TOPIC, partitions=[partition])
         return wire.FetchSnapshotResponse(
             topics=[topic], node_endpoints=self._nodes(message, wire.NodeEndpoint, version >= 1)
         )
 
     # --- answers, as they come
 
-    def response(self, asked: Request, response: Any) -> Response:
+    def response(self, request: Request, response: Any) -> Response:
         """What the answer to a request says. Raises CorruptBatch where it holds batches that are none, or damaged."""
-        if isinstance(asked, FetchRequest):
-            return _read_fetched(asked, response)
-        if isinstance(asked, FetchSnapshotRequest):
-            return _read_piece(asked, response)
-        if not isinstance(asked, VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest):
-            return read_voter_response(asked, response)
+        if isinstance(request, FetchRequest):
+            return _read_fetched(request, response)
+        if isinstance(request, FetchSnapshotRequest):
+            return _read_piece(request, response)
+        if not isinstance(request, VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest):
+            return read_voter_response(request, response)
         partitions = [p for topic in getattr(response, "topics", ()) for p in topic.partitions]
         error = ErrorCode(response.error_code)
         if error or not partitions:
             error = error or ErrorCode.INVALID_REQUEST
-            if isinstance(asked, VoteRequest):
-                return VoteResponse(asked.epoch, None, False, asked.pre_vote, error)
-            return EpochResponse(asked.epoch, None, error)
-        said = partitions[0]
-        leader, error = _known(said.leader_id), ErrorCode(said.error_code)
-        if isinstance(asked, VoteRequest):
-            return VoteResponse(said.leader_epoch, leader, said.vote_granted, asked.pre_vote, error)
-        return EpochResponse(said.leader_epoch, leader, error)
+            if isinstance(request, VoteRequest):
+                return VoteResponse(request.epoch, None, False, request.pre_vote, error)
+            return EpochResponse(request.epoch, None, error)
+        partition = partitions[0]
+        leader, error = _known(partition.leader_id), ErrorCode(partition.error_code)
+        if isinstance(request, VoteRequest):
+            return VoteResponse(partition.leader_epoch, leader, partition.vote_granted, request.pre_vote, error)
+        return EpochResponse(partition.leader_epoch, leader, error)
 
 
 def _only_partition(topics: Sequence[Any]) -> tuple[Any, Any] | None:
@@ -395,47 +395,47 @@ def _known(leader_id: int) -> int | None:
     return None if leader_id < 0 else leader_id
 
 
-def _read_fetched(asked: FetchRequest, response: k01_fetch.FetchResponse) -> FetchResponse:
+def _read_fetched(request: FetchRequest, response: k01_fetch.FetchResponse) -> FetchResponse:
     partitions = [p for topic in response.responses for p in topic.partitions]
     if response.error_code or not partitions:
         error = ErrorCode(response.error_code) or ErrorCode.INVALID_REQUEST
-        return FetchResponse(asked.epoch, None, error=error)
-    said = partitions[0]
-    assert not isinstance(said.records, FileSlice), "what was received is in memory"
-    leader, diverging, snapshot = said.current_leader, said.diverging_epoch, said.snapshot_id
-    epoch, leader_id = (asked.epoch, NO_NODE) if leader is None else (leader.leader_epoch, leader.leader_id)
+        return FetchResponse(request.epoch, None, error=error)
+    partition = partitions[0]
+    assert not isinstance(partition.records, FileSlice), "what was received is in memory"
+    leader, diverging, snapshot = partition.current_leader, partition.diverging_epoch, partition.snapshot_id
+    epoch, leader_id = (request.epoch, NO_NODE) if leader is None else (leader.leader_epoch, leader.leader_id)
     return FetchResponse(
         epoch,
         _known(leader_id),
-        said.high_watermark,
-        entries=tuple(_entries(said.records or b"")),
+        partition.high_watermark,
+        entries=tuple(_entries(partition.records or b"")),
         diverging=None
         if diverging is None or diverging.end_offset < 0
         else Position(diverging.epoch, diverging.end_offset),
         snapshot=None if snapshot is None or snapshot.end_offset < 0 else Position(snapshot.epoch, snapshot.end_offset),
-        error=ErrorCode(said.error_code),
+        error=ErrorCode(partition.error_code),
     )
 
 
 def _read_piece(
-    asked: FetchSnapshotRequest, response: k59_fetch_snapshot.FetchSnapshotResponse
+    request: FetchSnapshotRequest, response: k59_fetch_snapshot.FetchSnapshotResponse
 ) -> FetchSnapshotResponse:
     partitions = [p for topic in response.topics for p in topic.partitions]
     if response.error_code or not partitions:
         error = ErrorCode(response.error_code) or ErrorCode.INVALID_REQUEST
-        return FetchSnapshotResponse(asked.epoch, None, asked.snapshot, error=error)
-    said = partitions[0]
-    assert not isinstance(said.unaligned_records, FileSlice), "what was received is in memory"
-    leader = said.current_leader
-    epoch, leader_id = (asked.epoch, NO_NODE) if leader is None else (leader.leader_epoch, leader.leader_id)
+        return FetchSnapshotResponse(request.epoch, None, request.snapshot, error=error)
+    partition = partitions[0]
+    assert not isinstance(partition.unaligned_records, FileSlice), "what was received is in memory"
+    leader = partition.current_leader
+    epoch, leader_id = (request.epoch, NO_NODE) if leader is None else (leader.leader_epoch, leader.leader_id)
     return FetchSnapshotResponse(
         epoch,
         _known(leader_id),
-        Position(said.snapshot_id.epoch, said.snapshot_id.end_offset),
-        said.position,
-        said.size,
-        bytes(said.unaligned_records or b""),
-        ErrorCode(said.error_code),
+        Position(partition.snapshot_id.epoch, partition.snapshot_id.end_offset),
+        partition.position,
+        partition.size,
+        bytes(partition.unaligned_records or b""),
+        ErrorCode(partition.error_code),
     )
 
 

@@ -70,8 +70,8 @@ ImageListener = Callable[[ClusterImage, ClusterImage, ImageDelta], None]
 class QuorumDriver:
     """One node of the metadata quorum.
 
-    `on_failure` is called when the log cannot be written: the owner should stop. Alone, it leads from its start on;
-    beside other voters it stands for election, and follows the elected leader; as an observer it follows.
+    `on_failure` is called when the log cannot be written: the owner should stop. A single voter leads from the start;
+    one of several becomes a candidate and follows the elected leader; an observer follows.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class QuorumDriver:
 
     @property
     def is_current(self) -> bool:
-        """Whether the image has all that the quorum has committed, by what its leader says; False until one said it."""
+        """Whether the image has caught up with the leader's high watermark; False until a leader has sent one."""
         return self.decides or 0 <= self.raft.heard_high_watermark <= self.image.offset + 1
 
     @property

@@ -103,7 +103,7 @@ def effects_of(out: Output, end: Position, *, steps_down: bool = False) -> list[
     """Returns what one step of the machine wants done, in order.
 
     `end` is the end of the machine's log after the step; `steps_down` says that the step cost an active controller its
-    lead. Nothing in `send` and `reply` depends on the sync: what may be said only after it is the output of `Synced`.
+    lead. Nothing in `send` and `reply` depends on the sync: what has to wait for it is an output of `Synced`.
     """
     effects: list[Effect] = []
     if out.store is not None:

@@ -76,7 +76,7 @@ class Images:
         """Reads committed records from the log; None in the middle of a batch, which an image has whole or not."""
         before = self.image
         self._log.apply(self._replay, before.offset + 1, self.committed, APPLIED_BYTES, APPLIED_RECORDS)
-        if self._replay.is_amid_batch:
+        if self._replay.is_inside_batch:
             return None
         delta = self._replay.delta
         after = self._replay.finish()

@@ -47,7 +47,8 @@ from headrace.wire.messages.metadata_records import UserScramCredentialRecord
 _SECURITY_PROTOCOLS: Mapping[str, int] = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
 EARLY_ELECTION_MS = 100
-"""After which the next voter stands for election where the leader's process is gone, the first one at once."""
+"""How long each next voter waits to become a candidate after the leader's process has died; the first does so at once.
+"""
 _MAX_BATCH_BYTES = 64 * 1024 * 1024
 
 

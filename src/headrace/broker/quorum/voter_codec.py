@@ -78,38 +78,38 @@ def voter_request(message: VoterRequest | SupportRequest, cluster_id: str, timeo
 # --- requests, as they come
 
 
-def names_many(said: Any) -> bool:
+def names_many(request: Any) -> bool:
     """Whether a request names more listeners than a voter may have."""
-    return len(said.listeners) > ENDPOINTS_MAX
+    return len(request.listeners) > ENDPOINTS_MAX
 
 
-def _endpoints(said: Any) -> tuple[VoterEndpoint, ...]:
-    return tuple(VoterEndpoint(each.name, each.host, each.port) for each in said.listeners)
+def _endpoints(request: Any) -> tuple[VoterEndpoint, ...]:
+    return tuple(VoterEndpoint(each.name, each.host, each.port) for each in request.listeners)
 
 
-def read_add(said: k80_add_raft_voter.AddRaftVoterRequest) -> AddVoterRequest:
+def read_add(request: k80_add_raft_voter.AddRaftVoterRequest) -> AddVoterRequest:
     """Who is to vote, off the wire."""
     return AddVoterRequest(
-        ReplicaKey(said.voter_id, said.voter_directory_id), _endpoints(said), said.ack_when_committed
+        ReplicaKey(request.voter_id, request.voter_directory_id), _endpoints(request), request.ack_when_committed
     )
 
 
-def read_remove(said: k81_remove_raft_voter.RemoveRaftVoterRequest) -> RemoveVoterRequest:
-    """Who is to vote no more, off the wire."""
-    return RemoveVoterRequest(ReplicaKey(said.voter_id, said.voter_directory_id))
+def read_remove(request: k81_remove_raft_voter.RemoveRaftVoterRequest) -> RemoveVoterRequest:
+    """Reads the voter to remove from a RemoveRaftVoter request."""
+    return RemoveVoterRequest(ReplicaKey(request.voter_id, request.voter_directory_id))
 
 
-def read_update(said: k82_update_raft_voter.UpdateRaftVoterRequest) -> UpdateVoterRequest:
+def read_update(request: k82_update_raft_voter.UpdateRaftVoterRequest) -> UpdateVoterRequest:
     """Where a voter is reached and what it runs, off the wire."""
-    levels = said.kraft_version_feature
+    levels = request.kraft_version_feature
     voter = Voter(
-        said.voter_id,
-        said.voter_directory_id,
-        _endpoints(said),
+        request.voter_id,
+        request.voter_directory_id,
+        _endpoints(request),
         levels.min_supported_version,
         levels.max_supported_version,
     )
-    return UpdateVoterRequest(said.current_leader_epoch, voter)
+    return UpdateVoterRequest(request.current_leader_epoch, voter)
 
 
 # --- answers, to be sent
@@ -149,17 +149,17 @@ def updated_response(
 # --- answers, as they come
 
 
-def read_voter_response(asked: VoterRequest | SupportRequest, said: Any) -> VoterResponse | SupportResponse:
+def read_voter_response(request: VoterRequest | SupportRequest, response: Any) -> VoterResponse | SupportResponse:
     """What an answer says."""
-    error = ErrorCode(said.error_code)
-    if isinstance(asked, SupportRequest):
+    error = ErrorCode(response.error_code)
+    if isinstance(request, SupportRequest):
         # A feature whose lowest level is 0 may be left out: then a node runs level 0 alone.
-        found = {each.name: (each.min_version, each.max_version) for each in said.supported_features}
+        found = {each.name: (each.min_version, each.max_version) for each in response.supported_features}
         return SupportResponse(found.get(KRAFT_VERSION, (0, 0)), error)
-    if isinstance(asked, UpdateVoterRequest):
-        leader = said.current_leader
+    if isinstance(request, UpdateVoterRequest):
+        leader = response.current_leader
         if leader is not None and leader.leader_epoch >= 0:
             leader_id = None if leader.leader_id < 0 else leader.leader_id
             return VoterResponse(leader.leader_epoch, leader_id, error)
-        return VoterResponse(asked.epoch, None, error)
-    return VoterResponse(NO_EPOCH, None, error, said.error_message)
+        return VoterResponse(request.epoch, None, error)
+    return VoterResponse(NO_EPOCH, None, error, response.error_message)

@@ -1,5 +1,5 @@
-"""Connections to the other voters, or to whoever is asked for the leader: each is opened when there is something to
-send, and closed with its first failure.
+"""Connections to the other voters, or to bootstrap servers that may know the leader. Each is opened by the first
+message and closed at the first failure.
 
 The machine decides when a request is sent again; here nothing is tried twice.
 """

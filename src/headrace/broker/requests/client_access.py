@@ -30,9 +30,7 @@ class ClientAccess:
     `pay` says whether so many partitions may be created or deleted, and counts them then.
     """
 
-    def __init__(
-        self, authorizer: Authorizer, context: RequestContext, pay: Callable[[int], bool] = free
-    ) -> None:
+    def __init__(self, authorizer: Authorizer, context: RequestContext, pay: Callable[[int], bool] = free) -> None:
         self._authorizer = authorizer
         self._principal = context.principal
         self._host = context.client_host

@@ -190,9 +190,9 @@ class MetadataLog:
         and return `offset` until it is there. Raises StorageError where they cannot be read, OSError.
         """
         try:
-            if replay.is_amid_batch:
+            if replay.is_inside_batch:
                 replay.go_on(max_records)
-                return offset if replay.is_amid_batch else replay.offset + 1
+                return offset if replay.is_inside_batch else replay.offset + 1
             data = self._read(offset, end, max_bytes)
             reached = offset
             for at, header in iter_headers(data):
@@ -207,7 +207,7 @@ class MetadataLog:
                 if not header.is_control:
                     replay.begin_batch([record.value or b"" for record in decode_batch(data, at)])
                     replay.go_on(max_records)
-                    if replay.is_amid_batch:
+                    if replay.is_inside_batch:
                         break
                 reached = header.next_offset
             return reached
@@ -297,7 +297,10 @@ class MetadataLog:
             self.log.truncate_fully_and_start_at(offset, now_ms=now_ms)
 
     def close(self, sink: LogSink) -> None:
-        """A disk that fails here takes nothing back that was said: the next start reads the log as after a crash."""
+        """Closes the files.
+
+        A failing disk loses nothing that was acknowledged: the next start reads the log as after a crash.
+        """
         try:
             self.log.close()
             self.point.keep(self.log.recovery_point)
@@ -325,8 +328,10 @@ class MetadataLog:
 
 
 def _whole(data: bytes) -> bytes:
-    """Without the batch at the end that is there in part: the next read begins with it. One that is damaged stays, and
-    whoever walks over it finds it."""
+    """Drops a batch at the end that is there only in part: the next read begins with it.
+
+    A damaged batch stays, for the caller's check to find.
+    """
     end = 0
     for at, header in iter_whole_headers(data):
         if header.magic != MAGIC:

@@ -1,8 +1,8 @@
 """How far the metadata log was synced, in a file of its own beside `meta.properties`.
 
-It tells damage from what a crash may leave. All below the offset in it was on stable storage once, so it was counted on
-by others: a log that is bad or missing there is not cut, and a voter that lacks some of it does not vote. What lies
-above was never said to be synced.
+It tells damage from an unfinished write. Everything below its offset was on stable storage once, and other voters have
+counted on it: a log that is bad or missing there is not truncated, and a voter that lacks some of it does not vote.
+Nothing above it was ever acknowledged as synced.
 
 The file has two pages with an offset and its checksum each. The first is synced when it is written (at a start, a clean
 stop, before a truncation, and now and then); the second is written after each sync of the log and left to the system,

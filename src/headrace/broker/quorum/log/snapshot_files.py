@@ -30,7 +30,7 @@ from headrace.wire.records import CorruptBatch, decode_batch
 
 CANNOT_READ: Final = (CorruptBatch, DecodeError, MetadataRecordError, InconsistentMetadataError)
 """What reading metadata raises where they are damaged."""
-NOTHING_SAID: Final = VoterSet(kraft_version=0)
+NO_VOTER_RECORDS: Final = VoterSet(kraft_version=0)
 WRITE_BYTES: Final = 1024 * 1024
 """What is written of a snapshot at once, beyond the last batch of it."""
 _PART: Final = ".part"
@@ -39,16 +39,16 @@ _WRITTEN: Final = ".tmp"
 
 @dataclass(slots=True)
 class SnapshotContent:
-    """What a snapshot holds: the image of everything below `end`, and what it says of the quorum."""
+    """Holds the content of a snapshot: the image of everything below `end`, and the voters it records."""
 
     end: Position
     image: ClusterImage
-    said: VoterSet = NOTHING_SAID
+    voter_set: VoterSet = NO_VOTER_RECORDS
 
     @property
     def voters(self) -> VoterSet | None:
         """Who votes as of its end; None: it does not say so, for the voters are static."""
-        return self.said if self.said.voters else None
+        return self.voter_set if self.voter_set.voters else None
 
 
 class SnapshotFiles:
@@ -94,7 +94,7 @@ class SnapshotFiles:
                 for noted in control.decode_controls(data, at):
                     if noted is None:
                         continue
-                    content.said = content.said.noting(noted)
+                    content.voter_set = content.voter_set.noting(noted)
                     if noted.type is ControlType.SNAPSHOT_HEADER:
                         timestamp_ms = noted.message.last_contained_log_timestamp
                     complete = complete or noted.type is ControlType.SNAPSHOT_FOOTER

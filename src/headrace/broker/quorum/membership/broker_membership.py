@@ -35,7 +35,7 @@ LEAVING_S: Final = 0.05
 """Between those of a broker that waits to be let go."""
 AGAIN_S: Final = 0.1
 """How long a broker waits that no controller answered."""
-SAID_AFTER_S: Final = 2.0
+LOGGED_AFTER_S: Final = 2.0
 """How long a broker that starts waits for a controller before it says so: an election may be under way."""
 LEAVE_S: Final = 300.0
 """A broker that stops waits so long for its leaderships to go, and the active controller for others that stop."""
@@ -110,7 +110,7 @@ class Membership:
             waited_s = self._node.clock.monotonic() - began
             if waited_s >= patience_s:
                 raise StorageError(f"no controller registered this broker within {patience_s:g} s: {text}")
-            if text != why and waited_s >= SAID_AFTER_S:
+            if text != why and waited_s >= LOGGED_AFTER_S:
                 why = text
                 self._log.info("broker waits to be registered", why=why, until_s=patience_s)
             await asyncio.sleep(AGAIN_S)

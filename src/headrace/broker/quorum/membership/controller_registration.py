@@ -50,18 +50,18 @@ class ControllerRegistration:
         return known is not None and known.incarnation_id == self._registration.incarnation_id
 
     async def _register(self) -> None:
-        said = ""
+        logged = ""
         while not self._is_registered():
             try:
                 refused = await self._controller.ask(RegisterController(self._registration))
                 why = (refused.message or refused.code.name) if refused.code else ""
             except ControllerError as error:
                 why = str(error)
-            if why and why != said:
-                said = why
+            if why and why != logged:
+                logged = why
                 self._log.info("controller waits to be registered", why=why)
             await asyncio.sleep(AGAIN_S)
 
     async def close(self) -> None:
-        """Registers no more."""
+        """Stops registering."""
         await self._owner.closed()

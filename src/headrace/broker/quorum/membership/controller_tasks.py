@@ -75,8 +75,8 @@ class ControllerTasks:
         sessions.begin(self._driver.image, self._liveness.now_ms())
         self._forget_predecessor(sessions)
         self._heard.clear()
-        if self._driver.raft.bereft_of is not None:
-            self.suspect(self._driver.raft.bereft_of)
+        if self._driver.raft.lost_leader_id is not None:
+            self.suspect(self._driver.raft.lost_leader_id)
         self._owner.soon(self._elect_missing, self._term)
         self._owner.later(UNHEARD_S, self._look_for_deaths, self._term)
         self._again(config.broker_session_timeout_ms / 1000 / CHECKS_A_SESSION, self._check_sessions)
@@ -153,7 +153,7 @@ class ControllerTasks:
         self._decide(FenceBrokers(brokers)).add_done_callback(lambda _: self._fenced.difference_update(brokers))
 
     def _mark_time(self) -> None:
-        """A record without an effect, so that whoever follows the log knows that it is up to date."""
+        """Writes a no-op record, so that followers of the log know that they are up to date (KIP-835)."""
         end = self._driver.raft.log.end_offset
         if end == self._marked:
             _look_at_it(self._driver.submit(lambda _: Decision(None, [NoOpRecord()])))

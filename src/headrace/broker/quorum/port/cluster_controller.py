@@ -1,4 +1,6 @@
-"""The controller as a node of several voters sees it: this node while it decides, or whoever does, over the network."""
+"""The controller as seen by a node of a multi-voter cluster: this node while it is active, else the active one,
+remotely.
+"""
 
 from __future__ import annotations
 
@@ -58,11 +60,11 @@ class ClusterController:
         beats = isinstance(request, Heartbeat)
         timeout_s = HEARTBEAT_S if beats else ANSWER_S
         try:
-            said = await self._link.ask(form.request, form.response_class, timeout_s=timeout_s, is_repeatable=beats)
+            response = await self._link.ask(form.request, form.response_class, timeout_s=timeout_s, is_repeatable=beats)
         except ClientError as error:
             self._link.sent_away()
             raise ControllerError(ErrorCode.NOT_CONTROLLER, str(error)) from error
-        reply: R = form.read(said)
+        reply: R = form.read(response)
         if isinstance(reply, HeartbeatReply) and reply.error is ErrorCode.NOT_CONTROLLER:
             self._link.sent_away()
             raise ControllerError(ErrorCode.NOT_CONTROLLER)

@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 
 class ControllerError(Exception):
-    """Nothing of what was asked took effect, as far as is known here; `code` is Kafka's, for whoever asked.
+    """No part of the request took effect, as far as is known here; `code` is the Kafka error for the caller.
 
     KAFKA_STORAGE_ERROR: the metadata log cannot be written. NOT_CONTROLLER: nobody here decides, or not any more: what
     was decided and not committed may still come true under the next leader. REQUEST_TIMED_OUT: too much waits already.

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 R = TypeVar("R", bound=Response)
 
 LINGER_S: Final = 1.0
-"""How long a controller that leads no more may still answer: it answers what is committed, but another one may be known
-before the answer is here."""
+"""How long a controller that no longer leads may still answer: it answers for committed decisions, but a new leader may
+be known before the answer arrives.
+"""
 
 
 class ControllerLocator:

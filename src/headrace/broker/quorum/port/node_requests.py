@@ -39,9 +39,9 @@ NAMED_MAX: Final = 500
 the memory of every node."""
 
 
-def names_many(said: Any) -> bool:
+def names_many(request: Any) -> bool:
     """Whether a registration or a heartbeat names more of anything than a node may have."""
-    return any(len(getattr(said, field, None) or ()) > NAMED_MAX for field in _OF_A_NODE)
+    return any(len(getattr(request, field, None) or ()) > NAMED_MAX for field in _OF_A_NODE)
 
 
 _OF_A_NODE: Final = ("listeners", "features", "log_dirs", "offline_log_dirs", "cordoned_log_dirs")
@@ -78,25 +78,25 @@ def _register(request: RegisterBroker, _: ClusterImage) -> WireForm:
         previous_broker_epoch=node.previous_broker_epoch,
     )
 
-    def read(said: k62.BrokerRegistrationResponse) -> Registered:
-        return Registered(ErrorCode(said.error_code), None, said.broker_epoch)
+    def read(response: k62.BrokerRegistrationResponse) -> Registered:
+        return Registered(ErrorCode(response.error_code), None, response.broker_epoch)
 
     return WireForm(message, k62.BrokerRegistrationResponse, read)
 
 
-def read_registration(said: k62.BrokerRegistrationRequest) -> RegisterBroker:
+def read_registration(request: k62.BrokerRegistrationRequest) -> RegisterBroker:
     """A broker's registration off the wire."""
     return RegisterBroker(
         Registration(
-            node_id=said.broker_id,
-            incarnation_id=said.incarnation_id,
-            endpoints=_endpoints(said.listeners),
+            node_id=request.broker_id,
+            incarnation_id=request.incarnation_id,
+            endpoints=_endpoints(request.listeners),
             controller_endpoints=(),
-            rack=said.rack,
-            directories=tuple(said.log_dirs),
-            cluster_id=said.cluster_id,
-            features=_features(said.features),
-            previous_broker_epoch=said.previous_broker_epoch,
+            rack=request.rack,
+            directories=tuple(request.log_dirs),
+            cluster_id=request.cluster_id,
+            features=_features(request.features),
+            previous_broker_epoch=request.previous_broker_epoch,
         )
     )
 
@@ -122,21 +122,21 @@ def _register_controller(request: RegisterController, _: ClusterImage) -> WireFo
         features=[k70.Feature(*feature) for feature in node.features],
     )
 
-    def read(said: k70.ControllerRegistrationResponse) -> ApiError:
-        return ApiError(ErrorCode(said.error_code), said.error_message)
+    def read(response: k70.ControllerRegistrationResponse) -> ApiError:
+        return ApiError(ErrorCode(response.error_code), response.error_message)
 
     return WireForm(message, k70.ControllerRegistrationResponse, read)
 
 
-def read_controller_registration(said: k70.ControllerRegistrationRequest) -> RegisterController:
+def read_controller_registration(request: k70.ControllerRegistrationRequest) -> RegisterController:
     """A controller's registration off the wire."""
     return RegisterController(
         Controller(
-            said.controller_id,
-            said.incarnation_id,
-            _endpoints(said.listeners),
-            _features(said.features),
-            said.zk_migration_ready,
+            request.controller_id,
+            request.incarnation_id,
+            _endpoints(request.listeners),
+            _features(request.features),
+            request.zk_migration_ready,
         )
     )
 
@@ -155,22 +155,24 @@ def _heartbeat(request: Heartbeat, _: ClusterImage) -> WireForm:
         cordoned_log_dirs=None if request.cordoned_directories is None else list(request.cordoned_directories),
     )
 
-    def read(said: k63.BrokerHeartbeatResponse) -> HeartbeatReply:
-        return HeartbeatReply(ErrorCode(said.error_code), said.is_caught_up, said.is_fenced, said.should_shut_down)
+    def read(response: k63.BrokerHeartbeatResponse) -> HeartbeatReply:
+        return HeartbeatReply(
+            ErrorCode(response.error_code), response.is_caught_up, response.is_fenced, response.should_shut_down
+        )
 
     return WireForm(message, k63.BrokerHeartbeatResponse, read)
 
 
-def read_heartbeat(said: k63.BrokerHeartbeatRequest) -> Heartbeat:
+def read_heartbeat(request: k63.BrokerHeartbeatRequest) -> Heartbeat:
     """A broker's heartbeat off the wire."""
     return Heartbeat(
-        said.broker_id,
-        said.broker_epoch,
-        said.current_metadata_offset,
-        said.want_fence,
-        said.want_shut_down,
-        tuple(said.offline_log_dirs),
-        None if said.cordoned_log_dirs is None else tuple(said.cordoned_log_dirs),
+        request.broker_id,
+        request.broker_epoch,
+        request.current_metadata_offset,
+        request.want_fence,
+        request.want_shut_down,
+        tuple(request.offline_log_dirs),
+        None if request.cordoned_log_dirs is None else tuple(request.cordoned_log_dirs),
     )
 
 
@@ -196,40 +198,40 @@ def _alter_partitions(request: AlterPartitions, image: ClusterImage) -> WireForm
         )
     message = k56.AlterPartitionRequest(request.broker_id, request.broker_epoch, list(topics.values()))
 
-    def read(said: k56.AlterPartitionResponse) -> PartitionsAltered:
+    def read(response: k56.AlterPartitionResponse) -> PartitionsAltered:
         results = [
             (topic.topic_id, part.partition_index, ErrorCode(part.error_code), _altered(image, topic.topic_id, part))
-            for topic in said.topics
+            for topic in response.topics
             for part in topic.partitions
         ]
-        return PartitionsAltered(ErrorCode(said.error_code), results)
+        return PartitionsAltered(ErrorCode(response.error_code), results)
 
     return WireForm(message, k56.AlterPartitionResponse, read)
 
 
-def _altered(image: ClusterImage, topic_id: bytes, said: Any) -> Partition | None:
+def _altered(image: ClusterImage, topic_id: bytes, partition: Any) -> Partition | None:
     """The partition as the controller has it now, as far as the answer says."""
     topic = image.topics.by_id(topic_id)
-    if said.error_code != ErrorCode.NONE or topic is None or said.partition_index >= len(topic.partitions):
+    if partition.error_code != ErrorCode.NONE or topic is None or partition.partition_index >= len(topic.partitions):
         return None
-    known: Partition = topic.partitions[said.partition_index]
+    known: Partition = topic.partitions[partition.partition_index]
     return replace(
         known,
-        leader=said.leader_id,
-        leader_epoch=said.leader_epoch,
-        isr=tuple(said.isr),
-        leader_recovery_state=said.leader_recovery_state,
-        partition_epoch=said.partition_epoch,
+        leader=partition.leader_id,
+        leader_epoch=partition.leader_epoch,
+        isr=tuple(partition.isr),
+        leader_recovery_state=partition.leader_recovery_state,
+        partition_epoch=partition.partition_epoch,
     )
 
 
 def read_alter_partitions(
-    said: k56.AlterPartitionRequest, version: int
+    request: k56.AlterPartitionRequest, version: int
 ) -> Generator[int, None, AlterPartitions | None]:
     """A leader's changes off the wire, step by step; before version 3 no member's broker epoch is known. None where a
     partition has more members than a cluster has brokers."""
     changes: list[PartitionAlteration] = []
-    for topic in said.topics:
+    for topic in request.topics:
         yield 1
         for part in topic.partitions:
             if len(part.new_isr_with_epochs if version >= 3 else part.new_isr) > MEMBERS_MAX:
@@ -250,7 +252,7 @@ def read_alter_partitions(
                 )
             )
             yield 1 + len(members) // MEMBERS_PER_STEP
-    return AlterPartitions(said.broker_id, said.broker_epoch, changes)
+    return AlterPartitions(request.broker_id, request.broker_epoch, changes)
 
 
 def altered_response(reply: PartitionsAltered) -> Generator[int, None, k56.AlterPartitionResponse]:
@@ -277,9 +279,9 @@ def _allocate(request: AllocateProducerIds, image: ClusterImage) -> WireForm:
     broker = image.brokers.get(request.broker_id)
     epoch = -1 if broker is None else broker.epoch
 
-    def read(said: k67.AllocateProducerIdsResponse) -> ProducerIdBlock:
-        end = said.producer_id_start + said.producer_id_len
-        return ProducerIdBlock(said.producer_id_start, end, ErrorCode(said.error_code))
+    def read(response: k67.AllocateProducerIdsResponse) -> ProducerIdBlock:
+        end = response.producer_id_start + response.producer_id_len
+        return ProducerIdBlock(response.producer_id_start, end, ErrorCode(response.error_code))
 
     return WireForm(
         k67.AllocateProducerIdsRequest(broker_id=request.broker_id, broker_epoch=epoch),
@@ -314,29 +316,29 @@ def _assign(request: AssignDirectories, image: ClusterImage) -> WireForm:
         ],
     )
 
-    def read(said: k73.AssignReplicasToDirsResponse) -> DirectoriesAssigned:
+    def read(response: k73.AssignReplicasToDirsResponse) -> DirectoriesAssigned:
         results = [
             (topic.topic_id, part.partition_index, ErrorCode(part.error_code))
-            for directory in said.directories
+            for directory in response.directories
             for topic in directory.topics
             for part in topic.partitions
         ]
-        return DirectoriesAssigned(ErrorCode(said.error_code), results)
+        return DirectoriesAssigned(ErrorCode(response.error_code), results)
 
     return WireForm(message, k73.AssignReplicasToDirsResponse, read)
 
 
-def read_assignments(said: k73.AssignReplicasToDirsRequest) -> Generator[int, None, AssignDirectories]:
+def read_assignments(request: k73.AssignReplicasToDirsRequest) -> Generator[int, None, AssignDirectories]:
     """Which directories a broker chose, off the wire, step by step."""
     chosen: list[tuple[bytes, int, bytes]] = []
-    for directory in said.directories:
+    for directory in request.directories:
         yield 1
         for topic in directory.topics:
             yield 1
             for part in topic.partitions:
                 chosen.append((topic.topic_id, part.partition_index, directory.id))
                 yield 1
-    return AssignDirectories(said.broker_id, chosen, said.broker_epoch)
+    return AssignDirectories(request.broker_id, chosen, request.broker_epoch)
 
 
 def assigned_response(
@@ -344,15 +346,15 @@ def assigned_response(
 ) -> Generator[int, None, k73.AssignReplicasToDirsResponse]:
     """What became of each assignment, under the directory that was asked for, step by step."""
     response = k73.AssignReplicasToDirsResponse(error_code=reply.error)
-    asked: dict[tuple[bytes, int], bytes] = {}
+    requested: dict[tuple[bytes, int], bytes] = {}
     for topic_id, index, directory_id in request.chosen:
-        asked[topic_id, index] = directory_id
+        requested[topic_id, index] = directory_id
         yield 1
     directories: dict[bytes, k73.ResponseDirectoryData] = {}
     topics: dict[tuple[bytes, bytes], k73.ResponseTopicData] = {}
     for topic_id, index, error in reply.results:
         yield 1
-        directory_id = asked[topic_id, index]
+        directory_id = requested[topic_id, index]
         directory = directories.setdefault(directory_id, k73.ResponseDirectoryData(id=directory_id))
         topic = topics.get((directory_id, topic_id))
         if topic is None:
@@ -367,7 +369,7 @@ def assigned_response(
 
 
 def _create_topics(request: CreateTopics, _: ClusterImage) -> WireForm:
-    return WireForm(request.request, k19.CreateTopicsResponse, lambda said: said)
+    return WireForm(request.request, k19.CreateTopicsResponse, lambda response: response)
 
 
 _FORMS: dict[type, Callable[[Any, ClusterImage], WireForm]] = {

@@ -38,7 +38,7 @@ class ProducerIds:
         return self._next - 1
 
     def take_or_fetch(self) -> int | None:
-        """The next id; or None, and a block is on its way, for whoever cannot wait and will come again."""
+        """Returns the next id; or None, and fetches a block, for a caller that cannot wait and will retry."""
         ready = self.take()
         if ready is None and self._fetching is None:
             self._fetching = self._owner.spawn(self._fetch())
@@ -48,7 +48,7 @@ class ProducerIds:
         try:
             await self.fill()
         except ControllerError:
-            return  # whoever comes again asks again
+            return  # the next caller asks again
         finally:
             self._fetching = None
 

@@ -57,7 +57,7 @@ from headrace.wire.messages.k00_produce import (
 )
 
 if TYPE_CHECKING:
-    from headrace.broker.coordinators.verifier import Said
+    from headrace.broker.coordinators.verifier import PartitionErrors
     from headrace.broker.requests.services import Services
     from headrace.log.append_results import AppendResult
     from headrace.wire.primitives import Buffer, Records
@@ -332,7 +332,7 @@ async def _append_later(
     context: RequestContext,
     plan: _Plan,
     unverified: dict[tuple[str, int], _Part],
-    asked: Coroutine[Any, Any, Said] | None,
+    asked: Coroutine[Any, Any, PartitionErrors] | None,
 ) -> ProduceResponse | Completion[ProduceResponse] | None:
     """`asked`: what is to be said of those that are not verified yet."""
     if asked is not None:
@@ -346,7 +346,7 @@ async def _append_later(
 
 def _verify(
     broker: Services, request: ProduceRequest, context: RequestContext, unverified: dict[tuple[str, int], _Part]
-) -> Said | Coroutine[Any, Any, Said]:
+) -> PartitionErrors | Coroutine[Any, Any, PartitionErrors]:
     """Asks the coordinator of the transaction."""
     transactional_id = request.transactional_id
     assert transactional_id is not None, "what is transactional names its transaction"
@@ -356,7 +356,7 @@ def _verify(
     return broker.verifier.join(ask, verify_only=not adds)
 
 
-def _told(unverified: dict[tuple[str, int], _Part], said: Said, version: int) -> None:
+def _told(unverified: dict[tuple[str, int], _Part], said: PartitionErrors, version: int) -> None:
     """Refuses what is not in the transaction."""
     for key, part in unverified.items():
         error = said[key]

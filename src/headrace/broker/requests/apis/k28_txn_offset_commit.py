@@ -38,7 +38,7 @@ from headrace.wire.messages.k28_txn_offset_commit import (
 from headrace.wire.uuids import ZERO
 
 if TYPE_CHECKING:
-    from headrace.broker.coordinators.verifier import Said
+    from headrace.broker.coordinators.verifier import PartitionErrors
     from headrace.broker.requests.services import Services
     from headrace.groups.shard import GroupShard
     from headrace.log.producers import Producers
@@ -102,7 +102,7 @@ def _checked(
 
 
 async def _commit_later(
-    said: Coroutine[Any, Any, Said], partition: TopicPartition, told: Callable[[ErrorCode], Answer]
+    said: Coroutine[Any, Any, PartitionErrors], partition: TopicPartition, told: Callable[[ErrorCode], Answer]
 ) -> Answer:
     return told((await said)[partition])
 
