@@ -376,12 +376,13 @@ class Coordinator(Scripted):
 
     def do_forget_topic(self, words: Words) -> None:
         deleted = {words.plain[0]: bytes([int(words.named.get("id", 0))]) * 16}
-        self.run(self.shard.forget_topics(deleted, words.plain[1:]))
+        for group_ids in self.shard.parts():
+            self.run(self.shard.forget_topics(deleted, words.plain[1:], group_ids))
 
     def do_forget_missing(self, words: Words) -> None:
         """forget-missing ID...: there are only topics of these ids."""
         topic_ids = {bytes([int(each)]) * 16 for each in words.plain}
-        for group_ids in self.shard.offset_parts():
+        for group_ids in self.shard.parts():
             self.run(self.shard.forget_missing(topic_ids, group_ids))
 
     def do_describe(self, words: Words) -> None:

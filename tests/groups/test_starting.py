@@ -15,6 +15,7 @@ from headrace.groups.shard import GroupShard
 from headrace.machine.runtime import START_STEPS, LoadedRecord, LogPiece, RuntimeSettings, ShardRuntime
 from headrace.wire.messages.group_records import MemberMetadata
 
+SETTINGS = GroupSettings()
 GROUPS = 1_000
 MEMBERS = 5
 
@@ -80,7 +81,23 @@ def test_offsets_are_compared_with_topics_some_groups_at_a_time() -> None:
     each = PARTITIONS_PER_PART // 2
     runtime = loaded([OffsetRecord(f"g{at}", "t", p, Offset(1)) for at in range(5) for p in range(each)])
     assert runtime.start(0)
-    assert list(runtime.shard.offset_parts()) == [["g0", "g1"], ["g2", "g3"], ["g4"]]
+    assert runtime.shard.parts() == [["g0", "g1"], ["g2", "g3"], ["g4"]]
+
+
+def test_what_has_expired_is_removed_some_groups_a_turn() -> None:
+    each = PARTITIONS_PER_PART // 2
+    runtime = loaded([OffsetRecord(f"g{at}", "t", p, Offset(1)) for at in range(5) for p in range(each)])
+    assert runtime.start(0)
+    now_ms, shard, removed = SETTINGS.offsets_retention_ms, runtime.shard, []
+    for _ in range(3):
+        out = shard.due(now_ms)
+        assert out is not None and shard.due(now_ms) is None
+        removed.append({record.group_id for record in out.records})
+        assert len(out.records) == (each + 1) * len(removed[-1])
+        now_ms += 1
+    assert removed == [{"g4"}, {"g2", "g3"}, {"g0", "g1"}]
+    assert shard.due(now_ms) is None
+    assert shard.deadline_ms() == now_ms - 1 + SETTINGS.retention_check_interval_ms
 
 
 def test_a_shard_that_is_given_up_while_it_starts_gives_back_what_members_keep() -> None:

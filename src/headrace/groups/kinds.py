@@ -91,8 +91,8 @@ class GroupKind(Protocol):
         """Returns whether a member may read the topic."""
         ...
 
-    def expire(self, shard: GroupShardState, now_ms: int, out: Outcome, /) -> None:
-        """Removes the expired offsets of all groups of the kind, and the groups that may go with them."""
+    def expire(self, shard: GroupShardState, group_id: str, now_ms: int, out: Outcome, /) -> None:
+        """Removes the expired offsets of the group, and the group if it may go with them."""
         ...
 
     # --- the group ---------------------------------------------------------------------------------------------------
@@ -114,9 +114,13 @@ class GroupKind(Protocol):
         time that it was sent last."""
         ...
 
+    def uncommitted(self, shard: GroupShardState, /) -> Collection[str]:
+        """Returns the groups of the kind of which something is not committed that `reverted` would restore."""
+        ...
+
     def reverted(self, shard: GroupShardState, lost: Collection[str], now_ms: int, /) -> None:
-        """Brings what lives in memory alone in line with the tables, which were taken back to what is committed. `lost`
-        are the classic groups of which a record was lost."""
+        """Brings what lives in memory alone of the `lost` groups in line with the tables, which were taken back to what
+        is committed. `lost` is what `uncommitted` returned before."""
         ...
 
     def due(self, shard: GroupShardState, key: TimerKey, now_ms: int, /) -> Outcome:
@@ -128,7 +132,7 @@ CLASSIC: Final = ClassicKind()
 CONSUMER: Final = ConsumerKind()
 
 KINDS: Final[tuple[GroupKind, ...]] = (CLASSIC, CONSUMER, UnservedKind("share"), UnservedKind("streams"))
-"""All kinds, in the order in which expiry and a load go through them."""
+"""All kinds, in the order in which a load goes through them."""
 KIND_OF: Final = {kind.name: kind for kind in KINDS}
 """The kind of a group type."""
 KIND_OF_TIMER: Final = {timer: kind for kind in KINDS for timer in kind.timers}

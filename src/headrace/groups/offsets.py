@@ -6,15 +6,16 @@ Sources: KIP-211 (expiry), KIP-447 (RequireStable), KIP-496 (OffsetDelete), KIP-
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Generator, Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from itertools import chain
 from typing import Final, TypeAlias
 
 from headrace.groups.classic.group import SIMPLE_GROUP, Group
 from headrace.groups.classic.offsets import NO_OFFSETS, CommitRequest
 from headrace.groups.classic.rebalance import touch
 from headrace.groups.classic.states import GroupState
-from headrace.groups.kinds import CLASSIC, KIND_OF, KINDS, kind_of
+from headrace.groups.kinds import CLASSIC, KIND_OF, kind_of
 from headrace.groups.offsets_table import OffsetTable, PartitionKey
 from headrace.groups.records import Offset, OffsetRecord, Record
 from headrace.groups.shard_state import GroupShardState
@@ -52,7 +53,9 @@ _TXN_GROUP_ID_NOT_FOUND_FROM: Final = 6
 PARTITIONS_PER_STEP: Final = 20
 """Offsets that are fetched between two steps of an answer."""
 PARTITIONS_PER_PART: Final = 5_000
-"""Offsets that one turn of the event loop compares with the topics that exist: each takes about 1 us."""
+"""Offsets that one turn of the event loop checks: each takes about 1 us."""
+PARTITIONS_PER_GROUP: Final = 5
+"""How many offsets take as long to check as a group without any."""
 
 
 # --- commit ----------------------------------------------------------------------------------------------------------
@@ -299,10 +302,14 @@ def delete_group(shard: GroupShardState, group_id: str) -> tuple[ErrorCode, list
     return ErrorCode.NONE, records
 
 
-def forget_topics(shard: GroupShardState, deleted: Mapping[str, bytes], exists: Collection[str]) -> Outcome:
-    """Tombstones for the offsets of deleted topics (name -> id); a topic created again under the name keeps its own."""
+def forget_topics(
+    shard: GroupShardState, deleted: Mapping[str, bytes], exists: Collection[str], group_ids: Iterable[str]
+) -> Outcome:
+    """Returns tombstones of the groups' offsets in deleted topics (name -> id); a topic created again under the name
+    keeps its own."""
     out = Outcome(is_atomic=False)
-    for group_id, table in sorted(shard.offsets.latest.items()):
+    for group_id in sorted(group_ids):
+        table = shard.offsets.latest.get(group_id) or NO_OFFSETS
         found = set()
         pending = [(key, offset) for (_, key), offset in table.pending.latest.items()]
         for key, offset in [*table.latest.items(), *pending]:
@@ -319,25 +326,26 @@ def forget_topics(shard: GroupShardState, deleted: Mapping[str, bytes], exists: 
     return out
 
 
-def parts(shard: GroupShardState) -> Iterator[list[str]]:
-    """Yields the ids of all groups that have offsets, so many at a time that they have some PARTITIONS_PER_PART."""
-    part: list[str] = []
-    count = 0
-    for group_id, table in sorted(shard.offsets.latest.items()):
-        part.append(group_id)
-        count += len(table.latest)
-        if count >= PARTITIONS_PER_PART:
-            yield part
-            part, count = [], 0
-    if part:
-        yield part
+def parts(shard: GroupShardState) -> list[list[str]]:
+    """Returns the ids of all groups, in parts that have about PARTITIONS_PER_PART offsets each: what looks at every
+    offset takes a turn for each part."""
+    found: list[list[str]] = []
+    left, table_of = 0, shard.offsets.latest.get
+    for group_id in chain(shard.groups, shard.modern.latest):
+        if left <= 0:
+            found.append([])
+            left = PARTITIONS_PER_PART
+        found[-1].append(group_id)
+        table = table_of(group_id)
+        left -= PARTITIONS_PER_GROUP if table is None else PARTITIONS_PER_GROUP + len(table.latest)
+    return found
 
 
 def forget_missing(shard: GroupShardState, topic_ids: Container[bytes], group_ids: Iterable[str]) -> Outcome:
     """Returns tombstones of the groups' offsets in topics that do not exist: they may have been deleted while no broker
     coordinated the groups."""
     out = Outcome(is_atomic=False)
-    for group_id in group_ids:
+    for group_id in sorted(group_ids):
         table = shard.offsets.latest.get(group_id) or NO_OFFSETS
         for (topic, partition), offset in sorted(table.latest.items(), key=lambda item: item[0]):
             if offset.topic_id != ZERO and offset.topic_id not in topic_ids:
@@ -350,11 +358,13 @@ def forget_missing(shard: GroupShardState, topic_ids: Container[bytes], group_id
 # --- expiry ----------------------------------------------------------------------------------------------------------
 
 
-def expire(shard: GroupShardState, now_ms: int) -> Outcome:
-    """Returns tombstones of offsets that outlived their retention, and of empty groups that have none left."""
+def expire(shard: GroupShardState, group_ids: Iterable[str], now_ms: int) -> Outcome:
+    """Returns tombstones of the groups' offsets that outlived their retention, and of the groups that are empty and
+    have none left. An id without a group is passed over."""
     out = Outcome(is_atomic=False)
-    for kind in KINDS:
-        kind.expire(shard, now_ms, out)
+    for group_id in sorted(group_ids):
+        if group_id in shard.modern.latest or group_id in shard.groups:
+            kind_of(shard, group_id).expire(shard, group_id, now_ms, out)
     if out.records:
         out.note("expired offsets and empty groups are removed", records=len(out.records))
     return out

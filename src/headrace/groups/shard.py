@@ -6,7 +6,7 @@ Fetch, describe and list see committed state alone. What differs between kinds o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from headrace.groups import offsets
@@ -64,6 +64,8 @@ class GroupShard:
     ) -> None:
         self.state = GroupShardState(settings, new_id, group_count or (lambda: self.group_count), settings_of, tallies)
         self.timeline = self.state.timeline
+        self._expiring: list[list[str]] = []
+        """The parts of the groups that the check for what has expired has not reached yet."""
 
     @property
     def group_count(self) -> int:
@@ -149,12 +151,14 @@ class GroupShard:
             out.reply.append(DeletableGroupResult(group_id=group_id, error_code=error))
         return out
 
-    def forget_topics(self, deleted: Mapping[str, bytes], exists: Collection[str]) -> Outcome:
-        """Topics (name -> id) were deleted: so are their offsets."""
-        return offsets.forget_topics(self.state, deleted, exists)
+    def forget_topics(
+        self, deleted: Mapping[str, bytes], exists: Collection[str], group_ids: Iterable[str]
+    ) -> Outcome:
+        """Removes the offsets of these groups in topics (name -> id) that were deleted."""
+        return offsets.forget_topics(self.state, deleted, exists, group_ids)
 
-    def offset_parts(self) -> Iterator[list[str]]:
-        """Yields the ids of all groups that have offsets, in parts for `forget_missing`."""
+    def parts(self) -> list[list[str]]:
+        """Returns the ids of all groups, in parts for `forget_topics` and `forget_missing`: a turn for each."""
         return offsets.parts(self.state)
 
     def forget_missing(self, topic_ids: Container[bytes], group_ids: Iterable[str]) -> Outcome:
@@ -197,9 +201,18 @@ class GroupShard:
         if key is None:
             return None
         if key == EXPIRE_KEY:
-            self.state.timers.schedule(EXPIRE_KEY, now_ms + self.state.settings.retention_check_interval_ms)
-            return offsets.expire(self.state, now_ms)
+            return self._expire(now_ms)
         return KIND_OF_TIMER[key[0]].due(self.state, key, now_ms)
+
+    def _expire(self, now_ms: int) -> Outcome:
+        """Removes what has expired of one part of the groups. The next part has the turn that comes after a
+        millisecond."""
+        if not self._expiring:
+            self._expiring = self.parts()
+        part = self._expiring.pop() if self._expiring else ()
+        in_ms = 1 if self._expiring else self.state.settings.retention_check_interval_ms
+        self.state.timers.schedule(EXPIRE_KEY, now_ms + in_ms)
+        return offsets.expire(self.state, part, now_ms)
 
     # --- the log -----------------------------------------------------------------------------------------------------
 
@@ -226,12 +239,12 @@ class GroupShard:
         """Takes the tables back to what is committed: see Shard.revert. Groups of which a record was lost are restored
         from those that are left, as after a load."""
         out = Outcome()
-        lost = self.state.classic.uncommitted()
-        for group_id in lost:
+        lost = [(kind, kind.uncommitted(self.state)) for kind in KINDS]
+        for group_id in self.state.classic.uncommitted():
             classic_lifecycle.dissolve(self.state, group_id, now_ms, out)
         self.timeline.revert()
-        for kind in KINDS:
-            kind.reverted(self.state, lost, now_ms)
+        for kind, group_ids in lost:
+            kind.reverted(self.state, group_ids, now_ms)
         return out
 
     # --- loading and unloading ---------------------------------------------------------------------------------------

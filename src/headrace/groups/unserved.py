@@ -126,8 +126,8 @@ class UnservedKind:
         """Returns whether members may read the topic: what they subscribe to is not known."""
         return self.has_members(shard, group_id)
 
-    def expire(self, shard: GroupShardState, now_ms: int, out: Outcome) -> None:
-        """Keeps the offsets and the groups."""
+    def expire(self, shard: GroupShardState, group_id: str, now_ms: int, out: Outcome) -> None:
+        """Keeps the offsets and the group."""
 
     # --- the group ---------------------------------------------------------------------------------------------------
 
@@ -150,6 +150,10 @@ class UnservedKind:
         """Makes no step: nothing of the groups lives in memory alone."""
         yield from ()
         return now_ms
+
+    def uncommitted(self, shard: GroupShardState) -> Collection[str]:
+        """Returns none: nothing of the groups lives in memory alone."""
+        return ()
 
     def reverted(self, shard: GroupShardState, lost: Collection[str], now_ms: int) -> None:
         """Does nothing: nothing of the groups lives in memory alone."""

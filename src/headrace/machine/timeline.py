@@ -137,6 +137,11 @@ class TimelineTable(Generic[K, V]):
         items.extend((key, value) for key, (value, _) in self._behind.items() if value is not _ABSENT)
         return items
 
+    @property
+    def is_uncommitted(self) -> bool:
+        """Whether the latest value of any key is not committed."""
+        return bool(self._behind)
+
     def uncommitted(self) -> list[K]:
         """Every key whose latest value is not committed."""
         return list(self._behind)

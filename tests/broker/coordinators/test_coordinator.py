@@ -218,7 +218,7 @@ async def test_tidying_up_goes_as_far_as_there_is_room_and_on_the_next_time(brok
     log.room = 600 * 1024
     nothing_exists: dict[str, bytes] = {}
     deleted = {topic: TOPIC_ID for topic, _ in part.shard.state.offsets.latest["g"].latest}
-    broker.groups.decide_alone(part, lambda shard, _: shard.forget_topics(deleted, nothing_exists))
+    broker.groups.decide_alone(part, lambda shard, _: shard.forget_topics(deleted, nothing_exists, ["g"]))
     left = len(broker.fetched())
     assert 0 < left < 3_000
     broker.groups._take_up(image(leader=2))
@@ -227,7 +227,7 @@ async def test_tidying_up_goes_as_far_as_there_is_room_and_on_the_next_time(brok
     assert len(broker.fetched()) == left
     log.room = 1 << 20
     part = broker.groups.runtime.shards[index]
-    broker.groups.decide_alone(part, lambda shard, _: shard.forget_topics(deleted, nothing_exists))
+    broker.groups.decide_alone(part, lambda shard, _: shard.forget_topics(deleted, nothing_exists, ["g"]))
     assert broker.fetched() == []
 
 

@@ -221,18 +221,21 @@ class GroupCoordinator(Coordinator["GroupShard"]):
                 runtime.shard.know_topics(topics)
 
     async def _forget(self, gone: Mapping[str, bytes]) -> None:
-        """Removes the offsets of deleted topics, a shard at a time: it looks at every offset."""
+        """Removes the offsets of deleted topics. It checks every offset, some groups a turn."""
         assert self._metadata is not None
         for runtime in list(self.runtime.shards.values()):
-            exists = self._metadata.image.topics.topics_by_name
-            self.decide_alone(runtime, lambda shard, _: shard.forget_topics(gone, exists))  # noqa: B023
-            await asyncio.sleep(0)
+            for group_ids in runtime.shard.parts():
+                exists = self._metadata.image.topics.topics_by_name
+                self.decide_alone(
+                    runtime,
+                    lambda shard, _: shard.forget_topics(gone, exists, group_ids),  # noqa: B023
+                )
+                await asyncio.sleep(0)
 
     def _tidy(self, runtime: ShardRuntime[GroupShard]) -> None:
         """Removes the offsets of topics that were deleted while no broker coordinated them, some groups a turn."""
-        parts = runtime.shard.offset_parts()
-        self._forget_missing(runtime, next(parts, ()))
-        rest = list(parts)
+        first, *rest = runtime.shard.parts() or [[]]
+        self._forget_missing(runtime, first)
         if rest:
             self._owner.spawn(self._forget_rest(runtime, rest))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.groups.classic import describe, lifecycle, membership, offsets, rebalance
@@ -68,6 +68,10 @@ class ClassicKind:
     apply = staticmethod(lifecycle.apply)
     starting = staticmethod(lifecycle.starting)
     reverted = staticmethod(lifecycle.reverted)
+
+    def uncommitted(self, shard: GroupShardState) -> Collection[str]:
+        """Returns the groups whose latest record is not committed."""
+        return shard.classic.uncommitted()
 
     def due(self, shard: GroupShardState, key: TimerKey, now_ms: int) -> Outcome:
         """Decides what follows from a timer that fired."""

@@ -59,16 +59,15 @@ def is_subscribed(group: Group, topic: str) -> bool:
     return group.state is not GroupState.EMPTY and group.is_subscribed(topic)
 
 
-def expire(shard: GroupShardState, now_ms: int, out: Outcome) -> None:
-    """Removes expired offsets, and empty groups that have none left."""
-    for group_id in sorted(shard.groups):
-        group = shard.groups[group_id]
-        table = shard.offsets.latest.get(group_id) or NO_OFFSETS
-        expired = _expired(shard, group, table, now_ms)
-        out.records.extend(OffsetRecord(group_id, topic, partition, None) for topic, partition in sorted(expired))
-        holds = len(expired) < len(table.latest) or bool(table.pending.latest)
-        if group.state is GroupState.EMPTY and not holds and not group.pending_joins:
-            out.records.append(GroupRecord(group_id, None))
+def expire(shard: GroupShardState, group_id: str, now_ms: int, out: Outcome) -> None:
+    """Removes expired offsets, and the group if it is empty and has none left."""
+    group = shard.groups[group_id]
+    table = shard.offsets.latest.get(group_id) or NO_OFFSETS
+    expired = _expired(shard, group, table, now_ms)
+    out.records.extend(OffsetRecord(group_id, topic, partition, None) for topic, partition in sorted(expired))
+    holds = len(expired) < len(table.latest) or bool(table.pending.latest)
+    if group.state is GroupState.EMPTY and not holds and not group.pending_joins:
+        out.records.append(GroupRecord(group_id, None))
 
 
 def _expired(shard: GroupShardState, group: Group, table: OffsetTable, now_ms: int) -> list[PartitionKey]:

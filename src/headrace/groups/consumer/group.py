@@ -146,6 +146,11 @@ class ConsumerGroup:
         return sum(self.made.latest.values())
 
     @property
+    def has_uncommitted_members(self) -> bool:
+        """Whether a member, or what one has, differs from what is committed."""
+        return self.members.is_uncommitted or self.currents.is_uncommitted
+
+    @property
     def has_members(self) -> bool:
         """Whether anybody is in it."""
         return bool(self.members.latest)

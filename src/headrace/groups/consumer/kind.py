@@ -84,10 +84,9 @@ class ConsumerKind:
         """Returns whether a member reads the topic."""
         return _group(shard, group_id).is_subscribed(topic)
 
-    def expire(self, shard: GroupShardState, now_ms: int, out: Outcome) -> None:
-        """Removes expired offsets, and empty groups that have none left."""
-        for group in _groups(shard):
-            offsets.expire(shard, group, now_ms, out)
+    def expire(self, shard: GroupShardState, group_id: str, now_ms: int, out: Outcome) -> None:
+        """Removes expired offsets, and the group if it is empty and has none left."""
+        offsets.expire(shard, _group(shard, group_id), now_ms, out)
 
     # --- the group ---------------------------------------------------------------------------------------------------
 
@@ -110,10 +109,20 @@ class ConsumerKind:
             now_ms = yield from member_timers.restarting(shard, group, now_ms)
         return now_ms
 
+    def uncommitted(self, shard: GroupShardState) -> Collection[str]:
+        """Returns the groups of which a record of a member is not committed."""
+        lost = dict.fromkeys(shard.modern.uncommitted())
+        for group_id, group in shard.modern.latest.items():
+            if isinstance(group, ConsumerGroup) and group.has_uncommitted_members:
+                lost[group_id] = None
+        return lost.keys()
+
     def reverted(self, shard: GroupShardState, lost: Collection[str], now_ms: int) -> None:
         """Starts the sessions of members that are back because the records which removed them were lost."""
-        for group in _groups(shard):
-            member_timers.restart(shard, group, now_ms)
+        for group_id in lost:
+            group = shard.modern.latest.get(group_id)
+            if isinstance(group, ConsumerGroup):
+                member_timers.restart(shard, group, now_ms)
 
     def due(self, shard: GroupShardState, key: TimerKey, now_ms: int) -> Outcome:
         """Decides what follows from a timer that fired."""
