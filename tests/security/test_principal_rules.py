@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.security.java_regex import JavaPattern, JavaRegexError, compiled
+from headrace.config.java_regex import JavaPattern, JavaRegexError, compiled
 from headrace.security.principal_rules import MATCHED_CHARACTERS_MAX, PrincipalRulesError, parsed
 
 from .kafka_names import ask, word
@@ -87,8 +87,6 @@ STRICTER = [
     "RULE:(x)/$/",
     "RULE:(x)/a$b/",
     "RULE:(x)/${y}/",
-    "RULE:[a&&b]/y/",
-    "RULE:[a[b]]/y/",
     "RULE:\\p{Lu}/y/",
     "RULE:a(?i)b/y/",
     "RULE:\\1(a)/y/",
@@ -142,27 +140,6 @@ def test_any_rules_are_read_or_refused(text: str) -> None:
     assert rules.principal_name("CN=x") is None or isinstance(rules.principal_name("CN=x"), str)
 
 
-@settings(max_examples=500)
-@given(st.text(alphabet="ab()[]{}*?+^-&|.$\\dDwsQEhvpPxu0123<>=!:iAZz,\n", max_size=30))
-def test_any_pattern_is_read_or_refused(pattern: str) -> None:
-    try:
-        compiled(pattern)
-    except JavaRegexError as error:
-        assert "\n" not in str(error)
-
-
-def test_an_end_comes_before_the_last_line_end_as_well() -> None:
-    found = compiled("a$")
-    assert found.linear is not None, "it has an equal in RE2, for texts that end no line"
-    assert found.replaced("a\n", lambda match: f"<{match[0]}>") == "<a>\n"
-
-
-def test_one_ampersand_in_a_class_is_itself() -> None:
-    assert compiled("[a&b]").is_whole("&")
-    with pytest.raises(JavaRegexError, match="& within a class"):
-        compiled("[a&&b]")
-
-
 PATTERNS = [
     "a.b", "^.$", "^a$", "a$", "$", "a\\Z", "a\\z", "\\Aa", "(?s)a.b", "(?s:a.)b", "(?i:A)b", "(?is)A.B",
     "(?i)[A-C]", "\\d+", "\\D", "\\w+", "\\W", "\\s+", "\\S", "\\h", "\\H", "\\v", "\\V", "[\\h\\v]", "[^\\s]",
@@ -172,6 +149,8 @@ PATTERNS = [
     "[.^$|]", "[a-c-9]", "[\\]]", "[\\[]", "[a&b]", "a|", "()", "(?:a|b)+", "\\p{Alpha}+", "\\P{Alpha}",
     "[\\p{Digit}x]", "\\p{Punct}", "\\p{Space}", "]", "}", "\\ä", "[ä-ü]", "\U0001f600", "[\U0001f600a]", "^",
     "^*", "\\x{110000}", "[b-a]", "a{2,1}", "(?<a>x)(?<a>y)", "\\", "\\p{Cntrl}", "[\\x00-\\x1f]",
+    "[a-c&&[^b]]", "[a[0-9]]+", "[^a&&b]", "[a&&b]", "(?i)[^a]", "(?i:[^B-Z])+", "(?i)(?-i:a)", "(?i:a)A", "\\R",
+    "a\\Rb", "\\cA", "[^\\H]", "[^\\x00-\\x{10FFFF}]", "[ä-ü&&[^ü]]", "(?-s:.)", "(?s)a(?-s:.)b", "\\P{Space}+", "[\\D&&\\w]+",
     "(a(b)?)+\\2", "\\07", "\\0777",
 ]  # fmt: skip
 TEXTS = [
@@ -214,7 +193,7 @@ def test_kafka_maps_every_name_so() -> None:
 @pytest.mark.jvm
 def test_kafka_refuses_the_same_rules() -> None:
     assert ask([f"map {word(rules)} {word('x')}" for rules in BAD]) == ["refused"] * len(BAD)
-    assert "refused" not in ask([f"map {word(rules)} {word('q')}" for rules in STRICTER[:6]])
+    assert "refused" not in ask([f"map {word(rules)} {word('q')}" for rules in STRICTER[:4]])
 
 
 @pytest.mark.jvm

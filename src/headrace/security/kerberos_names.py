@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from .java_regex import JavaPattern, JavaRegexError, compiled
+from headrace.config.java_regex import JavaPattern, JavaRegexError, compiled
+
 from .principal_rules import (
     DEFAULT,
     RULES_MAX,

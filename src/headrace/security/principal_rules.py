@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from .java_regex import JavaPattern, JavaRegexError, compiled, ends_a_line
+from headrace.config.java_regex import JavaPattern, JavaRegexError, compiled, ends_a_line
 
 DEFAULT: Final = "DEFAULT"
 RULES_MAX: Final = 256

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from difflib import SequenceMatcher, get_close_matches
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from headrace.config.java_regex import for_ascii
 from headrace.spark.client_settings import (
     FETCH,
     PRODUCE,
@@ -23,7 +24,6 @@ from headrace.spark.client_settings import (
     produce_settings,
 )
 from headrace.spark.delivery_options import OF_BATCH, ExactlyOnce, delivery
-from headrace.spark.java_patterns import to_python
 from headrace.spark.option_table import BATCH_KEYS, IGNORED, SINK_KEYS, SOURCE_KEYS
 from headrace.spark.row_types import CORRUPT, EVENT_TIME, HEADERS, WHOLE_ROW, RowOptions
 from headrace.spark.value_formats import value_format
@@ -208,7 +208,7 @@ def _subscription(options: Mapping[str, str]) -> Subscription:
         if not text.strip():
             raise ValueError("The option 'subscribePattern' is empty.")
         try:
-            return Subscription(pattern=to_python(text), written=text)
+            return Subscription(pattern=for_ascii(text), written=text)
         except ValueError as error:
             raise ValueError(
                 f"The option 'subscribePattern' is not a regular expression that headrace takes: {error}."
