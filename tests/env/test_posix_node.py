@@ -15,6 +15,7 @@ import pytest
 
 from headrace.env.network import Listener, Stream
 from headrace.env.posix_node import PosixNode, fields_text, on_hang_up
+from headrace.env.workers import Raised
 
 
 async def until(holds: Callable[[], object]) -> None:
@@ -142,14 +143,36 @@ async def test_a_peer_that_has_ended_is_noticed_without_reading(node: PosixNode)
     assert accepted[0].has_hung_up()
 
 
+async def test_work_on_a_worker_is_delivered_with_its_result_or_with_what_it_raised(node: PosixNode) -> None:
+    got: list[str | Raised] = []
+    names: list[str] = []
+
+    def receive(name: str | Raised) -> None:
+        assert node.completions.is_delivering, "the completion queue delivers it"
+        names.append(threading.current_thread().name)
+        got.append(name)
+
+    def fail() -> str:
+        raise KeyError("missing")
+
+    node.workers.submit(lambda: threading.current_thread().name).deliver_to(receive)
+    await until(lambda: got)
+    node.workers.submit(fail).deliver_to(receive)
+    await until(lambda: len(got) == 2)
+    name, raised = got
+    assert isinstance(name, str) and name.startswith("headrace")
+    assert isinstance(raised, Raised) and isinstance(raised.error, KeyError)
+    assert names == [threading.current_thread().name] * 2
+
+
 async def test_a_kill_leaves_nothing(node: PosixNode) -> None:
     came: list[str] = []
     listener, accepted = listening(node)
     with socket.create_connection(("127.0.0.1", listener.port)) as client:
         await until(lambda: accepted)
         go_on = threading.Event()
-        node.workers.submit(go_on.wait, lambda _result, _error: came.append("work"))
-        node.workers.submit(lambda: came.append("queued"), lambda _result, _error: came.append("work"))
+        node.workers.submit(go_on.wait).deliver_to(lambda _: came.append("work"))
+        node.workers.submit(lambda: came.append("queued")).deliver_to(lambda _: came.append("work"))
         node.owner("one").later(0.01, came.append, "timer")
         node.kill()
         go_on.set()

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from headrace.env.workers import Raised
 from headrace.sim.disk import SimDisk, SimFile
 from headrace.sim.node import SimNode
 from headrace.sim.steps import Steps
@@ -34,14 +35,17 @@ class Fixture:
         self.file.sync()
         return self.file.size() - before
 
-    def heard(self, grown: int | None, error: BaseException | None) -> None:
-        assert grown is not None and error is None
+    def submit(self) -> None:
+        self.node.workers.submit(self.sync).deliver_to(self.receive)
+
+    def receive(self, grown: int | Raised) -> None:
+        assert not isinstance(grown, Raised)
         self.grown.append(grown)
 
     def work(self) -> None:
         owner = self.node.owner("owner")
         for number in range(PIECES):
-            owner.later(number * 0.001, self.node.workers.submit, self.sync, self.heard)
+            owner.later(number * 0.001, self.submit)
             owner.later(number * 0.001, self.file.append, [b"x"])
 
     def run(self, seconds: float) -> None:

@@ -32,16 +32,23 @@ async def shared(node: Node, errand: Errand[T]) -> T | LoginFailedError:
         others.append(future)
     else:
         waiting[errand] = [future]
-        node.errands.submit(partial(outcome_of, errand), partial(_told, waiting, errand))
+        node.errands.submit(partial(_attempt, errand)).deliver_to(partial(_share, waiting, errand))
     return await future
 
 
-def _told(
-    waiting: dict[Errand[Any], list[Future[Any]]], errand: Errand[Any], outcome: Any, error: BaseException | None
-) -> None:
+def _attempt(errand: Errand[T]) -> tuple[T | LoginFailedError | None, Exception | None]:
+    """Returns the outcome of an errand, or what it raised: every connection that waits for it gets that."""
+    try:
+        return outcome_of(errand), None
+    except Exception as error:
+        return None, error
+
+
+def _share(waiting: dict[Errand[Any], list[Future[Any]]], errand: Errand[Any], attempt: Any) -> None:
+    outcome, error = attempt
     for future in waiting.pop(errand):
         if future.done():
-            continue  # who waited has gone
+            continue  # its connection is gone
         if error is not None:
             future.set_exception(error)
         else:

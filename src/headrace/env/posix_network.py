@@ -16,10 +16,12 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
+from headrace.env.completion import Completion, CompletionQueue
 from headrace.env.network import NOT_IN_MEMORY, WOULD_BLOCK, Stream
 from headrace.env.posix import open_files_limit, reserved_descriptors
 from headrace.env.posix_page_cache import NOWAIT, in_memory
 from headrace.env.turns import Turns
+from headrace.env.workers import Raised
 from headrace.wire.file_slice import FileSlice
 from headrace.wire.primitives import Buffer
 
@@ -429,27 +431,31 @@ class PosixNetwork:
 
 
 class PosixWorkers:
-    """A pool of threads that reports back to the running event loop."""
+    """A pool of threads whose results are delivered by the completion queue of the running event loop."""
 
-    def __init__(self, name: str, threads: int) -> None:
+    def __init__(self, name: str, threads: int, completions: CompletionQueue) -> None:
+        self._completions = completions
         self._pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix=name)
         self._loop = asyncio.get_running_loop()
         self._killed = False
 
-    def submit(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
+    def submit(self, work: Callable[[], T]) -> Completion[T | Raised]:
         """See `Workers`."""
+        completion: Completion[T | Raised] = Completion(self._completions)
 
-        def report(future: Future[T]) -> None:
+        def report(future: Future[T]) -> None:  # on the worker, or by `kill`
+            if future.cancelled() or self._loop.is_closed():
+                return
             error = future.exception()
-            result = None if error is not None else future.result()
-            if not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(deliver, result, error)
+            outcome = future.result() if error is None else Raised(error)
+            self._loop.call_soon_threadsafe(complete, outcome)
 
-        def deliver(result: T | None, error: BaseException | None) -> None:
+        def complete(outcome: T | Raised) -> None:
             if not self._killed:
-                done(result, error)
+                completion.complete(outcome)
 
         self._pool.submit(work).add_done_callback(report)
+        return completion
 
     async def run(self, work: Callable[[], T]) -> T:
         """See `Workers`."""

@@ -189,13 +189,13 @@ class PosixNode(PosixEnvironment):
         super().__init__()
         self._loop = asyncio.get_running_loop()
         self.network = PosixNetwork()
-        self.workers = PosixWorkers("headrace", worker_threads)
-        self.syncs = PosixWorkers("headrace-sync", sync_threads)
-        self.errands = PosixWorkers("headrace-errand", ERRAND_THREADS)
         self.helper = PosixHelper()
         self.defects = PosixDefects()
         self._owners: dict[PosixOwner, None] = {}
         self.completions = CompletionQueue(self.owner("completions"), self.future)
+        self.workers = PosixWorkers("headrace", worker_threads, self.completions)
+        self.syncs = PosixWorkers("headrace-sync", sync_threads, self.completions)
+        self.errands = PosixWorkers("headrace-errand", ERRAND_THREADS, self.completions)
         if handles_loop_errors:
             self._loop.set_exception_handler(self._loop_failed)
 

@@ -6,16 +6,28 @@ A simulation runs the work inline, at a moment of its choosing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from headrace.env.completion import Completion
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """The outcome of work that raised an exception on its worker."""
+
+    error: BaseException
 
 
 class Workers(Protocol):
     """A few threads with a queue. Work must not change what the event loop owns."""
 
-    def submit(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
-        """Runs `work` on a worker, then `done(result, error)` on the event loop; one of the two is set."""
+    def submit(self, work: Callable[[], T]) -> Completion[T | Raised]:
+        """Runs `work` on a worker. The completion has its result, or what it raised; it never comes if the pool is
+        killed."""
         ...
 
     async def run(self, work: Callable[[], T]) -> T:
@@ -23,11 +35,11 @@ class Workers(Protocol):
         ...
 
     def close(self) -> None:
-        """Waits for what is running; what is still queued runs too."""
+        """Returns when what is running and what is queued has run."""
         ...
 
     def kill(self) -> None:
-        """Nobody hears any more of what is running; what is still queued does not run."""
+        """Drops what is queued, and the results of what is running."""
         ...
 
 
@@ -42,12 +54,13 @@ class Helper(Protocol):
     """
 
     def call(self, function: Callable[..., T], *arguments: Any) -> T:
-        """What a function of a module returns, or raises. To be called on a worker: it waits, also for other callers.
+        """Returns what a function of a module returns there, or raises what it raises. Blocks, also for other callers:
+        only workers call it.
 
-        Arguments and result are copied. Raises HelperDied, and OSError where no process can be started.
+        Arguments and result are copied. Raises HelperDied, and OSError if no process can be started.
         """
         ...
 
     def close(self) -> None:
-        """Ends the process; whoever waits for it gets HelperDied."""
+        """Ends the process. Calls that wait for it raise HelperDied."""
         ...

@@ -11,8 +11,9 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from headrace.env.completion import CompletionQueue
+from headrace.env.completion import Completion, CompletionQueue
 from headrace.env.posix import RESERVED_IDS
+from headrace.env.workers import Raised
 from headrace.sim.clock import SimClock, SteadyClock
 from headrace.sim.disk import PowerCut, SimDisk
 from headrace.sim.lock import SimLock
@@ -217,68 +218,59 @@ class SimWorkers:
     def __init__(self, node: SimNode, threads: int) -> None:
         self._node = node
         self._free = threads
-        self._queue: deque[tuple[Callable[[], Any], Callable[[Any, BaseException | None], None]]] = deque()
+        self._queue: deque[tuple[Callable[[], Any], Completion[Any]]] = deque()
         self._closed = False
 
-    def submit(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
+    def submit(self, work: Callable[[], T]) -> Completion[T | Raised]:
         """See Workers.submit."""
         assert not self._closed, "work for workers that are closed"
-        self._queue.append((work, done))
+        completion: Completion[T | Raised] = Completion(self._node.completions)
+        self._queue.append((work, completion))
         self._start()
+        return completion
 
     def _start(self) -> None:
         while self._queue and self._free:
             self._free -= 1
-            work, done = self._queue.popleft()
-            self._node.world.loop.call_later(self._node.disk_delay(), self._work, work, done)
+            work, completion = self._queue.popleft()
+            self._node.world.loop.call_later(self._node.disk_delay(), self._work, work, completion)
 
-    def _work(self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
+    def _work(self, work: Callable[[], Any], completion: Completion[Any]) -> None:
         if not self._node.alive:
             return
         clock = self._node.clock
         clock.slept_s = 0.0
         steps = self._node.steps
         if steps is not None and steps.interrupts():
-            steps.begin(work, lambda result, error: self._worked(done, result, error))
+            steps.begin(
+                work, lambda result, error: self._worked(completion, result if error is None else Raised(error))
+            )
             return
-        result: Any = None
-        error: BaseException | None = None
+        outcome: Any
         try:
-            result = work()
-        except BaseException as raised:
-            error = raised
-        self._worked(done, result, error)
+            outcome = work()
+        except BaseException as error:
+            outcome = Raised(error)
+        self._worked(completion, outcome)
 
-    def _worked(
-        self, done: Callable[[Any, BaseException | None], None], result: Any, error: BaseException | None
-    ) -> None:
-        if isinstance(error, PowerCut):
+    def _worked(self, completion: Completion[Any], outcome: Any) -> None:
+        if isinstance(outcome, Raised) and isinstance(outcome.error, PowerCut):
             return
         delay = self._node.disk_delay() + self._node.clock.slept_s
-        self._node.world.loop.call_later(delay, self._done, done, result, error)
+        self._node.world.loop.call_later(delay, self._done, completion, outcome)
 
-    def _done(
-        self, done: Callable[[Any, BaseException | None], None], result: Any, error: BaseException | None
-    ) -> None:
+    def _done(self, completion: Completion[Any], outcome: Any) -> None:
         if self._node.alive:
             self._free += 1
             self._start()
-            self._node.call(done, result, error)
+            self._node.call(completion.complete, outcome)
 
     async def run(self, work: Callable[[], T]) -> T:
         """See Workers.run."""
-        future: Future[T] = self._node.future()
-
-        def done(result: T | None, error: BaseException | None) -> None:
-            if future.done():
-                return
-            if error is not None:
-                future.set_exception(error)
-            else:
-                future.set_result(result)  # type: ignore[arg-type]
-
-        self.submit(work, done)
-        return await future
+        outcome = await self.submit(work)
+        if isinstance(outcome, Raised):
+            raise outcome.error
+        return outcome
 
     def close(self) -> None:
         """See Workers.close: what is running and what is queued is done now."""

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final
 
 from headrace.broker.partitions.flusher import Flusher
+from headrace.env.workers import Raised
 from headrace.log.flushing import Flushing
 from headrace.sim.loop import WORLD
 from headrace.sim.moments import MomentFaults, before_each, in_place
@@ -50,9 +51,9 @@ class PowerAfterOverlaps(MomentFaults):
 
         return [in_place(Flushing, "flush", flush), before_each(Flusher, "_synced", self._hears)]
 
-    def _hears(self, _: Flusher, _replica: Replica, log: Log, reached: int | None, _error: object) -> None:
+    def _hears(self, _: Flusher, _replica: Replica, log: Log, reached: int | Raised) -> None:
         """Before the outcome of a sync is delivered, and the next one begins."""
-        has_grown = log.state in self._grown or (reached is not None and log.end_offset > reached)
+        has_grown = log.state in self._grown or (not isinstance(reached, Raised) and log.end_offset > reached)
         self._grown.discard(log.state)
         machine = self._machines[id(log.resources.disk)]
         if not self._is_on or not has_grown or not machine.runs or self._rng.random() > CHANCE:

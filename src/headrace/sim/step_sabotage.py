@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.partitions.flusher import Flusher
+from headrace.env.workers import Raised
 from headrace.log.flushing import Flushing
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ def _call_all_synced(real: Real) -> Real:
 def _take_all_for_synced(real: Real) -> Real:
     """What has come until a worker's outcome is delivered is as safe as what the worker has synced."""
 
-    def synced(self: Flusher, replica: Replica, log: Log, reached: int | None, error: BaseException | None) -> None:
-        real(self, replica, log, reached if reached is None else log.end_offset, error)
+    def synced(self: Flusher, replica: Replica, log: Log, reached: int | Raised) -> None:
+        real(self, replica, log, reached if isinstance(reached, Raised) else log.end_offset)
 
     return synced
 

@@ -324,7 +324,7 @@ def test_a_login_that_takes_its_time_holds_up_no_disk(place: Place, monkeypatch:
             raw.send(SaslAuthenticateRequest(first), 2)
         assert began.wait(PATIENCE_S)
         until(lambda: place.broker.call(lambda inside: inside.server.shared.logins._errands) == len(tokens), "all wait")
-        place.broker.call(lambda inside: inside.node.workers.submit(read.set, lambda _result, _error: None))
+        place.broker.call(lambda inside: inside.node.workers.submit(read.set))
         assert read.wait(5)
         let.set()
         for raw in raws:

@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 from broker.raw import Raw, batch, create_topic, fetch, produce
+from env.turns_by_hand import TurnsByHand
 from log.clocks import HandClock
 
 from headrace.broker.partitions.epoch_starts import EpochStarts
 from headrace.broker.partitions.replica import Replica
 from headrace.config import BrokerConfig, topic_config
+from headrace.env.completion import Completion
 from headrace.env.posix import PosixDisk
 from headrace.log.recovery import open_log
 from headrace.log.resources import Resources
@@ -127,14 +129,19 @@ class ByHand:
     """Workers that work when the test says so."""
 
     def __init__(self) -> None:
-        self.queue: list[tuple[Callable[[], Any], Callable[[Any, BaseException | None], None]]] = []
+        self._turns = TurnsByHand()
+        self._completions = self._turns.completions()
+        self.queue: list[tuple[Callable[[], Any], Completion[Any]]] = []
 
-    def submit(self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
-        self.queue.append((work, done))
+    def submit(self, work: Callable[[], Any]) -> Completion[Any]:
+        completion: Completion[Any] = Completion(self._completions)
+        self.queue.append((work, completion))
+        return completion
 
     def step(self) -> None:
-        work, done = self.queue.pop(0)
-        done(work(), None)
+        work, completion = self.queue.pop(0)
+        completion.complete(work())
+        self._turns.run()
 
 
 class Led:

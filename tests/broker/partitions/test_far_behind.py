@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from broker.partitions.members import Cluster, same
 
+from headrace.env.completion import Completion
 from headrace.replicas.partition import Role
 from headrace.sim.disk import SimDisk
 from headrace.wire.errors import ErrorCode
@@ -124,8 +125,13 @@ def test_a_disk_that_is_behind_holds_up_what_is_far_behind_first(monkeypatch: py
         follower = cluster[2]
         await cluster.until(lambda: len(cluster[1].fetch_sessions) == 1)
         pressure, syncing = 0.9, follower.node.syncs.submit
-        held: list[tuple[object, ...]] = []
-        follower.node.syncs.submit = lambda *work: held.append(work)  # type: ignore[method-assign]
+        held: list[tuple[Callable[[], Any], Completion[Any]]] = []
+
+        def hold(work: Callable[[], Any]) -> Completion[Any]:
+            held.append((work, Completion(follower.node.completions)))
+            return held[-1][1]
+
+        follower.node.syncs.submit = hold  # type: ignore[method-assign]
         cluster.change("far", replicas=[1, 2])
         await cluster.until(lambda: held)
         await asyncio.sleep(1)
@@ -136,8 +142,8 @@ def test_a_disk_that_is_behind_holds_up_what_is_far_behind_first(monkeypatch: py
         assert follower.log("far").end_offset == stands, "the disk has done nothing yet"
         pressure = 0.1
         follower.node.syncs.submit = syncing  # type: ignore[method-assign]
-        for work in held:
-            syncing(*work)  # type: ignore[arg-type]
+        for work, completion in held:
+            syncing(work).deliver_to(completion.complete)
         await cluster.until(lambda: cluster.partition("far").isr == (1, 2))
         assert same(cluster, 1, 2, topic="far")
 

@@ -92,7 +92,7 @@ def test_cold_readers_and_syncs_do_not_hold_each_other_up(tmp_path: Path, busy: 
 
         def occupy(broker: Broker) -> None:
             for _ in range(64):
-                getattr(broker.node, busy).submit(go_on.wait, lambda _result, _error: None)
+                getattr(broker.node, busy).submit(go_on.wait)
 
         served.call(occupy)
         try:

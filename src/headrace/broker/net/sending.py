@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from headrace.broker.net.ports import ServedConnection
     from headrace.broker.net.shared import Shared
     from headrace.env.network import Stream
+    from headrace.env.workers import Raised
 
 OUTPUT_BYTES: Final = 1024 * 1024
 OUTPUT_PARTS: Final = 256
@@ -138,14 +139,14 @@ class Sending:
         part, at = self._output.cold_slice()
         size = min(READ_AHEAD_BYTES, part.size - at)
         self._shared.cold_reads.value += 1
-        self._shared.workers.submit(lambda: part.file.read_ahead(part.position + at, size), self._was_read)
+        self._shared.workers.submit(lambda: part.file.read_ahead(part.position + at, size)).deliver_to(self._was_read)
 
-    def _was_read(self, _result: None, error: BaseException | None) -> None:
+    def _was_read(self, outcome: Raised | None) -> None:
         self._waits_for_disk = False
         if self._ended:
             return
-        if error is not None:
-            self._connection.close(f"a segment could not be read: {error}")
+        if outcome is not None:
+            self._connection.close(f"a segment could not be read: {outcome.error}")
             return
         self._connection.active = True
         self._try_on(may_wait=True)

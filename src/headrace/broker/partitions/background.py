@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from headrace.env.workers import Raised
 from headrace.log.manager import LogDirFailed
 from headrace.log.verdicts import LogsLost
 
@@ -73,23 +74,26 @@ class Background:
             self._compacting = 1
             self._submit(work, self._compacted)
 
-    def _compacted(self, then: Then | None, error: BaseException | None) -> None:
+    def _compacted(self, outcome: Then | Raised | None) -> None:
         self._compacting = 0
-        self._done(then, error)
+        self._done(outcome)
         if not self._stopped:
             # The next log at once: how often there is nothing to do, the manager knows.
             self._compact()
 
-    def _submit(self, work: Work, done: Callable[[Then | None, BaseException | None], None]) -> None:
+    def _submit(self, work: Work, done: Callable[[Then | Raised | None], None]) -> None:
         self._running += 1
         self._idle.clear()
         self._runs.value += 1
-        self._node.workers.submit(work, done)
+        self._node.workers.submit(work).deliver_to(done)
 
-    def _done(self, then: Then | None, error: BaseException | None) -> None:
-        if then is not None and not self._stopped:
+    def _done(self, outcome: Then | Raised | None) -> None:
+        error: BaseException | None = None
+        if isinstance(outcome, Raised):
+            error = outcome.error
+        elif outcome is not None and not self._stopped:
             try:
-                more = then()
+                more = outcome()
             except Exception as failed:  # a directory's disk, or a defect: said below, as where a worker raises it
                 error = failed
             else:

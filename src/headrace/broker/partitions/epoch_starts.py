@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from headrace.env.workers import Raised
+
 if TYPE_CHECKING:
     from headrace.broker.partitions.replica import Replica
     from headrace.env.workers import Workers
@@ -90,15 +92,15 @@ class EpochStarts:
         def work() -> list[Outcome]:
             return [(replica, log, epoch, _try_to_write(log)) for replica, epoch, log in todo]
 
-        def done(outcomes: list[Outcome] | None, _: BaseException | None) -> None:
-            assert outcomes is not None, "a write that fails is an outcome"
+        def done(outcomes: list[Outcome] | Raised) -> None:
+            assert not isinstance(outcomes, Raised), "a write that fails is an outcome"
             for outcome in outcomes:
                 self._written(*outcome)
             if is_slice:
                 self._has_slice = False
                 self._go_on()
 
-        self._workers.submit(work, done)
+        self._workers.submit(work).deliver_to(done)
 
     def _written(self, replica: Replica, log: Log, epoch: int, error: Exception | None) -> None:
         if self._at_work.get(replica) == epoch:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.env.disk import is_full
+from headrace.env.workers import Raised
 from headrace.log.verdicts import LogsLost, Verdict
 from headrace.wire.errors import ErrorCode
 
@@ -103,14 +104,14 @@ class Failures:
         home = self._logs.directories[directory]
         if home.failure is None and directory not in self._probed:
             self._probed.add(directory)
-            self._node.workers.submit(home.probe, partial(self._probe_done, directory))
+            self._node.workers.submit(home.probe).deliver_to(partial(self._probe_done, directory))
 
-    def _probe_done(self, directory: str, error: OSError | None, defect: BaseException | None) -> None:
+    def _probe_done(self, directory: str, found: OSError | Raised | None) -> None:
         self._probed.discard(directory)
-        if defect is not None:
-            self._defects.report(defect, "the probe of a log directory")
-        elif error is not None and self._logs.directories[directory].failure is None:
-            self.directory_failed(directory, error)
+        if isinstance(found, Raised):
+            self._defects.report(found.error, "the probe of a log directory")
+        elif found is not None and self._logs.directories[directory].failure is None:
+            self.directory_failed(directory, found)
 
     def directory_failed(self, directory: str, error: OSError) -> None:
         """A log directory cannot be used any more."""

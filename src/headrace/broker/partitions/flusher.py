@@ -10,9 +10,11 @@ not read from (`behind`).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from headrace.env.disk import is_passing
+from headrace.env.workers import Raised
 from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -123,21 +125,20 @@ class Flusher:
         self._count.value += 1
         log = replica.log
         end_offset = log.bounds.end_offset
-        self._workers.submit(
-            lambda: log.flush(end_offset), lambda reached, error: self._done(replica, log, reached, error)
-        )
+        self._workers.submit(lambda: log.flush(end_offset)).deliver_to(partial(self._done, replica, log))
 
-    def _done(self, replica: Replica, log: Log, reached: int | None, error: BaseException | None) -> None:
+    def _done(self, replica: Replica, log: Log, reached: int | Raised) -> None:
         self._syncing -= 1
         replica.flushing = False
         try:
-            self._synced(replica, log, reached, error)
+            self._synced(replica, log, reached)
         finally:
             if self.behind or self._relieved:
                 self._look()
 
-    def _synced(self, replica: Replica, log: Log, reached: int | None, error: BaseException | None) -> None:
-        if error is not None:
+    def _synced(self, replica: Replica, log: Log, reached: int | Raised) -> None:
+        if isinstance(reached, Raised):
+            error = reached.error
             self._again.discard(replica)
             assert isinstance(error, Exception)
             if not isinstance(error, OSError):
@@ -151,7 +152,6 @@ class Flusher:
                     replica.refuse_waiting(ErrorCode.KAFKA_STORAGE_ERROR)
                 self._failed(replica, error)
             return
-        assert reached is not None
         if replica.flush_gated:
             replica.synced(min(reached, replica.log.bounds.end_offset))
         if replica in self._again:

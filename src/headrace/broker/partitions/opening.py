@@ -12,6 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headrace.env.disk import is_passing
+from headrace.env.workers import Raised
 from headrace.log.filenames import directory_name
 from headrace.log.manager import LogDirFailed
 from headrace.log.recovery import LogDamaged
@@ -194,8 +195,8 @@ class Opener:
         def work() -> list[Outcome]:
             return [(plan, self._try_open(plan)) for plan in plans if not self._stopped]
 
-        def done(outcomes: list[Outcome] | None, _: BaseException | None) -> None:
-            assert outcomes is not None, "a log that fails to open is an outcome"
+        def done(outcomes: list[Outcome] | Raised) -> None:
+            assert not isinstance(outcomes, Raised), "a log that fails to open is an outcome"
             for plan in plans:
                 self._at_work.pop(plan.key, None)
             for plan, outcome in outcomes:
@@ -204,7 +205,7 @@ class Opener:
                 self._has_slice = False
             self.open_behind()
 
-        self._node.workers.submit(work, done)
+        self._node.workers.submit(work).deliver_to(done)
 
     def _finish(self, plan: Plan, outcome: Log | Exception) -> None:
         """Takes up what a worker opened, as far as it is still wanted."""

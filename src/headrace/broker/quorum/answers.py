@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.broker.quorum.codec import FETCH_BYTES_MAX
 from headrace.broker.quorum.log.metadata_log import MetadataLog
 from headrace.broker.storage.storage_format import StorageError
 from headrace.env.node import settle
+from headrace.env.workers import Raised
 from headrace.raft.events import Reply
 from headrace.raft.messages import FetchResponse, FetchSnapshotResponse
 from headrace.wire.errors import ErrorCode
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from asyncio import Future
 
     from headrace.env import Node
+
+    Answer: TypeAlias = Future[tuple[Any, bytes]]
 
 
 class Answers:
@@ -28,31 +32,39 @@ class Answers:
 
     def give(self, reply: Reply) -> None:
         """Answers, at once or when what is to be read was read."""
-        answer: Future[tuple[Any, bytes]] = reply.token  # type: ignore[assignment]
+        answer: Answer = reply.token  # type: ignore[assignment]
         if answer.done():
             return  # who asked has gone
         message = reply.message
         if reply.read_from >= reply.read_to:
             answer.set_result((message, b""))
         elif isinstance(message, FetchSnapshotResponse):
-            self._node.workers.submit(
-                lambda: self._piece(message, reply.read_to - reply.read_from),
-                lambda whole, error: self._read_to_end(answer, (whole or self._unreadable(message), b""), error),
-            )
+            piece = partial(self._piece, message, reply.read_to - reply.read_from)
+            self._node.workers.submit(piece).deliver_to(partial(self._with_piece, answer, message))
         else:
             assert isinstance(message, FetchResponse)
-            self._node.workers.submit(
-                lambda: self._metadata.batches(reply.read_from, reply.read_to, FETCH_BYTES_MAX),
-                lambda records, error: self._read_to_end(answer, (message, records or b""), error),
-            )
+            batches = partial(self._metadata.batches, reply.read_from, reply.read_to, FETCH_BYTES_MAX)
+            self._node.workers.submit(batches).deliver_to(partial(self._with_batches, answer, message))
 
-    def _read_to_end(
-        self, answer: Future[tuple[Any, bytes]], given: tuple[Any, bytes], error: BaseException | None
+    def _with_piece(
+        self, answer: Answer, message: FetchSnapshotResponse, piece: FetchSnapshotResponse | Raised
     ) -> None:
-        # The range may be gone: this node no longer leads, its log was truncated, or a snapshot replaced it.
-        if error is not None and not isinstance(error, (OSError, StorageError)):
+        if isinstance(piece, Raised):
+            self._report_defect(piece.error)
+            piece = self._unreadable(message)
+        settle(answer, (piece, b""))
+
+    def _with_batches(self, answer: Answer, message: FetchResponse, batches: bytes | Raised) -> None:
+        if isinstance(batches, Raised):
+            self._report_defect(batches.error)
+            batches = b""
+        settle(answer, (message, batches))
+
+    def _report_defect(self, error: BaseException) -> None:
+        """Reports an error unless it says that the data are gone: this node no longer leads, its log was truncated, or
+        a snapshot replaced them."""
+        if not isinstance(error, (OSError, StorageError)):
             self._node.defects.report(error, "an answer out of the metadata log")
-        settle(answer, given)
 
     def _piece(self, message: FetchSnapshotResponse, max_bytes: int) -> FetchSnapshotResponse:
         try:

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
     from headrace.client.node_security import NodeSecurity
     from headrace.env import Timer
+    from headrace.env.workers import Raised
 
 RESIGN_S: Final = 1.0
 """How long a leader that stops waits until the other voters have heard of it."""
@@ -403,18 +404,17 @@ class QuorumDriver:
 
     def _store(self, state: QuorumState) -> None:
         self._is_held = True
-        self._node.syncs.submit(
-            lambda: self.log.write_quorum_state(state, state.data_version), lambda _, error: self._stored(error)
-        )
+        write = self.log.write_quorum_state
+        self._node.syncs.submit(lambda: write(state, state.data_version)).deliver_to(self._stored)
 
-    def _stored(self, error: BaseException | None) -> None:
-        if isinstance(error, OSError) and is_passing(error):
-            self._wait_for_room(error)
-        elif error is not None:
-            self._fail(error)
-        else:
+    def _stored(self, outcome: Raised | None) -> None:
+        if outcome is None:
             self._effects.popleft()
             self._resume()
+        elif isinstance(error := outcome.error, OSError) and is_passing(error):
+            self._wait_for_room(error)
+        else:
+            self._fail(error)
 
     def _wait_for_room(self, error: OSError) -> None:
         self._is_held = True

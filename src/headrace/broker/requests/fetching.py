@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from headrace.broker.requests.resting import Resting
     from headrace.broker.requests.services import Services
     from headrace.env import Timer
+    from headrace.env.workers import Raised
 
 READ_COMMITTED: Final = 1
 FOLLOWERS_SERVE_FROM: Final = 11
@@ -349,7 +350,7 @@ class Fetch:
     def _attempt(self) -> None:
         answers = self.read()
         if (look_up := self.cold_lookup()) is not None:
-            self._broker.node.workers.submit(look_up, lambda _result, _error: self._warmed())
+            self._broker.node.workers.submit(look_up).deliver_to(self._warmed)
         elif self.is_satisfied or self._max_wait_ms <= 0 or not self._broker.fetches.make_room():
             self._finish(answers)
         else:
@@ -379,7 +380,8 @@ class Fetch:
 
         return look_up
 
-    def _warmed(self) -> None:
+    def _warmed(self, _: Raised | None) -> None:
+        """Reads again. What the worker raised, this reading meets too."""
         if self._respond is not None:
             self._attempt()
 

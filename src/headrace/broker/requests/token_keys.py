@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from headrace.env.workers import Raised
 from headrace.security.oauthbearer.keys import KeysError, KeySet, parsed
 from headrace.security.oauthbearer.refresh import UnknownKeys
 
@@ -78,24 +79,25 @@ class TokenKeys:
         if not self._is_closed and not self._is_fetching:
             self._is_fetching = True
             fetch = self._fetch
-            self._node.workers.submit(lambda: parsed(fetch()), self._fetched)
+            self._node.workers.submit(lambda: parsed(fetch())).deliver_to(self._fetched)
 
-    def _fetched(self, keys: KeySet | None, error: BaseException | None) -> None:
+    def _fetched(self, keys: KeySet | Raised) -> None:
         self._is_fetching = False
         if self._is_closed:
             return
-        if keys is not None:
+        if not isinstance(keys, Raised):
             self._failures = 0
             self.keys = keys
             self._log.info("keys of tokens fetched", url=self._url, keys=len(keys.keys))
             wait_ms = self._pace.refresh_ms
         else:
+            error = keys.error
             self._failures += 1
             wait_ms = self._pace.after_failures(self._failures)
             if isinstance(error, OSError | KeysError):
                 known = len(self.keys.keys)
                 self._log.warning("keys of tokens cannot be fetched", url=self._url, known=known, why=error)
-            elif error is not None:
+            else:
                 self._node.defects.report(error, "the keys of tokens", url=self._url)
         self._timer = self._owner.later(wait_ms / 1000, self._begin)
         self._was_looked()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.telemetry.families import Family, Sample, Section, gauge
 from headrace.env.node import settle
+from headrace.env.workers import Raised
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -113,13 +114,12 @@ class Exposition:
 
     def load(self) -> None:
         """Has a worker import the library."""
-        self._node.workers.submit(PrometheusText, self._loaded)
+        self._node.workers.submit(PrometheusText).deliver_to(self._loaded)
 
-    def _loaded(self, text: PrometheusText | None, error: BaseException | None) -> None:
-        if text is None:
-            assert error is not None
+    def _loaded(self, text: PrometheusText | Raised) -> None:
+        if isinstance(text, Raised):
             self._cannot = True
-            self._failed(error)
+            self._failed(text.error)
             return
         self._text = text
         if self._waiting:
@@ -141,12 +141,11 @@ class Exposition:
         self._began = self._monotonic()
         self._pieces = []
         self._slowest_s = 0.0
-        self._node.workers.submit(lambda: (text.process(), self._on_worker()), self._asked)
+        self._node.workers.submit(lambda: (text.process(), self._on_worker())).deliver_to(self._asked)
 
-    def _asked(self, found: tuple[bytes, list[Family]] | None, error: BaseException | None) -> None:
-        if found is None:
-            assert error is not None
-            self._failed(error)
+    def _asked(self, found: tuple[bytes, list[Family]] | Raised) -> None:
+        if isinstance(found, Raised):
+            self._failed(found.error)
             return
         process, families = found
         self._pieces.append(process)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from headrace.broker.quorum.log.metadata_log import MetadataLog
     from headrace.broker.quorum.voters import Member
     from headrace.env import LogSink, Node
+    from headrace.env.workers import Raised
     from headrace.raft.quorum_state import QuorumState
     from headrace.raft.voter_set import VoterSet
 
@@ -77,12 +78,12 @@ class Completeness:
     def restored(self) -> None:
         """All is there again, and synced."""
         self._log.info("metadata log is complete: this node votes", end_offset=self._metadata.end_offset)
-        self._node.syncs.submit(self._remove_note, lambda _, error: self._removed(error))
+        self._node.syncs.submit(self._remove_note).deliver_to(self._removed)
 
     def _remove_note(self) -> None:
         self._metadata.disk.remove(self._note)
         self._metadata.disk.sync_directory(self._metadata.root)
 
-    def _removed(self, error: BaseException | None) -> None:
-        if error is not None:
-            self._log.warning("note of an incomplete metadata log stays: the next start waits again", why=error)
+    def _removed(self, outcome: Raised | None) -> None:
+        if outcome is not None:
+            self._log.warning("note of an incomplete metadata log stays: the next start waits again", why=outcome.error)
