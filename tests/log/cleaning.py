@@ -20,8 +20,8 @@ def offset_map(memory_bytes: int = 1 << 20, load_factor: float = 0.9) -> OffsetM
 def clean(
     found: cleaner.Candidate,
     now_ms: int,
-    pace: cleaner.Pace,
+    throttle: cleaner.CleanerThrottle,
     on_replaced: Callable[[list[Segment]], object],
     memory_bytes: int = 1 << 20,
 ) -> cleaner.Cleaned:
-    return cleaner.clean(found, now_ms, pace, offset_map(memory_bytes), scratch, on_replaced)
+    return cleaner.clean(found, now_ms, throttle, offset_map(memory_bytes), scratch, on_replaced)

@@ -38,7 +38,7 @@ def run(log: Log, last: int | None = None, now_ms: int = NOW_MS, map_bytes: int 
     if found is None:
         return last
     replaced: list[Segment] = []
-    done = clean(found, now_ms, cleaner.Pace(PosixClock(), 1e12, lambda: False), replaced.extend, map_bytes)
+    done = clean(found, now_ms, cleaner.CleanerThrottle(PosixClock(), 1e12, lambda: False), replaced.extend, map_bytes)
     for segment in replaced:
         segment.remove_files()
     return done.end_offset
@@ -190,7 +190,7 @@ def test_it_gives_up_when_the_log_changes_under_it(open_at: Open, append: Append
                 log.truncate_to(30)
 
     with pytest.raises((cleaner.Stopped, OSError)):
-        clean(found, NOW_MS, cleaner.Pace(Meddler(), 1.0, lambda: False), print)
+        clean(found, NOW_MS, cleaner.CleanerThrottle(Meddler(), 1.0, lambda: False), print)
     assert not [name for name in os.listdir(log.directory) if "cleaned" in name or "swap" in name]
     assert [offset for offset, _, _ in records(log)] == list(range(30))
 
@@ -465,6 +465,6 @@ def test_what_a_compaction_replaced_before_it_stopped_is_handed_over(open_at: Op
     assert found is not None
     replaced: list[Segment] = []
     with pytest.raises(cleaner.Stopped):
-        clean(found, NOW_MS, cleaner.Pace(PosixClock(), 1e12, lambda: len(replaced) >= 2), replaced.extend)
+        clean(found, NOW_MS, cleaner.CleanerThrottle(PosixClock(), 1e12, lambda: len(replaced) >= 2), replaced.extend)
     deleted = {name.partition(".")[0] for name in os.listdir(log.directory) if name.endswith(".log.deleted")}
     assert len(replaced) >= 2 and deleted == {f"{segment.base_offset:020d}" for segment in replaced}

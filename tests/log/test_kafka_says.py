@@ -84,7 +84,7 @@ def test_a_compacted_segment(open_at: Callable[..., Log], append: Any) -> None:
     assert found is not None
 
     replaced: list[Segment] = []
-    clean(found, NOW_MS, cleaner.Pace(StillClock(), 1e12, lambda: False), replaced.extend)
+    clean(found, NOW_MS, cleaner.CleanerThrottle(StillClock(), 1e12, lambda: False), replaced.extend)
     for segment in replaced:
         segment.remove_files()
     log.close()

@@ -344,7 +344,7 @@ def test_retention_by_time_goes_over_what_compaction_has_emptied(open_at: Open, 
     log.flush()
     found = cleaner.candidate(log, None, log.end_offset, NOW_MS)
     assert found is not None
-    clean(found, NOW_MS, cleaner.Pace(PosixClock(), 1e12, lambda: False), lambda _: None)
+    clean(found, NOW_MS, cleaner.CleanerThrottle(PosixClock(), 1e12, lambda: False), lambda _: None)
     assert [segment.size > 0 for segment in log.segments[:2]].count(False)
     assert not log.maybe_delete_old_segments(NOW_MS + 59_000), "nothing is old yet, an empty segment neither"
     assert log.maybe_delete_old_segments(NOW_MS + 61_000)

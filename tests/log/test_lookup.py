@@ -108,7 +108,7 @@ def compact(log: Log) -> None:
     found = cleaner.candidate(log, None, log.end_offset, NOW_MS)
     if found is not None:
         replaced: list[Any] = []
-        clean(found, NOW_MS, cleaner.Pace(StillClock(), 1e12, lambda: False), replaced.extend)
+        clean(found, NOW_MS, cleaner.CleanerThrottle(StillClock(), 1e12, lambda: False), replaced.extend)
         for segment in replaced:
             segment.remove_files()
 

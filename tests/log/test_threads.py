@@ -81,8 +81,8 @@ def test_compaction_while_appends_go_on(open_at: Callable[..., Log], append: Any
                 if found is None:
                     continue
                 replaced: list[Segment] = []
-                pace = cleaner.Pace(PosixClock(), 1e12, lambda: False)
-                result = clean(found, NOW_MS, pace, replaced.extend)
+                throttle = cleaner.CleanerThrottle(PosixClock(), 1e12, lambda: False)
+                result = clean(found, NOW_MS, throttle, replaced.extend)
                 last = result.end_offset
                 rounds.append(last)
                 for segment in replaced:

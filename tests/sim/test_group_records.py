@@ -49,7 +49,7 @@ def compact(log: Log) -> None:
     found = cleaner.candidate(log, None, log.end_offset, NOW_MS)
     assert found is not None
     replaced: list[Segment] = []
-    clean(found, NOW_MS, cleaner.Pace(PosixClock(), 1e12, lambda: False), replaced.extend)
+    clean(found, NOW_MS, cleaner.CleanerThrottle(PosixClock(), 1e12, lambda: False), replaced.extend)
     for segment in replaced:
         segment.remove_files()
 

@@ -73,7 +73,7 @@ class Cleaned(NamedTuple):
     bytes_after: int
 
 
-class Pace:
+class CleanerThrottle:
     """Keeps reading and writing of the cleaner below a rate; lets other threads run between batches."""
 
     def __init__(self, clock: Clock, bytes_per_second: float, stopping: Callable[[], bool]) -> None:
@@ -157,7 +157,7 @@ def worth_it(found: Candidate) -> bool:
 def clean(
     found: Candidate,
     now_ms: int,
-    pace: Pace,
+    throttle: CleanerThrottle,
     offsets: OffsetMap,
     scratch: Scratch,
     on_replaced: Callable[[list[Segment]], object],
@@ -169,17 +169,17 @@ def clean(
     Raises Stopped, Uncleanable, OSError: what has been replaced stays so, and the rest is as before.
     """
     log = found.log
-    _map_offsets(found, pace, offsets, scratch)
+    _map_offsets(found, throttle, offsets, scratch)
     segments = [segment for segment in log.segments if segment.base_offset < found.end_offset]
     segments = [segment for segment in segments if segment.base_offset < offsets.end_offset]
     before = sum(segment.size for segment in segments)
     after = 0
     transactions = Transactions()
     transactions.add_aborted(_aborted(log, log.bases[0], found.end_offset))
-    producers = _last_batches(log, segments, pace)
+    producers = _last_batches(log, segments, throttle)
     for group in _groups(log, segments):
         rules = Rules(offsets, now_ms, log.config.delete_retention_ms, found.end_offset, scratch, producers)
-        new = _clean_group(log, group, rules, transactions, pace)
+        new = _clean_group(log, group, rules, transactions, throttle)
         if not log.swap(group, new):
             raise Stopped
         on_replaced(group)
@@ -188,7 +188,7 @@ def clean(
     return Cleaned(offsets.end_offset, before, after)
 
 
-def _map_offsets(found: Candidate, pace: Pace, offsets: OffsetMap, scratch: Scratch) -> None:
+def _map_offsets(found: Candidate, throttle: CleanerThrottle, offsets: OffsetMap, scratch: Scratch) -> None:
     """Takes in the last offsets of the keys in the dirty part, or in as much of it as the memory holds."""
     log = found.log
     offsets.end_offset = found.first_dirty_offset
@@ -205,13 +205,13 @@ def _map_offsets(found: Candidate, pace: Pace, offsets: OffsetMap, scratch: Scra
                     raise Uncleanable(f"{segment.path}: {error}", segment) from error
                 if not has_room:
                     return
-            pace.spent(header.size)
+            throttle.spent(header.size)
             offsets.end_offset = max(offsets.end_offset, header.next_offset)
         offsets.end_offset = max(offsets.end_offset, segment.base_offset)
     offsets.end_offset = found.end_offset
 
 
-def _last_batches(log: Log, segments: list[Segment], pace: Pace) -> dict[int, tuple[int, int]]:
+def _last_batches(log: Log, segments: list[Segment], throttle: CleanerThrottle) -> dict[int, tuple[int, int]]:
     """`Rules.producers`, by the headers of the range."""
     known = {producer_id: (-1, producer.epoch) for producer_id, producer in log.producers.items()}
     if known:
@@ -219,7 +219,7 @@ def _last_batches(log: Log, segments: list[Segment], pace: Pace) -> dict[int, tu
             for _, header, _ in Scan(segment.file(), 0, segment.size, crc_from=segment.size):
                 if header.producer_id in known and not header.is_control:
                     known[header.producer_id] = (header.last_offset, header.producer_epoch)
-            pace.spent(0)
+            throttle.spent(0)
     return known
 
 
@@ -268,7 +268,9 @@ def _groups(log: Log, segments: list[Segment]) -> list[list[Segment]]:
     return groups
 
 
-def _clean_group(log: Log, group: list[Segment], rules: Rules, transactions: Transactions, pace: Pace) -> Segment:
+def _clean_group(
+    log: Log, group: list[Segment], rules: Rules, transactions: Transactions, throttle: CleanerThrottle
+) -> Segment:
     """Writes what stays of neighbouring segments into one `.cleaned` segment, and syncs it."""
     base_offset = group[0].base_offset
     new = Segment(log.resources, log.directory, base_offset, size=0, created_ms=group[0].created_ms, suffix=CLEANED)
@@ -279,14 +281,14 @@ def _clean_group(log: Log, group: list[Segment], rules: Rules, transactions: Tra
         writer = _Writer(new, log.config.index_interval_bytes)
         for segment in group:
             for header, batch in _batches(segment):
-                pace.spent(header.size)
+                throttle.spent(header.size)
                 try:
                     kept = compaction.clean_batch(header, batch, rules, transactions)
                 except CorruptBatch as error:
                     raise Uncleanable(f"{segment.path}: {error}", segment) from error
                 if kept is not None:
                     writer.add(kept)
-                    pace.spent(len(kept))
+                    throttle.spent(len(kept))
         writer.flush()
         if transactions.kept:
             new.set_aborted(transactions.kept)
@@ -327,7 +329,7 @@ __all__ = [
     "Candidate",
     "Cleaned",
     "Dirty",
-    "Pace",
+    "CleanerThrottle",
     "Stopped",
     "Uncleanable",
     "candidate",

@@ -254,7 +254,7 @@ class Compaction:
         held, log = self._set, found.log
         home = held.directory_of(log)
         rate = held.config.log_cleaner_io_max_bytes_per_second
-        pace = cleaner.Pace(
+        throttle = cleaner.CleanerThrottle(
             held.env.clock, rate, lambda: self.stopping or held.logs.get(log.topic_partition) is not log
         )
 
@@ -267,7 +267,7 @@ class Compaction:
             secret = chance.getrandbits(64), chance.getrandbits(64)
             memory_bytes, load_factor = config.log_cleaner_dedupe_buffer_size, config.log_cleaner_io_buffer_load_factor
             offsets = OffsetMap(env.scratch, secret, memory_bytes, load_factor)
-            done = cleaner.clean(found, now_ms, pace, offsets, env.scratch, replaced)
+            done = cleaner.clean(found, now_ms, throttle, offsets, env.scratch, replaced)
             home.cleaner_offsets[log.topic_partition] = done.end_offset
             held.write_checkpoint(home, CLEANER_OFFSETS, home.cleaner_offsets)
             self.cleaned_bytes += done.bytes_before - done.bytes_after

@@ -1,4 +1,4 @@
-"""Deadlines of strangers, and the pace of their handshakes, on a clock that a test turns."""
+"""Deadlines of strangers, and the rate of their handshakes, on a clock that a test turns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headrace.broker.net.client_networks import network_of
-from headrace.broker.net.handshakes import BURST_S, Handshakes
+from headrace.broker.net.handshakes import BURST_MS, Handshakes
 from headrace.broker.net.logins import (
     ADDRESS_ERRANDS_MAX,
     ADDRESS_LOGIN_BYTES_MAX,
@@ -106,27 +106,27 @@ def test_a_deadline_is_absolute() -> None:
 
 def test_a_second_of_handshakes_at_once_and_then_one_after_the_other() -> None:
     clock = Clock()
-    pace = Handshakes(clock, clock.monotonic, lambda: 10, lambda: 0.5)  # type: ignore[arg-type]
-    waits = [pace.book("192.0.2.1") for _ in range(20)]
+    handshakes = Handshakes(clock, clock.monotonic, lambda: 10, lambda: 0.5)  # type: ignore[arg-type]
+    waits = [handshakes.book("192.0.2.1") for _ in range(20)]
     assert waits[:10] == [pytest.approx(0, abs=1e-9)] * 10
     assert [wait for wait in waits[10:] if wait is not None] == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5])
     assert waits[15:] == [None] * 5
-    assert pace.book("192.0.2.2") == 0.0
-    clock.until(clock.now + BURST_S + 0.5)
-    assert pace.book("192.0.2.1") == 0.0
+    assert handshakes.book("192.0.2.2") == 0.0
+    clock.until(clock.now + BURST_MS / 1000 + 0.5)
+    assert handshakes.book("192.0.2.1") == 0.0
 
 
 def test_who_waits_is_read_from_in_time_and_forgotten_when_gone() -> None:
     clock = Clock()
-    pace = Handshakes(clock, clock.monotonic, lambda: 10, lambda: 0.5)  # type: ignore[arg-type]
+    handshakes = Handshakes(clock, clock.monotonic, lambda: 10, lambda: 0.5)  # type: ignore[arg-type]
     stays, goes = Candidate(), Candidate()
-    pace.hold(stays, 0.2)  # type: ignore[arg-type]
-    pace.hold(goes, 0.3)  # type: ignore[arg-type]
-    assert len(pace) == 2 and stays.blocked and goes.blocked
-    pace.forget(goes)  # type: ignore[arg-type]
+    handshakes.hold(stays, 0.2)  # type: ignore[arg-type]
+    handshakes.hold(goes, 0.3)  # type: ignore[arg-type]
+    assert len(handshakes) == 2 and stays.blocked and goes.blocked
+    handshakes.forget(goes)  # type: ignore[arg-type]
     clock.until(101)
-    assert len(pace) == 0 and not stays.blocked and goes.blocked
-    pace.forget(stays)  # type: ignore[arg-type]
+    assert len(handshakes) == 0 and not stays.blocked and goes.blocked
+    handshakes.forget(stays)  # type: ignore[arg-type]
 
 
 def test_neighbours_in_a_network_are_one() -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from peers import kafka
 
+from headrace.machine.rates import TokenBucket
 from headrace.metadata import client_quotas as names
 from headrace.security.quotas.lookup import QuotaTable
-from headrace.security.quotas.rate import Rate
-from headrace.security.quotas.token_bucket import TokenBucket
+from headrace.security.quotas.rate import Rate, in_throttle_range
 from headrace.wire.messages.metadata_records import ClientQuotaRecord
 
 pytestmark = pytest.mark.jvm
@@ -54,10 +54,10 @@ def test_throttle_times_are_kafkas() -> None:
                 rate.record(value, at)
                 waits.append(rate.throttle_ms(bound, at))
         else:
-            bucket = TokenBucket(samples, 1000)
+            bucket = TokenBucket(1000 * samples)
             for at, value in events:
                 bucket.take(value, bound, at)
-                waits.append(bucket.throttle_ms(bound, at))
+                waits.append(in_throttle_range(bucket.wait_ms(bound, at)))
         ours.append(" ".join(map(str, waits)))
     answers = theirs(lines)
     different = [f"{a}\n ours   {b}\n theirs {c}" for a, b, c in zip(lines, ours, answers, strict=True) if b != c]

@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+from headrace.machine.rates import TokenBucket
 from headrace.metadata import client_quotas as keys
 from headrace.security.quotas.buckets import Buckets
 from headrace.security.quotas.lookup import CLIENT_ID_MAX, BucketName, Limit, QuotaTable
-from headrace.security.quotas.rate import Rate
-from headrace.security.quotas.token_bucket import TokenBucket
+from headrace.security.quotas.rate import Rate, in_throttle_range
 from headrace.wire.apis import ApiKey
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class ClientQuotas:
         self._known: dict[tuple[str, bytes], _Known] = {}
         tokens, token_ms = settings.controller_quota_window_num, 1000 * settings.controller_quota_window_size_seconds
         self.rates: Buckets[BucketName, Rate] = Buckets(lambda: Rate(samples, sample_ms))
-        self.tokens: Buckets[BucketName, TokenBucket] = Buckets(lambda: TokenBucket(tokens, token_ms))
+        self.tokens: Buckets[BucketName, TokenBucket] = Buckets(lambda: TokenBucket(tokens * token_ms))
         self._open: Meter | None = None
 
     def now_ms(self) -> int:
@@ -325,10 +325,10 @@ class Mutations:
         now_ms = self._quotas.now_ms()
         bucket = self._quotas.tokens.use(limit.bucket, now_ms)
         if self._is_strict:
-            self.throttle_ms = bucket.throttle_ms(limit.bound, now_ms)
+            self.throttle_ms = in_throttle_range(bucket.wait_ms(limit.bound, now_ms))
             if bucket.tokens(limit.bound, now_ms) < 0:
                 return False
         bucket.take(partitions, limit.bound, now_ms)
         if not self._is_strict:
-            self.throttle_ms = bucket.throttle_ms(limit.bound, now_ms)
+            self.throttle_ms = in_throttle_range(bucket.wait_ms(limit.bound, now_ms))
         return True

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.broker.net.blocked import Blocked
 from headrace.broker.net.client_networks import network_of
+from headrace.machine.rates import TokenBucket
 from headrace.security.quotas.buckets import Buckets
 
 if TYPE_CHECKING:
@@ -19,19 +20,10 @@ if TYPE_CHECKING:
     from headrace.broker.net.ports import ServedConnection
     from headrace.env.owner import Owner, Timer
 
-BURST_S: Final = 1.0
+BURST_MS: Final = 1000
 """What an address may begin in this time it may begin at once."""
 IDLE_MS: Final = 60_000
 """An address that has begun nothing for so long is forgotten; it would not wait in any case."""
-
-
-class _Pace:
-    """When the handshakes that an address has begun are paid for, in seconds of the steady clock."""
-
-    __slots__ = ("paid_s",)
-
-    def __init__(self) -> None:
-        self.paid_s = float("-inf")
 
 
 class Handshakes:
@@ -45,7 +37,7 @@ class Handshakes:
         self._monotonic = monotonic
         self._rate = rate
         self._patience_s = patience_s
-        self._paces: Buckets[str, _Pace] = Buckets(_Pace, idle_ms=IDLE_MS)
+        self._addresses: Buckets[str, TokenBucket] = Buckets(lambda: TokenBucket(BURST_MS), idle_ms=IDLE_MS)
         self._waiting: dict[ServedConnection, Timer] = {}
 
     def __len__(self) -> int:
@@ -55,13 +47,12 @@ class Handshakes:
     def book(self, host: str) -> float | None:
         """In how many seconds that address may begin a handshake; None, and nothing is booked, where that is too long
         a wait."""
-        now = self._monotonic()
-        pace = self._paces.use(network_of(host), int(now * 1000))
-        paid_s = max(now, pace.paid_s) + 1 / self._rate()
-        wait_s = max(0.0, paid_s - now - BURST_S)
+        rate, now_ms = self._rate(), self._monotonic() * 1000
+        bucket = self._addresses.use(network_of(host), int(now_ms))
+        wait_s = bucket.wait_ms(rate, now_ms, needed=1) / 1000
         if wait_s > self._patience_s():
             return None
-        pace.paid_s = paid_s
+        bucket.take(1, rate, now_ms)
         return wait_s
 
     def hold(self, connection: ServedConnection, wait_s: float) -> None:
@@ -77,7 +68,7 @@ class Handshakes:
 
     def expire(self) -> None:
         """Forgets addresses that have not connected for long."""
-        self._paces.expire(int(self._monotonic() * 1000))
+        self._addresses.expire(int(self._monotonic() * 1000))
 
     def _let_go(self, connection: ServedConnection) -> None:
         del self._waiting[connection]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from headrace.broker.telemetry.pace import Pace
+from headrace.broker.telemetry.pace import LineLimit
 from headrace.metadata.acls import ALL_OPERATIONS, AclBinding, PatternType, Permission
 from headrace.metadata.client_quotas import names_of
 from headrace.security.authorizer import Operation, ResourceType
@@ -47,9 +47,9 @@ class AuditLog:
         allowed is told too, at DEBUG, and is not counted among them."""
         self._log = log
         self.wants_allowed = wants_allowed
-        self._denials = Pace(monotonic, lines_per_s)
-        self._failures = Pace(monotonic, lines_per_s)
-        self._tokens = Pace(monotonic, lines_per_s)
+        self._denials = LineLimit(monotonic, lines_per_s)
+        self._failures = LineLimit(monotonic, lines_per_s)
+        self._tokens = LineLimit(monotonic, lines_per_s)
         self._denied = metrics.counter("authorizer.denied")
         self._left_out = metrics.counter("audit.lines_left_out")
 

@@ -15,7 +15,7 @@ SUBJECT_LINES_PER_S: Final = 10
 """About one subject (a group, an address, a principal at one): others are to be seen beside it."""
 
 
-class Pace:
+class LineLimit:
     """Whether there is room for a line."""
 
     def __init__(
@@ -54,14 +54,14 @@ class PacedLines:
 
     def __init__(self, log: LogSink, monotonic: Callable[[], float]) -> None:
         self._log = log
-        self._pace = Pace(monotonic)
+        self._limit = LineLimit(monotonic)
 
     def info(self, subject: object, event: str, /, **fields: object) -> None:
         """See LogSink.info; `subject` is what the line is about, or who caused it."""
-        if self._pace.has_room(subject):
-            self._log.info(event, **fields, **self._pace.left_out())
+        if self._limit.has_room(subject):
+            self._log.info(event, **fields, **self._limit.left_out())
 
     def warning(self, subject: object, event: str, /, **fields: object) -> None:
         """See LogSink.warning."""
-        if self._pace.has_room(subject):
-            self._log.warning(event, **fields, **self._pace.left_out())
+        if self._limit.has_room(subject):
+            self._log.warning(event, **fields, **self._limit.left_out())

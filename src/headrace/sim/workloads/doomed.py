@@ -13,7 +13,7 @@ from headrace.client.errors import ClientError
 from headrace.sim.checkers.deletions import HIGH_WATERMARK
 from headrace.sim.checkers.isolation import Appends
 from headrace.sim.workloads.topics import make_topic
-from headrace.sim.workloads.transacting import NEW, OLD, Pace, Transactor
+from headrace.sim.workloads.transacting import NEW, OLD, Pauses, Transactor
 from headrace.wire.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from headrace.wire.messages.k21_delete_records import (
     DeleteRecordsPartition,
@@ -88,7 +88,7 @@ class Doomed:
         for number, protocol in enumerate((OLD, NEW)):
             client = self._new_client("transactor")
             made = Transactor(client, history, keys, f"doomed-{number}", protocol, numbers)
-            made.pace = Pace(PAUSE_S)
+            made.pauses = Pauses(PAUSE_S)
             self._transactors.append(made)
             client.owner.spawn(made.run())
 

@@ -13,7 +13,7 @@ from headrace.sim.checkers.isolation import Appends, anomalies
 from headrace.sim.workloads.copying import Copier, committed_offset
 from headrace.sim.workloads.group_committing import GroupDriver, GroupTask, task_id
 from headrace.sim.workloads.reading import LATEST, edge
-from headrace.sim.workloads.transacting import NEW, OLD, Pace, Poller, Transactor
+from headrace.sim.workloads.transacting import NEW, OLD, Pauses, Poller, Transactor
 from headrace.wire.messages.k66_list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Transactions:
         self._transactors: list[Transactor] = []
         self._copiers: list[Copier] = []
         self._numbers = count()
-        self._pace = Pace(pause_s)
+        self._pauses = Pauses(pause_s)
 
     def start(self, transactors: int, copiers: int) -> None:
         """So many of each kind; of three of a kind the last two have one id. Half of them speak as of old."""
@@ -66,7 +66,7 @@ class Transactions:
             self._begin(copier, copiers, number)
         for _ in range(POLLERS if self._transactors else 0):
             poller = Poller(self._new_client("poller"), self.history, self.keys)
-            poller.pace = self._pace
+            poller.pauses = self._pauses
             poller.client.owner.spawn(poller.run())
 
     def start_groups(self, groups: int, state_partitions: int) -> None:
@@ -94,7 +94,7 @@ class Transactions:
             self._begin(driver, groups, number)
 
     def _begin(self, made: Transactor, kind_count: int, number: int) -> None:
-        made.pace = self._pace
+        made.pauses = self._pauses
         made.is_shared = kind_count > 2 and number >= kind_count - 2
         self._transactors.append(made)
         made.client.owner.spawn(made.run())
@@ -111,7 +111,7 @@ class Transactions:
 
     def slow_down(self) -> None:
         """Once the faults are over, little is left to find: each goes on, and costs less."""
-        self._pace.pause_s = max(self._pace.pause_s, SLOW_PAUSE_S)
+        self._pauses.pause_s = max(self._pauses.pause_s, SLOW_PAUSE_S)
 
     def expectation(self) -> Callable[[], list[str]]:
         """From now on each gets a transaction through: the function that is returned names those that have not."""

@@ -245,9 +245,9 @@ class LogFollowingTest(LogCrashTest):
             return
         held = self._hold()
         replaced: list[Segment] = []
-        pace = cleaner.Pace(StillClock(), 1e12, lambda: False)
+        throttle = cleaner.CleanerThrottle(StillClock(), 1e12, lambda: False)
         offsets = OffsetMap(_scratch, (1, 2), MAP_BYTES, 0.9)
-        done = cleaner.clean(found, self.now_ms, pace, offsets, _scratch, replaced.extend)
+        done = cleaner.clean(found, self.now_ms, throttle, offsets, _scratch, replaced.extend)
         for segment in replaced:
             segment.remove_files()
         self.clean_offset = done.end_offset

@@ -103,8 +103,8 @@ class Traits:
 
 
 @dataclass(slots=True)
-class Pace:
-    """Of the clients of a run."""
+class Pauses:
+    """The pauses of the clients of a run."""
 
     pause_s: float = 0.05
     """At most between two transactions of a producer."""
@@ -142,7 +142,7 @@ class Transactor:
         self.transactional_id = transactional_id
         self.protocol = protocol
         self.traits = Traits()
-        self.pace = Pace()
+        self.pauses = Pauses()
         self.committed = 0
         self.is_shared = False
         """Whether another producer has the same id, and both fence each other."""
@@ -170,7 +170,7 @@ class Transactor:
             await self._end(attempt, is_whole and rng.random() >= self.traits.aborts)
             if rng.random() < self.traits.begins_anew or (self.is_shared and rng.random() < 0.3):
                 self._identity = None  # its process ends, and begins anew
-            await sleep(rng.uniform(0.0, self.pace.pause_s))
+            await sleep(rng.uniform(0.0, self.pauses.pause_s))
 
     def _now(self) -> float:
         return self.client.world.loop.time()
@@ -371,14 +371,14 @@ class Poller:
         self.client = client
         self.history = history
         self.positions = dict.fromkeys(keys, 0)
-        self.pace = Pace()
+        self.pauses = Pauses()
 
     async def run(self) -> None:
         """Until its node ends."""
         rng = self.client.rng
         while True:
             await self.poll(rng.choice(list(self.positions)))
-            await sleep(rng.uniform(0.0, POLL_PAUSES * self.pace.pause_s))
+            await sleep(rng.uniform(0.0, POLL_PAUSES * self.pauses.pause_s))
 
     async def poll(self, key: Key) -> None:
         """Once, from where it was."""
