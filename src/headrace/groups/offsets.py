@@ -95,16 +95,16 @@ def commit(
     topics = []
     for topic in request.topics:
         partitions = []
-        for asked in topic.partitions:
-            metadata = asked.committed_metadata or ""
+        for requested in topic.partitions:
+            metadata = requested.committed_metadata or ""
             if len(metadata) > metadata_max:
                 refused = ErrorCode.OFFSET_METADATA_TOO_LARGE
-                partitions.append(OffsetCommitResponsePartition(asked.partition_index, refused))
+                partitions.append(OffsetCommitResponsePartition(requested.partition_index, refused))
                 continue
-            partitions.append(OffsetCommitResponsePartition(asked.partition_index, 0))
-            epoch = asked.committed_leader_epoch
-            offset = Offset(asked.committed_offset, epoch, metadata, now_ms, expires_ms, topic.topic_id)
-            out.records.append(OffsetRecord(request.group_id, topic.name, asked.partition_index, offset))
+            partitions.append(OffsetCommitResponsePartition(requested.partition_index, 0))
+            epoch = requested.committed_leader_epoch
+            offset = Offset(requested.committed_offset, epoch, metadata, now_ms, expires_ms, topic.topic_id)
+            out.records.append(OffsetRecord(request.group_id, topic.name, requested.partition_index, offset))
         topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
     out.reply = OffsetCommitResponse(topics=topics)
     return out
@@ -134,7 +134,9 @@ def commit_error(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommit
             OffsetCommitResponseTopic(
                 name=topic.name,
                 topic_id=topic.topic_id,
-                partitions=[OffsetCommitResponsePartition(asked.partition_index, error) for asked in topic.partitions],
+                partitions=[
+                    OffsetCommitResponsePartition(requested.partition_index, error) for requested in topic.partitions
+                ],
             )
             for topic in request.topics
         ]
@@ -156,15 +158,15 @@ def commit_in_transaction(
     topics = []
     for topic in request.topics:
         partitions = []
-        for asked in topic.partitions:
-            metadata = asked.committed_metadata or ""
+        for requested in topic.partitions:
+            metadata = requested.committed_metadata or ""
             refused = len(metadata) > shard.settings.offset_metadata_max_bytes
             error = ErrorCode.OFFSET_METADATA_TOO_LARGE if refused else ErrorCode.NONE
-            partitions.append(TxnOffsetCommitResponsePartition(asked.partition_index, error))
+            partitions.append(TxnOffsetCommitResponsePartition(requested.partition_index, error))
             if not refused:
-                epoch = asked.committed_leader_epoch
-                offset = Offset(asked.committed_offset, epoch, metadata, now_ms, -1, topic.topic_id)
-                out.records.append(OffsetRecord(request.group_id, topic.name, asked.partition_index, offset))
+                epoch = requested.committed_leader_epoch
+                offset = Offset(requested.committed_offset, epoch, metadata, now_ms, -1, topic.topic_id)
+                out.records.append(OffsetRecord(request.group_id, topic.name, requested.partition_index, offset))
         topics.append(TxnOffsetCommitResponseTopic(topic.name, topic.topic_id, partitions))
     out.reply = TxnOffsetCommitResponse(topics=topics)
     return out
@@ -177,7 +179,7 @@ def txn_commit_error(request: TxnOffsetCommitRequest, error: ErrorCode) -> TxnOf
             TxnOffsetCommitResponseTopic(
                 topic.name,
                 topic.topic_id,
-                [TxnOffsetCommitResponsePartition(asked.partition_index, error) for asked in topic.partitions],
+                [TxnOffsetCommitResponsePartition(requested.partition_index, error) for requested in topic.partitions],
             )
             for topic in request.topics
         ]
@@ -205,18 +207,20 @@ def fetching(
     if request.topics is None:
         return OffsetFetchResponseGroup(group_id=group_id, topics=(yield from _fetching_all(table, unstable)))
     topics = []
-    for asked in request.topics:
+    for requested in request.topics:
         partitions = []
         yield 1
-        for number, index in enumerate(asked.partition_indexes, 1):
+        for number, index in enumerate(requested.partition_indexes, 1):
             if number % PARTITIONS_PER_STEP == 0:
                 yield 1
-            key = (asked.name, index)
+            key = (requested.name, index)
             offset = committed(key)
-            if offset is not None and asked.topic_id != ZERO and offset.topic_id not in (ZERO, asked.topic_id):
+            if offset is not None and requested.topic_id != ZERO and offset.topic_id not in (ZERO, requested.topic_id):
                 offset = None  # committed for another topic that had this name
             partitions.append(_fetched(index, offset, key in unstable))
-        topics.append(OffsetFetchResponseTopics(name=asked.name, topic_id=asked.topic_id, partitions=partitions))
+        topics.append(
+            OffsetFetchResponseTopics(name=requested.name, topic_id=requested.topic_id, partitions=partitions)
+        )
     return OffsetFetchResponseGroup(group_id=group_id, topics=topics)
 
 
@@ -272,10 +276,10 @@ def delete_offsets(shard: GroupShardState, request: OffsetDeleteRequest) -> Outc
     for topic in request.topics:
         is_subscribed = kind.is_subscribed(shard, group_id, topic.name)
         error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_subscribed else ErrorCode.NONE
-        for asked in topic.partitions:
-            if not is_subscribed and (topic.name, asked.partition_index) in there:
-                out.records.append(OffsetRecord(group_id, topic.name, asked.partition_index, None))
-        partitions = [DeletedPartition(asked.partition_index, error) for asked in topic.partitions]
+        for requested in topic.partitions:
+            if not is_subscribed and (topic.name, requested.partition_index) in there:
+                out.records.append(OffsetRecord(group_id, topic.name, requested.partition_index, None))
+        partitions = [DeletedPartition(requested.partition_index, error) for requested in topic.partitions]
         topics.append(DeletedTopic(topic.name, partitions))
     out.reply = OffsetDeleteResponse(topics=topics)
     return out
@@ -422,7 +426,7 @@ def end_transaction(shard: GroupShardState, producer_id: int, committed: bool) -
             offset = table.pending.latest[waiting]
             table.pending.remove(waiting)
             existing = table.latest.get(waiting[1])
-            # A plain commit that stands later in the log than this one's record wins over it.
+            # A plain commit later in the log than this one's record wins over it.
             if committed and (existing is None or offset.log_offset > existing.log_offset):
                 table.positions.put(waiting[1], offset)
         if table.is_empty:

@@ -25,7 +25,7 @@ from headrace.wire.primitives import DecodeError, EncodeError
 from headrace.wire.uuids import ZERO
 
 StoredGroup: TypeAlias = GroupMetadataValue
-"""One completed generation as the log holds it: its members with what they said and what they were assigned."""
+"""One completed generation as stored in the log: its members with their subscriptions and assignments."""
 
 LEGACY_OFFSET_KEY: Final = 0
 OFFSET_KEY: Final = 1
@@ -74,13 +74,13 @@ class Offset:
         self.topic_id = topic_id
         """The topic that it was committed for, or zero where that is not known (records before Kafka 4.1)."""
         self.log_offset = log_offset
-        """Where its record stands in the log; -1 until it is applied."""
+        """The offset of its record in the log; -1 until it is applied."""
 
     def _values(self) -> tuple[object, ...]:
         return tuple(getattr(self, name) for name in self.__slots__ if name != "log_offset")
 
     def __eq__(self, other: object) -> bool:
-        """Equal as committed: where the record stands does not count."""
+        """Compares as committed values: the offset of the record does not count."""
         return isinstance(other, Offset) and self._values() == other._values()
 
     __hash__ = None  # type: ignore[assignment]
@@ -128,7 +128,7 @@ Record: TypeAlias = OffsetRecord | GroupRecord | ConsumerRecord | UnservedRecord
 
 
 def encode(record: Record) -> tuple[bytes, bytes | None]:
-    """The key and the value of a record as they stand in the log."""
+    """Returns the key and the value of a record as stored in the log."""
     if isinstance(record, OffsetRecord):
         return encode_offset_key(record.group_id, record.topic, record.partition), encode_offset(record.offset)
     if isinstance(record, GroupRecord):
@@ -231,14 +231,14 @@ def _decode_offset(value: bytes | None) -> Offset | None:
     version = _version(value)
     if not 0 <= version <= 4:
         raise DecodeError(f"OffsetCommitValue version {version} is not known")
-    said = OffsetCommitValue.decode(value, version, 2)
+    stored = OffsetCommitValue.decode(value, version, 2)
     return Offset(
-        said.offset,
-        said.leader_epoch,
-        said.metadata,
-        said.commit_timestamp,
-        said.expire_timestamp,
-        _shared(said.topic_id),
+        stored.offset,
+        stored.leader_epoch,
+        stored.metadata,
+        stored.commit_timestamp,
+        stored.expire_timestamp,
+        _shared(stored.topic_id),
     )
 
 

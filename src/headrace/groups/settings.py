@@ -19,6 +19,6 @@ class GroupSettings:
     offsets_retention_ms: int = 7 * 24 * 3_600_000
     retention_check_interval_ms: int = 600_000
     groups_max: int = 100_000
-    """Groups of all shards of a broker; whoever would make another is told COORDINATOR_NOT_AVAILABLE."""
+    """Groups of all shards of a broker; one more is refused with COORDINATOR_NOT_AVAILABLE."""
     consumer: ConsumerSettings = field(default_factory=ConsumerSettings)
     """For consumer groups that have no settings of their own."""

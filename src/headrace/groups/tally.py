@@ -1,7 +1,7 @@
 """How much each principal holds of what a broker has for all of them together.
 
-It is counted up as it comes, and counted again before it would refuse somebody: nothing has to be said when something
-goes. After a load it is unknown who holds what was loaded, and nobody is charged for it.
+Additions are counted at once, and everything is recounted before a client would be refused, so removals need not be
+reported. After a load the owners of the loaded state are unknown, and nobody is charged for it.
 """
 
 from __future__ import annotations

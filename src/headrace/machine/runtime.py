@@ -1,8 +1,8 @@
 """The runtime that every coordinator here runs on: groups now, transactions and share groups to come.
 
-A coordinator is cut into shards, one a partition of its topic, and whoever leads the partition runs the shard. For each
-of them a `ShardRuntime` says, from what it is told, what is to be appended, what may be answered, and when it wants to
-be woken. It does no I/O: the broker's shell appends, reads the log at a load, and keeps the time.
+A coordinator is cut into shards, one per partition of its topic, and the leader of the partition runs the shard. For
+each, a `ShardRuntime` handles events and decides what to append, which replies may leave, and when to wake it. It does
+no I/O: the broker's shell appends, reads the log at a load, and keeps the time.
 
     decided -> settle -> next_append -> appended | refused -> committed | lost -> settle -> outputs
 
@@ -111,7 +111,7 @@ class Shard(Protocol):
 
     def revert(self, now_ms: int) -> Outcome:
         """Takes the tables back to what is committed (`timeline.revert`) and brings what lives in memory alone in line;
-        answers whoever waits in what is gone. Its records are not looked at."""
+        answers the requests that waited in what is gone. Its records are not looked at."""
         ...
 
     def unload(self, now_ms: int) -> Outcome:
@@ -136,7 +136,7 @@ S = TypeVar("S", bound=Shard)
 
 
 class ShardState(Enum):
-    """Where a shard stands; the value is what those who ask for it are answered."""
+    """The state of a shard; the value is the error code that requests to it get."""
 
     LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     ACTIVE = ErrorCode.NONE
@@ -193,7 +193,7 @@ class ShardRuntime(Generic[S]):
         self.shard = shard
         self.state = ShardState.LOADING
         self.outputs: list[Output] = []
-        """What may leave now, in order: taken by whoever drives the runtime."""
+        """Outputs that may leave now, in order; the driver of the runtime takes them."""
         self._settings = settings
         self._timeline = shard.timeline
         self._writing: _Write | None = None
@@ -213,8 +213,7 @@ class ShardRuntime(Generic[S]):
 
     @property
     def is_writing(self) -> bool:
-        """Whether a decision is on its way into the log: nothing else may be decided until it is told what became of
-        it."""
+        """Whether an append of a decision is in flight: nothing else may be decided until its result is known."""
         return self._writing is not None
 
     @property
@@ -247,8 +246,10 @@ class ShardRuntime(Generic[S]):
         return True
 
     def start(self, now_ms: int) -> bool:
-        """There are no more pieces: restores a part of the shard. To be called until it returns True, a turn each: the
-        shard serves then, unless this leadership ended meanwhile."""
+        """Restores a part of the shard after the last piece.
+
+        Call it once a turn until it returns True: then the shard serves, unless this leadership has ended meanwhile.
+        """
         if self.state is not ShardState.LOADING:
             return True
         steps, left = self._starting, START_STEPS
@@ -356,7 +357,7 @@ class ShardRuntime(Generic[S]):
         return batch
 
     def appended(self, end_offset: int, high_watermark: int) -> int:
-        """The log took what `next_append` told, and ends at `end_offset` now; returns how many records that were."""
+        """Notes that the log took the batches of `next_append` and ends at `end_offset`; returns the record count."""
         write = self._writing
         assert write is not None
         ending, producer = write.outcome.ending, write.outcome.producer
@@ -386,7 +387,7 @@ class ShardRuntime(Generic[S]):
         return count
 
     def refused(self, error: ErrorCode) -> None:
-        """The log did not take what `next_append` told, nor does it take the rest of that decision."""
+        """Notes that the log refused the batches of `next_append`, and with them the rest of that decision."""
         write = self._writing
         assert write is not None and error is not _NONE
         self._writing = None
@@ -449,7 +450,7 @@ class ShardRuntime(Generic[S]):
         if self.state is not _ACTIVE:
             return False
         if self._in_flight and self._in_flight[0].deadline_ms <= now_ms:
-            # Its records may be committed yet, and count then: whoever asked has to ask again to know.
+            # Its records may still be committed, and count then: the client has to retry to find out.
             self._ended.append((self._in_flight.popleft(), ErrorCode.REQUEST_TIMED_OUT))
             return True
         outcome = self.shard.due(now_ms)
@@ -467,7 +468,7 @@ class ShardRuntime(Generic[S]):
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def resign(self, now_ms: int) -> None:
-        """This broker leads the partition no more, or under another epoch: whoever waits is sent to look again."""
+        """Ends this leadership, or this epoch of it: waiting requests are sent to look up the coordinator again."""
         was_active = self.is_active
         self.state = ShardState.CLOSED
         outcome = self.shard.unload(now_ms)

@@ -93,7 +93,7 @@ class Timeline:
 
 
 class TimelineTable(Generic[K, V]):
-    """A dict on a timeline: `latest` is what decisions see, `committed` what others may be told."""
+    """A dict on a timeline: decisions see `latest`, replies may show `committed`."""
 
     __slots__ = ("_behind", "_timeline", "latest")
 

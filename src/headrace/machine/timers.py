@@ -21,7 +21,7 @@ class Timers:
     def __init__(self) -> None:
         self._deadlines: dict[TimerKey, int] = {}
         self._queued: dict[TimerKey, int] = {}
-        """The earliest heap entry of each key that stands for it; other entries of the key are dead."""
+        """The earliest valid heap entry of each key; its other entries are dead."""
         self._heap: list[tuple[int, TimerKey]] = []
 
     def __contains__(self, key: TimerKey) -> bool:
@@ -56,10 +56,10 @@ class Timers:
         """Takes out one key whose deadline has come, in order of deadlines; None when there is none."""
         while self._heap and self._heap[0][0] <= now_ms:
             queued_ms, key = self._heap[0]
-            stands = self._queued.get(key) == queued_ms
+            is_current = self._queued.get(key) == queued_ms
             self._drop_first()
             deadline_ms = self._deadlines.get(key)
-            if not stands or deadline_ms is None:
+            if not is_current or deadline_ms is None:
                 continue
             if deadline_ms == queued_ms:
                 del self._deadlines[key]

@@ -92,7 +92,7 @@ class GroupIdentity(NamedTuple):
     """The answer to HeadraceGroupEndTxn: the main producer's id and epoch from now on, -1 beside an error."""
 
     error: ErrorCode
-    """OPERATION_NOT_ATTEMPTED where children alone stand in the way."""
+    """OPERATION_NOT_ATTEMPTED if only children prevent it."""
     producer_id: int = NO_ID
     producer_epoch: int = NO_ID
     children: tuple[ErrorCode, ...] = ()
@@ -128,7 +128,7 @@ class Marking:
     transaction_version: int
     """That of the transaction: 2 where `producer_epoch` is above the epoch of its batches."""
     left: set[TopicPartition]
-    """Partitions that do not hold their marker yet: whoever sends them takes out those that do."""
+    """Partitions that do not hold their marker yet; the marker sender removes each that does."""
 
 
 class Described(NamedTuple):

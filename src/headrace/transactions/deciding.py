@@ -49,8 +49,8 @@ def refusal_of(ask: InitProducer, settings: TransactionSettings) -> ErrorCode:
 def initialize(current: Transaction | None, ask: InitProducer, version: int, fresh_id: FreshId, now_ms: int) -> Step:
     """Gives a transactional id's producer its id and epoch. `version` is the finalized transaction.version.
 
-    A transaction that is open is aborted first, and whoever asks comes again: the epoch that fences its producer is
-    never given to anybody.
+    An open transaction is aborted first, and the client retries: the epoch that fences its producer is never given to
+    anybody.
     """
     timeout_ms = NO_TIMEOUT_MS if ask.enable_2pc else ask.timeout_ms
     if current is None:

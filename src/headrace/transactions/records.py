@@ -96,20 +96,20 @@ def decode(key: bytes, value: bytes | None) -> TransactionRecord | None:
     version = _INT16.unpack_from(value)[0]
     if not 0 <= version <= _VALUE_VERSION_MAX:
         raise DecodeError(f"a transaction's record has version {version}")
-    told = TransactionLogValue.decode(value, version, _INT16.size)
-    state = _STATES.get(told.transaction_status)
+    stored = TransactionLogValue.decode(value, version, _INT16.size)
+    state = _STATES.get(stored.transaction_status)
     if state is None or state in (TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE):
-        raise DecodeError(f"a transaction's record has state {told.transaction_status}")
+        raise DecodeError(f"a transaction's record has state {stored.transaction_status}")
     return Transaction(
         transactional_id,
-        told.producer_id,
-        told.producer_epoch,
-        told.transaction_timeout_ms,
+        stored.producer_id,
+        stored.producer_epoch,
+        stored.transaction_timeout_ms,
         state,
-        frozenset((each.topic, index) for each in told.transaction_partitions or () for index in each.partition_ids),
-        told.transaction_start_timestamp_ms,
-        told.transaction_last_update_timestamp_ms,
-        told.previous_producer_id,
-        told.next_producer_id,
-        version=told.client_transaction_version,
+        frozenset((each.topic, index) for each in stored.transaction_partitions or () for index in each.partition_ids),
+        stored.transaction_start_timestamp_ms,
+        stored.transaction_last_update_timestamp_ms,
+        stored.previous_producer_id,
+        stored.next_producer_id,
+        version=stored.client_transaction_version,
     )

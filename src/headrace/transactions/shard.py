@@ -83,8 +83,10 @@ class TransactionShard:
         self._fresh_id = fresh_id
         self.timeline = Timeline()
         self.markings: deque[Marking] = deque()
-        """Ends of transactions whose markers are to be sent: taken by whoever sends them, after every step. Bounded by
-        the number of transactional ids: none has two."""
+        """Ended transactions whose markers have to be sent: the marker sender takes them after every step.
+
+        Bounded by the number of transactional ids: none has two.
+        """
         self._transactions: TimelineTable[str, Transaction] = TimelineTable(self.timeline)
         self.to_send: deque[Transaction] = deque()
         """Those of groups that are to be among them: `send_some` takes a few. Bounded in the same way."""
@@ -258,22 +260,22 @@ class TransactionShard:
         """A transactional id as it is committed; while its markers are on their way, with the partitions left."""
         if not transactional_id:
             return Described(ErrorCode.INVALID_REQUEST)
-        told = self._transactions.committed(transactional_id)
-        if told is None:
+        transaction = self._transactions.committed(transactional_id)
+        if transaction is None:
             return Described(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         ending = self._endings.get(transactional_id)
-        left = ending.marking.left if ending is not None and ending.prepared is told else told.partitions
+        left = ending.marking.left if ending is not None and ending.prepared is transaction else transaction.partitions
         return Described(
-            ErrorCode.NONE, told.state.label, told.timeout_ms, told.start_ms,
-            told.producer_id, told.producer_epoch, tuple(sorted(left)),
+            ErrorCode.NONE, transaction.state.label, transaction.timeout_ms, transaction.start_ms,
+            transaction.producer_id, transaction.producer_epoch, tuple(sorted(left)),
         )  # fmt: skip
 
     def list_transactions(self, filters: Filters, now_ms: int) -> list[Listed]:
         """Transactional ids as they are committed."""
         return [
-            Listed(told.transactional_id, told.producer_id, told.state.label)
-            for _, told in sorted(self._transactions.committed_items())
-            if _is_asked_for(told, filters, now_ms)
+            Listed(transaction.transactional_id, transaction.producer_id, transaction.state.label)
+            for _, transaction in sorted(self._transactions.committed_items())
+            if _passes(transaction, filters, now_ms)
         ]
 
     # --- time --------------------------------------------------------------------------------------------------------
@@ -324,7 +326,10 @@ class TransactionShard:
         return Outcome(records=list(gone), is_atomic=False)
 
     def clock_stepped(self, by_ms: int) -> None:
-        """See Shard.clock_stepped. The log keeps the start that it was told; nobody waits longer for it."""
+        """Moves the deadlines after the wall clock was set.
+
+        The log keeps the original start; no timeout gets longer by it.
+        """
         self._timers.shift(by_ms)
         for transactional_id in self._ongoing:
             self._ongoing[transactional_id] += by_ms
@@ -388,19 +393,19 @@ class TransactionShard:
         return Outcome()
 
 
-def _identity(error: ErrorCode, told: Transaction | None) -> Identity:
-    """Who the producer is from now on. One that goes on under the next id is told of that."""
-    if error or told is None:
+def _identity(error: ErrorCode, transaction: Transaction | None) -> Identity:
+    """Returns the producer's id and epoch from now on: the next id if a prepared transaction moves to it."""
+    if error or transaction is None:
         return Identity(error)
-    if told.state.is_prepared and told.next_producer_id >= 0:
-        return Identity(error, told.next_producer_id, 0)
-    return Identity(error, told.producer_id, told.producer_epoch)
+    if transaction.state.is_prepared and transaction.next_producer_id >= 0:
+        return Identity(error, transaction.next_producer_id, 0)
+    return Identity(error, transaction.producer_id, transaction.producer_epoch)
 
 
-def _is_asked_for(told: Transaction, filters: Filters, now_ms: int) -> bool:
+def _passes(transaction: Transaction, filters: Filters, now_ms: int) -> bool:
     return (
-        (not filters.states or told.state.label in filters.states)
-        and (not filters.producer_ids or told.producer_id in filters.producer_ids)
-        and (filters.longer_than_ms < 0 or now_ms - told.start_ms > filters.longer_than_ms)
-        and (filters.matches is None or filters.matches(told.transactional_id))
+        (not filters.states or transaction.state.label in filters.states)
+        and (not filters.producer_ids or transaction.producer_id in filters.producer_ids)
+        and (filters.longer_than_ms < 0 or now_ms - transaction.start_ms > filters.longer_than_ms)
+        and (filters.matches is None or filters.matches(transaction.transactional_id))
     )

@@ -7,7 +7,7 @@ from typing import Final
 
 
 class TransactionState(IntEnum):
-    """Where a transactional id stands; the number is what `__transaction_state` says."""
+    """The state of a transactional id; the number is its value in `__transaction_state`."""
 
     EMPTY = 0
     """It has a producer, which has opened no transaction yet."""

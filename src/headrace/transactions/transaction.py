@@ -9,7 +9,8 @@ from headrace.transactions.asks import NO_ID, TopicPartition
 from headrace.transactions.states import FOLLOWS, TransactionState
 
 EPOCH_MAX: Final = 32767
-"""What the format can say; no producer is given it, so that whoever has the epoch below can still be fenced."""
+"""The largest epoch of the format; no producer is given it, so that the holder of the epoch below can still be fenced.
+"""
 EXHAUSTED_EPOCH: Final = EPOCH_MAX - 1
 """The last epoch that a producer is given under one id."""
 NO_TIMEOUT_MS: Final = 2**31 - 1

@@ -317,17 +317,19 @@ def restoring(group: Group, stored: StoredGroup) -> Iterator[Member]:
     group.protocol = stored.protocol
     group.state = group.previous_state = GroupState.STABLE if stored.members else GroupState.EMPTY
     group.state_since_ms = stored.current_state_timestamp
-    for said in stored.members:
+    for stored_member in stored.members:
         member = Member(
-            id=said.member_id,
-            instance_id=said.group_instance_id,
-            client_id=said.client_id,
-            client_host=said.client_host,
-            session_timeout_ms=said.session_timeout,
-            rebalance_timeout_ms=said.rebalance_timeout if said.rebalance_timeout >= 0 else said.session_timeout,
-            protocols={stored.protocol or "": said.subscription},
-            session_key=session_key(group.id, said.member_id),
-            assignment=said.assignment,
+            id=stored_member.member_id,
+            instance_id=stored_member.group_instance_id,
+            client_id=stored_member.client_id,
+            client_host=stored_member.client_host,
+            session_timeout_ms=stored_member.session_timeout,
+            rebalance_timeout_ms=stored_member.rebalance_timeout
+            if stored_member.rebalance_timeout >= 0
+            else stored_member.session_timeout,
+            protocols={stored.protocol or "": stored_member.subscription},
+            session_key=session_key(group.id, stored_member.member_id),
+            assignment=stored_member.assignment,
         )
         group.add(member, stored.protocol_type, None)
         yield member

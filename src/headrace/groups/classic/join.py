@@ -172,7 +172,7 @@ class _Joining:
         return member is not None or len(group.members) < room
 
     def turned_away(self) -> Outcome:
-        """The group is full; whoever was in it and comes too late is out."""
+        """Refuses a member of a full group; one that was in it and rejoins too late is removed."""
         member_id = self.request.member_id
         member = self.group.members.get(member_id)
         if member is not None:
@@ -223,7 +223,7 @@ class _Joining:
         same = list(member.protocols.items()) == list(self.protocols.items())
         follows = group.state is GroupState.STABLE and group.leader != member_id
         if same and (group.state is GroupState.COMPLETING_REBALANCE or follows):
-            # It may have missed the answer: the generation as it stands. A leader of a stable group who joins again
+            # It may have missed the answer, so it gets the current generation. A leader of a stable group that rejoins
             # wants a rebalance, for changes that its metadata does not show.
             self.out.reply = joined(group, member)
             return
@@ -308,7 +308,7 @@ class _Joining:
                 response.skip_assignment = group.leader == new_id
                 response.members = members_for_leader(group) if response.skip_assignment else []
             else:
-                # Before v9 it is not told that it leads, or it would compute an assignment that nobody waits for.
+                # Before v9 the answer does not name it leader, or it would compute an assignment that nobody waits for.
                 response.leader, response.members = old.leader, []
             answer_join(group, member, response, done)
             touch(shard, member, now_ms)  # its session may have ended, and been forgiven, while it waited

@@ -54,7 +54,7 @@ def _decide(shard: GroupShardState, request: SyncGroupRequest, waiter: Waiter) -
         return Outcome(synced(group, member))
     out = Outcome()
     if member.sync_waiter is not None:
-        # A member that syncs twice waits once: the older request is told to ask again.
+        # A member that syncs twice waits once: the older request gets a retriable error.
         out.released.append((member.sync_waiter, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)))
     member.sync_waiter = waiter
     if group.leader == member.id:
@@ -79,8 +79,8 @@ def _check(group: Group, request: SyncGroupRequest) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _differ(asked: str | None, chosen: str | None) -> bool:
-    return asked is not None and chosen is not None and asked != chosen
+def _differ(requested: str | None, chosen: str | None) -> bool:
+    return requested is not None and chosen is not None and requested != chosen
 
 
 def _store_assignment(

@@ -40,8 +40,9 @@ if TYPE_CHECKING:
 
 
 _REPEATERS = frozenset({"cooperative-sticky"})
-"""Assignors whose own data in an assignment is nothing that could be lost: librdkafka's repeats there what the member
-said as it joined, which is what it had before, and never reads it. Apache Kafka refuses it as any other data."""
+"""Assignors whose user data in an assignment may be dropped: librdkafka's repeats the user data of the member's
+JoinGroup, and never reads it. Apache Kafka refuses it as any other data.
+"""
 
 
 class CannotUpgrade(Exception):
@@ -51,9 +52,9 @@ class CannotUpgrade(Exception):
 def upgrade(shard: GroupShardState, classic: Group, now_ms: int, out: Outcome) -> ConsumerGroup:
     """The consumer group that a classic group with members becomes, whose records are in `out` then.
 
-    Each member holds what the last generation assigned to it, and what it said in its last JoinGroup that it owns: it
-    may not have revoked that yet. All of it has that generation's epoch. Members that wait for an answer are told to
-    join again. Raises CannotUpgrade.
+    Each member holds the assignment of the last generation, and the partitions that its last JoinGroup lists as owned:
+    it may not have revoked those yet. All have that generation's epoch. Members that wait for an answer have to rejoin.
+    Raises CannotUpgrade.
     """
     settings = shard.settings_of(classic.id)
     why = ""
@@ -74,8 +75,8 @@ def upgrade(shard: GroupShardState, classic: Group, now_ms: int, out: Outcome) -
     for member in classic.members.values():
         answer_join(classic, member, join_error(member.id, ErrorCode.REBALANCE_IN_PROGRESS), out)
         answer_sync(member, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS), out)
-    for member_id, said in group.members.latest.items():
-        touch(shard, group.id, member_id, said, now_ms)
+    for member_id, member in group.members.latest.items():
+        touch(shard, group.id, member_id, member, now_ms)
     out.note("group becomes a consumer group", group=group.id, epoch=classic.generation)
     return group
 
@@ -84,7 +85,7 @@ def _upgraded(shard: GroupShardState, classic: Group, out: Outcome) -> ConsumerG
     topics, epoch = shard.topics, classic.generation
     sorted_members = sorted(classic.members.values(), key=lambda member: member.id)
     subscriptions = {member.id: _subscription(classic, member) for member in sorted_members}
-    members = {member.id: _said(member, subscriptions[member.id]) for member in sorted_members}
+    members = {member.id: _converted(member, subscriptions[member.id]) for member in sorted_members}
     shares = {member.id: _share(classic, member, topics) for member in sorted_members}
     shares = _with_owned(shares, subscriptions, topics)
     known = topics.hash({topic for member in members.values() for topic in member.topics})
@@ -96,7 +97,7 @@ def _upgraded(shard: GroupShardState, classic: Group, out: Outcome) -> ConsumerG
         held = {topic_id: dict.fromkeys(sorted(partitions), epoch) for topic_id, partitions in share.items()}
         current = CurrentAssignment(epoch, epoch, MemberState.STABLE, held)
         records.append(ConsumerRecord(classic.id, Kind.CURRENT, member_id, current))
-    # What the log will say: the group that whoever joins is decided upon, before the records are in the log.
+    # The group as the log will have it: a joining member is decided upon it before the records are in the log.
     group = ConsumerGroup(classic.id, Timeline())
     for record in records:
         group.apply(record)
@@ -106,7 +107,7 @@ def _upgraded(shard: GroupShardState, classic: Group, out: Outcome) -> ConsumerG
 
 
 def _subscription(classic: Group, member: ClassicMember) -> ConsumerProtocolSubscription:
-    """Returns what a classic member said in its last JoinGroup. Raises DecodeError."""
+    """Returns the subscription of a classic member's last JoinGroup. Raises DecodeError."""
     protocol = classic.protocol
     if protocol is None or protocol not in member.protocols:
         # There was no generation yet, or it joins for the next one.
@@ -114,7 +115,7 @@ def _subscription(classic: Group, member: ClassicMember) -> ConsumerProtocolSubs
     return read_subscription(member.protocols[protocol])
 
 
-def _said(member: ClassicMember, subscription: ConsumerProtocolSubscription) -> Member:
+def _converted(member: ClassicMember, subscription: ConsumerProtocolSubscription) -> Member:
     """Returns a classic member as a member of a consumer group."""
     return Member(
         instance_id=member.instance_id,
@@ -148,7 +149,7 @@ def _share(classic: Group, member: ClassicMember, topics: Topics) -> Partitions:
 def _with_owned(
     shares: Mapping[str, Partitions], subscriptions: Mapping[str, ConsumerProtocolSubscription], topics: Topics
 ) -> dict[str, Partitions]:
-    """Returns the shares, each with the partitions that its member said it owns and nobody is assigned.
+    """Returns the shares, each with the partitions that its member reported as owned and nobody is assigned.
 
     A member that rebalances cooperatively (KIP-429) reads on while a generation ends without assignments, and revokes
     what its assignment does not name only when it has heard of it. Of two members that own a partition, the one with

@@ -99,7 +99,7 @@ def _refuse(error: ErrorCode, why: str) -> Outcome:
 _WHY_EXPIRED = {
     "consumer-session": "nothing was heard of it",
     "consumer-rebalance": "it did not give up in time what it had to",
-    "consumer-join": "it was told to join again and did not in time",
+    "consumer-join": "it did not rejoin in time",
     "consumer-sync": "it joined and did not sync in time",
 }
 

@@ -285,8 +285,8 @@ class ConsumerGroup:
         old = self.currents.latest.get(member_id)
         before = set() if old is None else _partitions(old.assigned) | _partitions(old.revoking)
         after = set() if new is None else _partitions(new.assigned) | _partitions(new.revoking)
-        # In a log that was compacted, somebody's newest record may stand before that of whoever had the partition
-        # earlier: only its own holdings does a member end.
+        # In a compacted log a member's newest record may precede that of the partition's earlier owner: a member only
+        # ends its own holdings.
         for partition in sorted(before - after):
             if self.holders.latest.get(partition) == member_id:
                 self.holders.remove(partition)

@@ -1,7 +1,7 @@
 """The balance of a group whose members read different topics: the slower half of the uniform assignor.
 
-Topics take turns, those with most partitions for each of their readers first. Within a topic's turn its readers stand
-in a row, the least loaded first. Partitions go to the left end of the row level by level, and are taken from the right
+Topics take turns, those with most partitions for each of their readers first. Within a topic's turn its readers are
+sorted, the least loaded first. Partitions go to the left end of the row level by level, and are taken from the right
 end level by level, until the two levels meet.
 """
 
@@ -30,7 +30,7 @@ class Balance:
         """For each topic, who has each of its partitions."""
 
     def keep(self, topic_id: bytes, partition: int, member: int) -> None:
-        """A partition stays with whoever had it."""
+        """Keeps partitions with their previous owners."""
         if partition < len(self.owners[topic_id]):
             self._give(topic_id, partition, member)
 
@@ -45,7 +45,7 @@ class Balance:
                     self._give(topic_id, partition, row.next_receiver())
 
     def level(self) -> None:
-        """Moves partitions from those who have most to those who have least, until that helps no more."""
+        """Moves partitions from the most loaded readers to the least loaded, until that no longer helps."""
         topics = self._in_turn(topic_id for topic_id, readers in self._readers.items() if len(readers) > 1)
         last_moved = _NOBODY
         for _ in range(ROUNDS_MAX):
@@ -98,18 +98,20 @@ class Balance:
 
 
 class _Row:
-    """The readers of a topic, the least loaded first, and how far its two ends have come. Of those with as many
-    partitions, who is served first stands first: readers come in that order."""
+    """The readers of a topic, the least loaded first, and how far its two ends have come.
+
+    Equally loaded readers keep the order in which they are served.
+    """
 
     def __init__(self, readers: list[int], loads: list[int]) -> None:
         self._loads = loads
         self._row = row = sorted(readers, key=loads.__getitem__)
         self._low_end = 0
-        """Behind the members who stand at the low level, or rise to it."""
+        """Index after the last member at the low level, or rising to it."""
         self._low_level = loads[row[0]] - 1
         self._receiver = 0
         self._high_start = self._high_end = len(row)
-        """The members who stand at the high level, or sink to it; behind them those who have nothing to give."""
+        """Index of the last member at the high level, or sinking to it; members after it have nothing to give."""
         self._high_level = loads[row[-1]] + 1
         self._giver = len(row) - 1
 
@@ -122,7 +124,7 @@ class _Row:
         """Who gets the next partition."""
         if self._receiver >= self._low_end:
             self._low_level += 1
-            # Behind the low end they stand as at the start, up to those at the high level.
+            # After the low end the order is as at the start, up to the members at the high level.
             self._low_end = bisect_right(self._row, self._low_level, self._low_end, key=self._loads.__getitem__)
             self._receiver = 0
         self._receiver += 1

@@ -1,7 +1,7 @@
 """The timers of a consumer group's members, and what starts and ends them.
 
 Every member has a session. One of the newer protocol that has to give something up has its rebalance timeout for it;
-one of the classic protocol has it twice: to join again when it was told to, and to sync once it joined.
+one of the classic protocol has it twice: to rejoin when it has to, and to sync once it has joined.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ KEYS: Final = (_TIMERS.session, _TIMERS.rebalance, _JOIN, _SYNC)
 
 
 def join_key(group_id: str, member_id: str) -> TimerKey:
-    """The timer that fences a classic member which was told to join again and does not."""
+    """Returns the key of the timer that fences a classic member that has to rejoin and does not."""
     return (_JOIN, group_id, member_id)
 
 
@@ -50,8 +50,9 @@ def touch(shard: GroupShardState, group_id: str, member_id: str, member: Member,
 def await_revocation(
     shard: GroupShardState, group_id: str, member_id: str, member: Member, reached: CurrentAssignment, now_ms: int
 ) -> None:
-    """A member that has to give something up gets its rebalance timeout for it; a classic one learns of it only when it
-    is told to join again, and gets it then."""
+    """A member that has to give something up gets its rebalance timeout for it; a classic one learns of it only from a
+    REBALANCE_IN_PROGRESS, and gets it then.
+    """
     key = rebalance_key(group_id, member_id)
     if reached.state is MemberState.UNREVOKED and member.classic is None:
         shard.timers.schedule(key, now_ms + max(0, member.rebalance_timeout_ms))
@@ -60,7 +61,7 @@ def await_revocation(
 
 
 def await_join(shard: GroupShardState, group_id: str, member_id: str, member: Member, now_ms: int) -> None:
-    """A classic member is told to join again: the time for it runs from the first time that it is."""
+    """Starts the time in which a classic member has to rejoin; it runs from the first REBALANCE_IN_PROGRESS."""
     key = join_key(group_id, member_id)
     if key not in shard.timers:
         shard.timers.schedule(key, now_ms + max(0, member.rebalance_timeout_ms))

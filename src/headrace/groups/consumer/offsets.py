@@ -51,8 +51,8 @@ def check_commit(
         topic_id = topic.topic_id
         if topic_id == ZERO and topic.name in topics.by_name:
             topic_id = topics.by_name[topic.name].id
-        for asked in topic.partitions:
-            since = _assigned_since(current, topic_id, asked.partition_index)
+        for requested in topic.partitions:
+            since = _assigned_since(current, topic_id, requested.partition_index)
             if since is None or since > epoch:
                 return stale
     return ErrorCode.NONE

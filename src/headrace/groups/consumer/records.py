@@ -48,7 +48,7 @@ class Kind(IntEnum):
     PARTITION_METADATA = 4
     """What a group knew of its topics; releases before 4.1 wrote it."""
     MEMBER = 5
-    """What a member said of itself."""
+    """What a member's heartbeats have reported of it."""
     TARGET_EPOCH = 6
     """The group epoch that the targets were computed for."""
     TARGET = 7
@@ -69,12 +69,12 @@ _OF_THE_GROUP: Final = frozenset({Kind.EPOCH, Kind.PARTITION_METADATA, Kind.TARG
 
 
 class MemberState(IntEnum):
-    """Where a member stands on its way to its target."""
+    """How far a member has come towards its target assignment."""
 
     STABLE = 0
     """It is at its epoch, with all that it shall have."""
     UNREVOKED = 1
-    """It has to give partitions up, and has not said yet that it did."""
+    """It has partitions to revoke, and has not confirmed that yet."""
     UNRELEASED = 2
     """It waits for partitions that others have not given up."""
     UNKNOWN = 127
@@ -83,7 +83,7 @@ class MemberState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """What a member said of itself: what its heartbeats leave out stays as it was."""
+    """A member's own metadata: a field that its heartbeat leaves out stays as it was."""
 
     instance_id: str | None = None
     rack_id: str | None = None
@@ -172,10 +172,10 @@ def encode(record: ConsumerRecord) -> tuple[bytes, bytes | None]:
 def _encode_value(value: Value | None) -> bytes | None:
     if value is None or isinstance(value, bytes):
         return value
-    return _VERSION + _said(value).encode(_VALUE_VERSION)
+    return _VERSION + _wire_value(value).encode(_VALUE_VERSION)
 
 
-def _said(
+def _wire_value(
     value: GroupEpoch | Member | AssignmentEpoch | Partitions | CurrentAssignment | Resolved,
 ) -> (
     ConsumerGroupMetadataValue
@@ -187,7 +187,11 @@ def _said(
 ):
     if isinstance(value, CurrentAssignment):
         return ConsumerGroupCurrentMemberAssignmentValue(
-            value.epoch, value.previous_epoch, value.state, _told(value.assigned), _told(value.revoking)
+            value.epoch,
+            value.previous_epoch,
+            value.state,
+            _wire_partitions(value.assigned),
+            _wire_partitions(value.revoking),
         )
     if isinstance(value, GroupEpoch):
         return ConsumerGroupMetadataValue(value.epoch, value.metadata_hash)
@@ -212,13 +216,13 @@ def _said(
     )
 
 
-def _told(held: Held) -> list[ConsumerGroupCurrentMemberAssignmentTopicPartitions]:
-    told = []
+def _wire_partitions(held: Held) -> list[ConsumerGroupCurrentMemberAssignmentTopicPartitions]:
+    encoded = []
     for topic_id, epochs in sorted(held.items()):
         partitions = sorted(epochs)
         in_order = [epochs[partition] for partition in partitions]
-        told.append(ConsumerGroupCurrentMemberAssignmentTopicPartitions(topic_id, partitions, in_order))
-    return told
+        encoded.append(ConsumerGroupCurrentMemberAssignmentTopicPartitions(topic_id, partitions, in_order))
+    return encoded
 
 
 # --- decoding --------------------------------------------------------------------------------------------------------
@@ -255,40 +259,40 @@ def _decode_value(kind: Kind, value: bytes) -> Value:
         shall_have = ConsumerGroupTargetAssignmentMemberValue.decode(value, version, 2)
         return {each.topic_id: frozenset(each.partitions) for each in shall_have.topic_partitions}
     if kind is Kind.REGEX:
-        said = ConsumerGroupRegularExpressionValue.decode(value, version, 2)
-        return Resolved(frozenset(said.topics), said.version, said.timestamp)
+        value = ConsumerGroupRegularExpressionValue.decode(value, version, 2)
+        return Resolved(frozenset(value.topics), value.version, value.timestamp)
     return _decode_current(ConsumerGroupCurrentMemberAssignmentValue.decode(value, version, 2))
 
 
-def _decode_member(said: ConsumerGroupMemberMetadataValue) -> Member:
+def _decode_member(value: ConsumerGroupMemberMetadataValue) -> Member:
     return Member(
-        instance_id=said.instance_id,
-        rack_id=said.rack_id,
-        client_id=said.client_id,
-        client_host=said.client_host,
-        topics=frozenset(said.subscribed_topic_names),
-        regex=said.subscribed_topic_regex or "",
-        rebalance_timeout_ms=said.rebalance_timeout_ms,
-        assignor=said.server_assignor,
-        classic=said.classic_member_metadata,
+        instance_id=value.instance_id,
+        rack_id=value.rack_id,
+        client_id=value.client_id,
+        client_host=value.client_host,
+        topics=frozenset(value.subscribed_topic_names),
+        regex=value.subscribed_topic_regex or "",
+        rebalance_timeout_ms=value.rebalance_timeout_ms,
+        assignor=value.server_assignor,
+        classic=value.classic_member_metadata,
     )
 
 
-def _decode_current(said: ConsumerGroupCurrentMemberAssignmentValue) -> CurrentAssignment:
-    known = said.state in (MemberState.STABLE, MemberState.UNREVOKED, MemberState.UNRELEASED)
+def _decode_current(value: ConsumerGroupCurrentMemberAssignmentValue) -> CurrentAssignment:
+    known = value.state in (MemberState.STABLE, MemberState.UNREVOKED, MemberState.UNRELEASED)
     return CurrentAssignment(
-        epoch=said.member_epoch,
-        previous_epoch=said.previous_member_epoch,
-        state=MemberState(said.state) if known else MemberState.UNKNOWN,
-        assigned=_held(said.assigned_partitions, said.member_epoch),
-        revoking=_held(said.partitions_pending_revocation, said.member_epoch),
+        epoch=value.member_epoch,
+        previous_epoch=value.previous_member_epoch,
+        state=MemberState(value.state) if known else MemberState.UNKNOWN,
+        assigned=_held(value.assigned_partitions, value.member_epoch),
+        revoking=_held(value.partitions_pending_revocation, value.member_epoch),
     )
 
 
-def _held(said: Iterable[ConsumerGroupCurrentMemberAssignmentTopicPartitions], member_epoch: int) -> Held:
-    """Releases before KIP-1251 noted no assignment epochs: the member's own stands in for them."""
+def _held(stored: Iterable[ConsumerGroupCurrentMemberAssignmentTopicPartitions], member_epoch: int) -> Held:
+    """Decodes held partitions. Releases before KIP-1251 wrote no assignment epochs: the member epoch replaces them."""
     held: dict[bytes, dict[int, int]] = {}
-    for each in said:
+    for each in stored:
         epochs = each.assignment_epochs
         if not epochs:
             epochs = [member_epoch] * len(each.partitions)

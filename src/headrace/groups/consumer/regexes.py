@@ -1,7 +1,7 @@
 """The regular expressions that members subscribe to: which topics they mean, and when to look again.
 
-A heartbeat is answered before its regular expression is looked up; all those of a group are then looked up at once, and
-the group's epoch rises where their topics are others than before. Topics that whoever asked may not Describe are left
+A heartbeat is answered before its regular expression is resolved; all those of a group are then resolved at once, and
+the group's epoch rises if their topics have changed. Topics that the requesting principal may not Describe are left
 out, for the whole group.
 
 Nothing is matched here. A `LookUp` is the question which topics some expressions mean, and the shell finds the answer
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 LOOK_INTERVAL_MS: Final = 10_000
 """The least time between two looks at a group's regular expressions."""
 GROUP_REGEXES_MAX: Final = 100
-"""Different regular expressions of one group; a member that brings another is told GROUP_MAX_SIZE_REACHED."""
+"""Different regular expressions of one group; a member with one more is refused with GROUP_MAX_SIZE_REACHED."""
 PRINCIPAL_REGEXES_MAX: Final = 10_000
 """The same, of all groups of a broker to which the members of one principal brought them."""
 
@@ -115,7 +115,7 @@ def found(shard: GroupShardState, look_up: LookUp, regex: str, means: frozenset[
 
 
 def finished(shard: GroupShardState, look_up: LookUp) -> Outcome:
-    """There is no more to be found: the group's epoch rises where something has changed."""
+    """Ends a resolution: the group's epoch rises if a result has changed."""
     out, group = Outcome(), look_up.group
     if _is_current(shard, look_up):
         group.look_up = None

@@ -14,11 +14,11 @@ class ConsumerSettings:
     session_timeout_ms: int = 45_000
     """How long a member may be silent."""
     heartbeat_interval_ms: int = 5_000
-    """How often members are told to send heartbeats."""
+    """The heartbeat interval that members are given."""
     assignment_interval_ms: int = 1_000
     """The least time between two computations of targets (KIP-1263); 0: at once."""
     max_size: int = 2**31 - 1
-    """Members of a group; whoever would be another is told GROUP_MAX_SIZE_REACHED."""
+    """Members of a group; one more is refused with GROUP_MAX_SIZE_REACHED."""
     regex_refresh_interval_ms: int = 600_000
     """How long what a regular expression was found to mean is believed."""
     assignors: tuple[str, ...] = tuple(ASSIGNORS)

@@ -1,7 +1,7 @@
-"""The topics of a cluster's image as consumer groups are told of them, followed from change to change.
+"""The cluster image's topics in the form that consumer groups use, kept up to date from change to change.
 
-A topic whose name, id, partitions and racks stay is the same value before and after, whoever leads it: groups look at
-their topics again when a new `Topics` comes, so one comes only when there is something to see.
+A topic whose name, id, partitions and racks stay is the same value before and after, even if its leaders change. Groups
+look at their topics again for each new `Topics`, so there is a new one only after a change that concerns them.
 """
 
 from __future__ import annotations

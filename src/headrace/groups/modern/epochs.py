@@ -63,7 +63,7 @@ class SentEpoch(Enum):
     CURRENT = auto()
     """It is the member's, or the member joins again."""
     PREVIOUS = auto()
-    """It is the one before: the answer that told the member's epoch may have been lost."""
+    """It is the previous one: the answer with the member's current epoch may have been lost."""
     FENCED = auto()
     """It is neither: FENCED_MEMBER_EPOCH."""
 

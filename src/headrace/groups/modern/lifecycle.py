@@ -45,7 +45,7 @@ def apply(shard: GroupShardState, record: ConsumerRecord | UnservedRecord, creat
 
 
 def _take_over_simple_group(shard: GroupShardState, group_id: str) -> None:
-    """Offsets that stand in the log before the group's own records made a simple group: they belong to this one."""
+    """Takes over a simple group, which offsets create that precede the group's own records in the log."""
     if shard.classic.latest.get(group_id) is SIMPLE_GROUP and shard.groups[group_id].protocol_type is None:
         shard.classic.remove(group_id)
         shard.remove_group(group_id)

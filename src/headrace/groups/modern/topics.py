@@ -1,7 +1,7 @@
-"""What a consumer group is told of the cluster's topics: names, ids, partition counts and racks, as a plain value.
+"""The cluster's topics as a consumer group sees them: names, ids, partition counts and racks, as a plain value.
 
-Whoever hands it in makes a new one when something of it changes, and only then: a group compares the hash of its topics
-(KIP-1101) each time it is handed another one.
+The caller makes a new one if and only if something of it changes: a group compares the hash of its topics (KIP-1101)
+each time it is handed another one.
 """
 
 from __future__ import annotations
