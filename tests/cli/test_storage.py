@@ -76,7 +76,7 @@ async def test_a_replaced_first_disk_is_formatted_beside_the_others(file: Path, 
     done = run("format", "-t", CLUSTER, "-c", file, "-g", "--json")
     assert json.loads(done.stdout)["formatted"] == [str(tmp_path / "one")]
     quorum, _ = open_quorum(PosixNode(), BrokerConfig.load(properties_of(file)))
-    assert note.exists() and not quorum.raft.may_stand
+    assert note.exists() and not quorum.raft.may_campaign
 
 
 async def test_a_replaced_first_disk_of_a_voter_that_the_metadata_name_joins(dynamic: Path, tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ async def test_a_replaced_first_disk_of_a_voter_that_the_metadata_name_joins(dyn
         assert founds.exit_code == 1 and "--no-initial-controllers" in founds.stderr
     assert run("format", "-t", CLUSTER, "-c", dynamic, "-g", "--no-initial-controllers").exit_code == 0
     quorum, _ = open_quorum(PosixNode(), BrokerConfig.load(properties_of(dynamic)))
-    assert not quorum.voters and not quorum.raft.may_stand
+    assert not quorum.voters and not quorum.raft.may_campaign
 
 
 def test_directories_in_another_order_are_named(file: Path, tmp_path: Path) -> None:

@@ -157,7 +157,7 @@ def test_it_gives_no_vote_meanwhile() -> None:
     cluster.cut_off(forgetful)
     cluster.start(forgetful)
     raft = cluster.nodes[forgetful].raft
-    assert raft is not None and not raft.may_stand
+    assert raft is not None and not raft.may_campaign
     stale = cluster.nodes[first].raft
     assert stale is not None
     asked = VoteRequest(9, stale.key, raft.key, stale.log.last, pre_vote=False)

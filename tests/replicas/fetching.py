@@ -156,7 +156,7 @@ class Fetching(Scripted):
         """The leader's answer: of these partitions alone, or of all that it was asked for; `a=ERROR` is an error."""
         names = words.plain + list(words.named)
         errors = {name: ErrorCode[text] for name, text in words.named.items() if name != "session"}
-        names = [name for name in names if name != "session"] or [name_of(key) for key in self.fetcher._asked]
+        names = [name for name in names if name != "session"] or [name_of(key) for key in self.fetcher._requested]
         names = [] if "nothing" in words.switches else names
         session = int(words.named.get("session", 7))
         if not self.fetcher.answered(ErrorCode.NONE, session, {key_of(name) for name in names}, self.now_ms):
@@ -167,7 +167,7 @@ class Fetching(Scripted):
             self.say_state(name)
 
     def hear(self, name: str, error: ErrorCode | None) -> None:
-        followed, offset = self.fetcher._asked[key_of(name)]
+        followed, offset = self.fetcher._requested[key_of(name)]
         leader = self.leaders[name]
         answer, records = answer_of(leader, offset, followed.last_epoch)
         if error is not None:
@@ -192,7 +192,7 @@ class Fetching(Scripted):
             self.fetcher.cut(followed, log.end, log.last_epoch, log.start, self.now_ms)
         elif step is Step.LOOK_UP:
             bounds = bounds_of(leader.start, leader.end, log.end)
-            if bounds.starts_anew:
+            if bounds.is_restart:
                 self.logs[name] = log = ModelLog([], bounds.offset)
             else:
                 log.cut(bounds.offset)

@@ -141,7 +141,7 @@ def test_it_tells_exactly_what_the_client_does_not_know(steps: list[tuple[int, i
         )
         assert must == (has_records or error != 0 or (mark, start) != known)
         if must:
-            partition.told(error=error, high_watermark=mark, log_start_offset=start)
+            partition.sent(error=error, high_watermark=mark, log_start_offset=start)
             known = (-1 if error else mark, start)
 
 

@@ -79,7 +79,7 @@ class Recovery:
         if first and segments[first].base_offset == recovery_point:
             # It may have been closed after the recovery point was written down: its last time was not safe with that.
             closed = SegmentScan(self, segments[first - 1])
-            closed.mend_indexes()
+            closed.rebuild_indexes()
             report = closed.add_to(report)
         for index in range(first, len(segments)):
             segment = segments[index]
@@ -175,7 +175,7 @@ class SegmentScan:
             segment.finish_indexes()
             segment.complete_files()
 
-    def mend_indexes(self) -> None:
+    def rebuild_indexes(self) -> None:
         """For a segment below the recovery point that ends there: its indexes say what their safe part and the batches
         behind that say. No batch is judged, and no producer looked for. Raises OSError."""
         segment = self.segment

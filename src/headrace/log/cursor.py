@@ -64,7 +64,7 @@ class Cursor:
         return given
 
     def locate(self, reader: LogReader, offset: int, max_bytes: int, upper: int, min_one: bool) -> int:
-        """The same for more than is copied: how many bytes there are, which `slice` stands for.
+        """The same for more than is copied: the number of bytes, which `slice` describes.
 
         The batches themselves are not looked at, but for the beginning of the first.
         """

@@ -14,7 +14,7 @@ from headrace.log.state import LogState
 class Flushing:
     """How far one log is safe, and which names are not. One thread flushes at a time, while another appends.
 
-    `guard` keeps out those who flush: whoever cuts the log holds it.
+    `guard` excludes flushes: a truncation of the log holds it.
     """
 
     __slots__ = ("_is_named", "_names_dirty", "flushed_offset", "fresh", "guard", "state")
@@ -151,6 +151,6 @@ def _skip_removed(state: LogState, segment: Segment, sync: Callable[[], None]) -
     try:
         sync()
     except FileNotFoundError:
-        with state.lock:  # held by whoever takes a segment away
+        with state.lock:  # held by the remover of a segment
             if segment in state.segments:
                 raise

@@ -1,11 +1,11 @@
 """Who waits for a coordinator's word before the first batch of a transaction may be appended: the guards of KIP-890.
 
-A guard stands from the question until the transaction has its first batch here, or a marker has ended it. What was
-answered about a guard that is gone is about a transaction that is over: the batch is not appended. A guard is its own
-identity, so that one that came in the place of another is never taken for it.
+A guard lasts from the verification request until the transaction has its first batch here, or a marker has ended it. An
+answer for a guard that is gone belongs to a transaction that is over: the batch is not appended. Guards compare by
+identity, so that one is never taken for its successor.
 
-Until the coordinator has said so, nobody knows that a producer is that of a transactional id. So each of them has its
-own guard: who names the producer of another transaction stands in nobody's way.
+Until the coordinator has confirmed it, nobody knows that a producer belongs to a transactional id. So each pair has its
+own guard: a client that names the producer of another transaction blocks nobody.
 """
 
 from __future__ import annotations
@@ -43,8 +43,10 @@ _NONE: Final[dict[str, Guard]] = {}
 
 
 class Guards:
-    """The guards of one partition, by producer id and transactional id. `guards_max` bounds them: one of those that
-    stand for longest gives way, and what waits for it is refused."""
+    """The guards of one partition, by producer id and transactional id.
+
+    `guards_max` bounds them: one of the oldest is dropped for a new one, and the batches that wait for it are refused.
+    """
 
     __slots__ = ("_by_id", "_count", "_max")
 
@@ -88,7 +90,7 @@ class Guards:
             del self._by_id[producer_id]
 
     def opened(self, producer_id: int, epoch: int, first_offset: int) -> None:
-        """A producer's transaction begins there: whoever has waited for it need not wait any more."""
+        """Ends the guards of a producer whose transaction begins: batches no longer wait for it."""
         for guard in list(self._by_id.get(producer_id, _NONE).values()):
             self._remove(producer_id, guard.transactional_id)
             if guard.epoch == epoch:

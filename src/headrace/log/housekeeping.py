@@ -152,7 +152,7 @@ class ProducerExpiry(Pass):
 
 
 class Mark(NamedTuple):
-    """Why a log is not compacted, and the segment that stands in the way as it was then."""
+    """Why a log is not compacted, and the segment that prevents it as it was then."""
 
     why: str
     segment: Segment
@@ -283,7 +283,7 @@ class Compaction:
             if verdict is Verdict.LOG:
                 raise LogsLost([(log, error)]) from error
         except Exception as error:
-            # A defect is reported by whoever runs this. It must not meet the next round: the others are compacted.
+            # The caller reports a defect. It must not recur in the next round: the other logs are compacted.
             first = log.segments[log.state.segment_of(found.first_dirty_offset)]
             self._leave_alone(log, f"{error!r}", first)
             raise

@@ -78,7 +78,7 @@ class OffsetCheckpoints:
         """Takes an offset of a log down for a checkpoint (None: takes it out), unless the log was deleted meanwhile, or
         has moved out of the directory: the next log of that name must not be taken for it."""
         key = log.topic_partition
-        with log.lock:  # whoever moves it or takes it away has that
+        with log.lock:  # held by who moves or removes it
             if self.held.logs.get(key) is not log or self.held.directory_of(log) is not home:
                 return
             if offset is None:

@@ -41,7 +41,7 @@ class IndexDamaged(ValueError):
 
 
 class IndexCache:
-    """Decoded offset indexes within a bound of bytes. The key stands for the content of one file (see `OffsetIndex`).
+    """Decoded offset indexes within a bound of bytes. The key identifies the content of one file (see `OffsetIndex`).
 
     Not the path: files change places, and a reader that is late may put back what it read before they did.
     """
@@ -342,7 +342,7 @@ class TimeIndex:
     def load(self) -> None:
         """Finds the last entry, in the index of a log file that has batches. Raises IndexDamaged, OSError.
 
-        One without entries is damaged: whoever closes a segment writes its largest timestamp.
+        One without entries is damaged: closing a segment writes its largest timestamp.
         """
         try:
             size = self._disk.size(self.path)

@@ -48,7 +48,7 @@ class LogOpening:
             delete(held, key)
             log = None
         if key in held.damaged:
-            # Whoever recovered it found out; reading it all again, here on the event loop, tells nothing new.
+            # Its recovery has checked it; reading it all again, here on the event loop, finds nothing new.
             raise LogDamaged(held.damaged[key])
         home = next((home for home in held.online() if key in home.found), None)
         if home is None and (lost := next((each for each in held.directories.values() if key in each.found), None)):
@@ -75,11 +75,11 @@ class LogOpening:
             raise
         except OSError as error:
             if home is None:
-                raise  # no directory works any more, and each has said so
+                raise  # no directory works any more, and each has been reported
             if is_passing(error):
                 raise
             if isinstance(error, FileNotFoundError):
-                raise  # this log lacks files; whoever serves it has its directory probed
+                raise  # this log lacks files; serving it has its directory probed
             held.directory_failed(home.path, error)
             raise LogDirFailed(home.path, error) from error
         self.serve(log)

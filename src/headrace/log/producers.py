@@ -118,7 +118,8 @@ class Producers:
         self.unstable: tuple[tuple[int, int], ...] = ()
         """The transactions that may keep readers of committed records back, as (first offset, offset of the marker):
         those that have ended, as long as the marker may be lost, and the oldest open one (`UNDECIDED`). Replaced, never
-        changed, so that whoever follows it sees by its identity that there is no news."""
+        changed: the same object means that nothing is new.
+        """
         self.staged: dict[int, Producer] = {}
         """What the next commit makes known."""
         self.guards: Guards | None = None
@@ -289,8 +290,9 @@ class Producers:
     def check_guard(
         self, producer_id: int, epoch: int, first_sequence: int, offset: int, guard: Guard
     ) -> Refusal | None:
-        """Whether a transactional batch that has claimed `guard` may be appended: its transaction is open here, or what
-        its coordinator said is about the transaction that it is going to open."""
+        """Whether a transactional batch that has claimed `guard` may be appended: its transaction is open here, or its
+        coordinator's answer is about the transaction that it is going to open.
+        """
         producer = self._latest(producer_id)
         if producer is not None and producer.epoch == epoch and producer.transaction_first_offset >= 0:
             if guard.first_offset == producer.transaction_first_offset:

@@ -71,7 +71,7 @@ class LogReader:
             try:
                 place = segment.find(offset, wait=wait)
             except FileNotFoundError:
-                with listed.lock:  # held by whoever renames files of the log
+                with listed.lock:  # held to rename files of the log
                     if segment in listed.segments and segment.path == path:
                         raise
                 # Compaction or retention took it away in between, or gave it its name: look again.

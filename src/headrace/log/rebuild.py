@@ -19,8 +19,8 @@ from headrace.wire.batch import BATCH_OVERHEAD, BatchHeader, read_header
 def rebuild_epochs(epochs: LeaderEpochs, segments: Sequence[Segment]) -> None:
     """Takes the epochs from the batches, which carry them. Raises OSError.
 
-    Epochs rise: a segment that begins and ends under the same one is not read. Where a header makes no sense the rest
-    of its segment is left out: whoever opens the log looks at its end, and a reader at the rest.
+    Epochs rise: a segment that begins and ends under the same one is not read. If a header makes no sense, the rest of
+    its segment is left out: opening the log checks its end, and a reader the rest.
     """
     epochs.clear()
     filled = [segment for segment in segments if segment.size]

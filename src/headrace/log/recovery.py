@@ -69,7 +69,7 @@ def open_log(
     end_offset = _clean_end(segments[-1], recovery_point, config) if clean else None
     closed_well = end_offset is not None
     if end_offset is not None:
-        rebuilt += _mend_aborted(disk, directory, segments, sizes)
+        rebuilt += _repair_aborted(disk, directory, segments, sizes)
         recovered = Recovered(segments, end_offset, 1 << 63, -1, RecoveryReport())
         flushed_offset = end_offset if segments[-1].size else min(recovery_point, end_offset)
     else:
@@ -79,7 +79,7 @@ def open_log(
         flushed_offset = min(recovery_point, recovered.end_offset)
     unindexed = tuple(segment for segment in unindexed if not segment.is_indexed)
     start_offset = max(log_start_offset, recovered.segments[0].base_offset)
-    if _mend_epochs(disk, epochs, recovered.segments, (start_offset, recovered.end_offset)):
+    if _repair_epochs(disk, epochs, recovered.segments, (start_offset, recovered.end_offset)):
         rebuilt = tuple({**dict.fromkeys(rebuilt), LEADER_EPOCHS: None})
     report = recovered.report._replace(rebuilt=rebuilt, unindexed=unindexed)
     bounds = LogBounds(start_offset, recovered.end_offset)
@@ -167,7 +167,7 @@ def _read_epochs(
     return epochs, damaged
 
 
-def _mend_epochs(disk: Disk, epochs: LeaderEpochs, segments: list[Segment], span: tuple[int, int]) -> bool:
+def _repair_epochs(disk: Disk, epochs: LeaderEpochs, segments: list[Segment], span: tuple[int, int]) -> bool:
     """Makes the leader epochs again from the batches if their file is not what was sealed and contradicts the batches;
     returns whether it did. Raises OSError."""
     if span[0] >= span[1]:
@@ -182,7 +182,7 @@ def _mend_epochs(disk: Disk, epochs: LeaderEpochs, segments: list[Segment], span
     return True
 
 
-def _mend_aborted(disk: Disk, directory: str, segments: list[Segment], sizes: dict[str, int]) -> tuple[str, ...]:
+def _repair_aborted(disk: Disk, directory: str, segments: list[Segment], sizes: dict[str, int]) -> tuple[str, ...]:
     """Reads the transaction index of the last segment, which appends add to; returns its name if it was damaged, and
     is made again. It is left until it is asked for, as the others are, if nothing was ever sealed: then another program
     wrote it. Raises OSError."""

@@ -1,7 +1,7 @@
 """Indexes that were missing when a log was opened are rebuilt in the background, a little at a time.
 
-Whoever asks for one before has it rebuilt at once; this is for all the others, so that Kafka's tools and the next start
-find them.
+A read that needs one before has it rebuilt at once; this is for all the others, so that Kafka's tools and the next
+start find them.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class Scan:
         self.problem: str | None = None
 
     def stop(self, position: int, problem: str) -> None:
-        """Ends the walk before the batch at `position`: whoever walks found something wrong with it."""
+        """Ends the walk before the batch at `position`, in which the caller found a fault."""
         self.position = position
         self.problem = problem
 

@@ -23,7 +23,7 @@ _BODY: Final = struct.Struct(">qqIqIqIqIqi")
 
 
 class Sum(NamedTuple):
-    """The size of a file and its checksum; a size of -1 stands for a file that is not covered."""
+    """The size of a file and its checksum; a size of -1 means that the file is not covered."""
 
     size: int = -1
     crc: int = 0

@@ -1,8 +1,7 @@
 """The part of a segment that knows its files, which of them a seal vouches for, and its aborted transactions.
 
-A `.txnindex` is believed where the seal vouches for it (see `seal` for that file); else whoever owns the log makes it
-again from the batches when it is first asked for, and `learn_aborted` takes what was found. What is added before that
-is kept apart.
+A `.txnindex` is trusted if the seal vouches for it (see `seal` for that file); else the owner of the log rebuilds it
+from the batches when it is first needed, and `learn_aborted` takes the result. Additions before that are kept apart.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ class SealedFiles:
             try:
                 found = action(path)
             except FileNotFoundError:
-                with self._resources.renames:  # whoever renames has it
+                with self._resources.renames:  # held to rename files
                     if path == self.path_of(kind):
                         raise
             else:
@@ -120,8 +119,9 @@ class SealedFiles:
             self._resources.disk.remove(self.path_of(SEAL))
 
     def seal_no_more(self) -> None:
-        """The files go: whoever is about to seal them must not leave one behind, for the next segment that begins at
-        the same offset."""
+        """Marks the files as going: a pending seal must not leave one behind, for the next segment that begins at the
+        same offset.
+        """
         with self._resources.renames:
             self._is_gone = True
 
@@ -205,8 +205,9 @@ class SealedFiles:
             return self._aborted
 
     def learn_aborted(self, found: list[AbortedTransaction]) -> bool:
-        """Takes what the batches said, and returns whether the file says anything else: then it gets that with
-        `write_aborted`. Raises OSError."""
+        """Takes the aborted transactions found in the batches; returns whether the file differs, and needs
+        `write_aborted`. Raises OSError.
+        """
         if self._aborted is not None:
             return False
         known = self._take_aborted(found)

@@ -30,7 +30,7 @@ RELATIVE_OFFSET_MAX = (1 << 31) - 1
 """Largest offset of a segment, counted from its base: indexes hold 32 bits."""
 
 INDEX_INTERVAL_BYTES = 4096
-"""Bytes between the index entries of a segment whose indexes are built anew outside of recovery."""
+"""Bytes between the index entries of a segment whose indexes are rebuilt outside of recovery."""
 
 SCAN_BYTES = 8192
 """Bytes read at a time while looking for a batch from an index entry on: an index interval and a header."""
@@ -176,12 +176,12 @@ class Segment(SealedFiles):
 
     @property
     def is_indexed(self) -> bool:
-        """Whether both indexes are at hand: they were read, or built anew."""
+        """Whether both indexes are loaded: read, or rebuilt."""
         return self._index is not None and self._time_index is not None
 
     @property
     def index(self) -> OffsetIndex:
-        """The offset index, read when first asked for; built anew where it is missing or damaged. Raises OSError."""
+        """The offset index, read on first use; rebuilt if it is missing or damaged. Raises OSError."""
         index = self._index
         while index is None:
             path = f"{self.stem}{INDEX}{self.suffix}"
@@ -204,7 +204,7 @@ class Segment(SealedFiles):
 
     @property
     def time_index(self) -> TimeIndex:
-        """The time index, read when first asked for; built anew where it is missing or damaged. Raises OSError."""
+        """The time index, read on first use; rebuilt if it is missing or damaged. Raises OSError."""
         index = self._time_index
         while index is None:
             path = f"{self.stem}{TIME_INDEX}{self.suffix}"
@@ -249,8 +249,10 @@ class Segment(SealedFiles):
                 raise IndexDamaged(f"{self.stem}{TIME_INDEX}{self.suffix} has lost its end")
 
     def _repaired(self, path: str) -> tuple[OffsetIndex | None, TimeIndex | None]:
-        """Both indexes, built anew unless another thread has just done it. Nothing is done where the files have other
-        names by now than `path`, which could not be read: it may have been missing for that alone."""
+        """Rebuilds both indexes unless another thread has just done it.
+
+        Does nothing if the files were renamed from `path`, which could not be read: the rename may be the only reason.
+        """
         with self._resources.index_repairs:
             is_there = path in self.paths()
             if is_there and (self._index is None or self._time_index is None):
@@ -258,7 +260,7 @@ class Segment(SealedFiles):
             return self._index, self._time_index
 
     def rebuild_indexes(self, interval_bytes: int = INDEX_INTERVAL_BYTES) -> None:
-        """Writes both indexes anew from the headers of the batches. Raises OSError.
+        """Rebuilds both indexes from the headers of the batches. Raises OSError.
 
         The files are there at once and safe: recovery trusts what lies below the recovery point. The time index comes
         first, as a crash in between must leave something that shows the damage.
@@ -276,7 +278,7 @@ class Segment(SealedFiles):
                 # Else it was renamed meanwhile, or its folder.
 
     def _rebuilt(self, interval_bytes: int) -> Segment:
-        """A stand-in with new indexes in files of their own: others go on with what is here until it is whole."""
+        """Returns a copy with new indexes in files of their own: readers use this one until it is complete."""
         directory = self.stem.rpartition("/")[0]
         built = Segment(self._resources, directory, self.base_offset, size=self.size, suffix=self.suffix + REBUILT)
         index, time_index = built.open_indexes_unchecked()
@@ -532,7 +534,7 @@ class Segment(SealedFiles):
         return None
 
     def _look_up(self, action: Callable[[], T]) -> T:
-        """Asks an index, which is built anew where that shows that it is damaged."""
+        """Looks up in an index, which is rebuilt if the look-up shows that it is damaged."""
         try:
             return action()
         except IndexDamaged:

@@ -1,6 +1,6 @@
 """The segments of a log in their order: which there are, which are on their way out, and which is about to come in.
 
-Any thread reads `segments`: a list is replaced, never changed. Whoever replaces it holds `lock`, the thread that
+Any thread reads `segments`: a list is replaced, never changed. A thread holds `lock` to replace it, the one that
 appends and workers alike; nobody syncs under it.
 """
 

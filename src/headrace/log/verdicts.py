@@ -1,8 +1,7 @@
 """What an error says that met a log: nothing, that it passes, that the log has lost files, or that its disk fails.
 
-A file that is not there is a fault of the disk in neither case: the log was moved or deleted under whoever looked for
-it, or somebody took the file away. A log that lacks files goes offline alone; whether its directory still works is
-found out by a probe.
+A missing file is never a fault of the disk: the log was moved or deleted meanwhile, or somebody removed the file. A log
+that lacks files goes offline alone; a probe finds out whether its directory still works.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class Verdict(Enum):
 
 
 class LogsLost(OSError):
-    """Some logs lack files, each with the error that told."""
+    """Logs that lack files, each with the error that showed it."""
 
     def __init__(self, lost: Sequence[tuple[Log, OSError]]) -> None:
         super().__init__(f"{len(lost)} logs lack files: {lost[0][1]}")
@@ -39,7 +38,7 @@ class LogsLost(OSError):
 
 def judge(held: LogSet, log: Log, error: OSError) -> Verdict:
     """What an error that met a log says. For any thread that holds no lock of it."""
-    with log.lock:  # whoever moves a log or takes it away has it until the others can see that
+    with log.lock:  # held to move or remove a log, until the others can see that
         key = log.topic_partition
         if held.logs.get(key) is not log and held.future_logs.get(key) is not log:
             return Verdict.STALE

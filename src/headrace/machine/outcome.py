@@ -50,11 +50,11 @@ class Note:
 class Outcome:
     """What a shard's decision asks the runtime to do, in this order.
 
-     1. append `records`, all or none, and apply them; 2. once they are committed, send `reply` to the requester; 3. send
-    `released` to waiting requests; 4. call `then`, and carry out its outcome. Without records all of it happens at once, but
-     for a reply that speaks of what was decided before and is not committed yet: it waits for that. If the records
-     cannot be appended, or are not committed in time, an error takes the place of `reply` (`released` goes out all the
-     same), and `then` hears of it.
+    1. append `records`, all or none, and apply them; 2. once they are committed, send `reply` to the requester; 3.
+    send `released` to waiting requests; 4. call `then`, and carry out its outcome. Without records all of it happens
+    at once, but a reply that depends on an earlier decision that is not committed yet waits for that one. If the
+    records cannot be appended, or are not committed in time, an error replaces `reply`; `released` is sent all the
+    same, and `then` gets the error.
     """
 
     reply: Any = None

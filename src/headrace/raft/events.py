@@ -65,7 +65,7 @@ class RaiseVersion:
 class Refused:
     """The disk had no room for the entries from this offset on, which were the last to be appended: they never were.
 
-    To be said before anything else happens, and only of what was proposed.
+    Sent before any other event, and only for an append that was proposed.
     """
 
     base_offset: int
@@ -75,7 +75,7 @@ class Refused:
 class Synced:
     """All below this end is on stable storage; `log.last` as it was when the sync began.
 
-    By the epoch it is told apart from another end at the same offset, which a truncation has put there since.
+    The epoch distinguishes it from another end at the same offset, after a truncation.
     """
 
     end: Position
@@ -140,8 +140,10 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """A request to another node; the answer comes back with its number. `endpoint`: where it is said to be, for a node
-    that is no voter yet."""
+    """A request to another node; the answer comes back with its number.
+
+    `endpoint`: the address that a node claims which is not a voter yet.
+    """
 
     peer: int
     number: int
@@ -151,9 +153,11 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer to whoever `token` stands for. The shell puts what its log has in [read_from, read_to) into `entries`
-    of a fetch's answer, as much as the size of an answer allows; and what the file of a snapshot has in that range into
-    `data` of a snapshot's, with its size, or the error if it has none."""
+    """An answer to the request of `token`.
+
+    The shell fills `entries` of a fetch's answer with the log's [read_from, read_to), as far as the size of an answer
+    allows; and `data` of a snapshot's with that range of the file and its size, or sets the error if there is none.
+    """
 
     token: object
     message: Response
@@ -176,7 +180,7 @@ class Output:
     """What one step wants done, in this order: store, install, truncate, append, then send and reply.
 
     `store` must be on stable storage before anything leaves. What is appended need not be: nothing in `send` and
-    `reply` says anything of entries that are not synced. What may be said of them only then is the output of `Synced`.
+    `reply` depends on entries that are not synced. What does is an output of `Synced`.
     """
 
     store: QuorumState | None = None

@@ -156,7 +156,7 @@ class Leader:
         return False
 
     def answered(self, raft: Raft, peer: int, response: Response) -> None:
-        """See Role. Whoever takes this leader for one fetches; there is no more to it."""
+        """Ignores the answer: a voter that accepts this leader fetches."""
         if response.error:
             raft.peers.rest(peer, raft.now)
 
@@ -175,7 +175,7 @@ class Leader:
 
     def _heard_of(self, raft: Raft, replica: ReplicaKey) -> Progress | None:
         """A replica takes this node for its leader: what is known of it, None of a client that is no node."""
-        # At kraft.version 0 nobody's directory is known: whoever bears the id of a voter is that voter.
+        # At kraft.version 0 no directory is known: a replica with a voter's id is that voter.
         voter = replica if raft.kraft_version > 0 else ReplicaKey(replica.id)
         progress = self.progress.get(voter) or self._observer(raft, replica)
         if progress is not None:
@@ -242,7 +242,9 @@ class Leader:
 
     @staticmethod
     def _has_lost(progress: Progress | None) -> None:
-        """What a replica asks for does not join this log: it does not have what it said before, if it said anything."""
+        """Handles a fetch position that diverges from this log: the replica no longer has what it had acknowledged, if
+        anything.
+        """
         if progress is not None:
             progress.end_offset = progress.seen_end = None
 

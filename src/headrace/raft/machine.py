@@ -4,14 +4,14 @@ The machine knows epochs, votes, ends of logs and who is how far; it holds no en
 stores, appends, syncs and sends what `step` says, in the order that `Output` names, and tells of it with the next
 event. A quorum of one takes the same way: it elects itself in `start`, and commits what it has synced.
 
-Promises: an epoch has one leader at most; what was said to be committed is in the log of every later leader; nothing is
-said of what a crash could take back (a vote before it is stored, an end of a log before it is synced).
-Who votes is what the newest voter set of its log says, committed or not. A voter whose log was emptied or cut is
-incomplete: others count on what it had, so it neither votes nor stands. It fetches, and counts for what it has again,
-until it has synced all that a leader has committed in its epoch. One whose votes are lost too does not know in which
-epochs it had a part, and what it syncs for a leader that was deposed in one of them must not count: it follows nobody
-before so many others have told their epochs that one of them was in each majority with it.
-Source: KIP-595, KIP-853, KIP-996.
+Promises: an epoch has one leader at most; an entry reported as committed is in the log of every later leader; nothing
+is sent that a crash could take back (a vote before it is stored, an end of a log before it is synced). The voters are
+those of the newest voter set in its log, committed or not. A voter whose log was emptied or truncated below what it had
+acknowledged is incomplete: others count on what it had, so it neither votes nor becomes a candidate. It fetches, and
+counts for what it has again, until it has synced all that a leader has committed in its epoch. A voter whose votes are
+lost too does not know in which epochs it took part, and what it syncs for a leader that was deposed in one of them must
+not count: it follows nobody until enough others have reported their epochs that one of them was in each majority with
+it. Source: KIP-595, KIP-853, KIP-996.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ class Raft:
     """A node of the quorum. `start` it once, then `step` it; times are milliseconds of a clock that never goes back.
 
     `key` is the node, with its metadata directory's id. `log` is the shape of its log, all of it synced; `sets` the
-    voters by its records, this node among them or not: then it is an observer, which follows and never stands. While a
-    fresh format's snapshot or the settings alone name them, the first leader at kraft.version 1 writes them into the
-    log. `saved` is what quorum-state said, None for a fresh node. `own` is how this node wants to be known as a voter,
-    None where nobody else is to know it.
-    `bootstrap` is how many addresses there are beside the voters' through which an observer finds the leader: they are
-    peers -2, -3 and so on. `jitter(n)` draws from [0, n). `is_incomplete`: the log lacks entries that were synced here.
+    voters by its records, this node among them or not: then it is an observer, which follows and never campaigns. While
+    a fresh format's snapshot or the settings alone name them, the first leader at kraft.version 1 writes them into the
+    log. `saved` is the content of quorum-state, None for a fresh node. `own` is this node as it registers as a voter,
+    None if it does not. `bootstrap` is how many addresses there are beside the voters' through which an observer finds
+    the leader: they are peers -2, -3 and so on. `jitter(n)` draws from [0, n). `is_incomplete`: the log lacks entries
+    that were synced here.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Raft:
         # What a snapshot holds is committed; how far it is beyond that, a leader says.
         self.high_watermark = log.snapshot.offset if log.snapshot.offset > 0 else -1
         self.heard_high_watermark = -1
-        """The highest that a leader has told since this node began: its own may lag, as its log does; -1 for none."""
+        """The highest one from a leader since this node started: its own may lag, as its log does; -1 for none."""
         self.epoch = 0 if saved is None else saved.leader_epoch
         self.leader_id: int | None = None
         self.voted: ReplicaKey | None = None
@@ -112,8 +112,8 @@ class Raft:
         self._complete_at: int | None = None
         """All that a leader has committed in its epoch lies below, and in the log: it is to be synced."""
         self._has_lost_votes = is_incomplete and saved is None and self.is_voter
-        self._told_epochs: set[int] = set()
-        """Who has told its epoch meanwhile."""
+        self._reported_epochs: set[int] = set()
+        """Voters that have reported their epoch since."""
         self._hurries_until_ms = 0
         self.lost_leader_id: int | None = None
         """The leader of before, whose process was found gone."""
@@ -144,19 +144,22 @@ class Raft:
         return isinstance(self.role, Leader) and self.high_watermark > self.role.epoch_start
 
     @property
-    def may_stand(self) -> bool:
-        """Whether this node may lead: it votes, or was removed by what is not known to be committed. That may be in its
-        log alone, and then the others elect none among themselves, whose logs are shorter. (Kafka's does not stand.)"""
+    def may_campaign(self) -> bool:
+        """Whether this node may become a candidate: it votes, or its removal is not known to be committed.
+
+        The removal may be in its log alone, and then the others, whose logs are shorter, cannot elect one of
+        themselves. (A Kafka voter in this state does not campaign.)
+        """
         return not self.is_incomplete and any(voters.names(self.key) for voters in self.sets.since(self.high_watermark))
 
     @property
     def to_be_heard(self) -> list[ReplicaKey]:
         """The voters of whom this node asks their epochs before it follows anybody; none where it knows its votes."""
-        return [key for key in self.other_voters if key.id not in self._told_epochs] if self._has_lost_votes else []
+        return [key for key in self.other_voters if key.id not in self._reported_epochs] if self._has_lost_votes else []
 
     @property
     def known_leader(self) -> int | None:
-        """Who leads this epoch, as far as others may be told: a leader that resigned is none."""
+        """The leader of this epoch that may be named to others; None after it has resigned."""
         return None if isinstance(self.role, Resigned) else self.leader_id
 
     @property
@@ -201,7 +204,7 @@ class Raft:
             self.role = Resigned((), self.now + self._election_wait_ms())
         elif self.leader_id is not None and self._key_of(self.leader_id) is not None:
             self.become_follower(self.epoch, self.leader_id)
-        elif self.voted is not None and self.voted.may_be(self.key) and self.may_stand:
+        elif self.voted is not None and self.voted.may_be(self.key) and self.may_campaign:
             self.role = Candidate(self.now + self._election_wait_ms())
         else:
             self.role = Unattached(self._election_ms())
@@ -243,7 +246,7 @@ class Raft:
             self.log.shorten(event.start)
             self.sets.shorten(event.start.offset)
         elif isinstance(event, ev.PieceStored | ev.SnapshotLoaded | ev.SnapshotUnusable):
-            # Whoever follows another leader by now, or none, has begun again.
+            # A follower of another leader, or of none, has restarted.
             if isinstance(self.role, Follower):
                 self.role.stored(self, event)
         elif isinstance(event, ev.Resign) and self.leads:
@@ -287,7 +290,7 @@ class Raft:
 
     def become_prospective(self) -> None:
         """Nobody leads, as it seems: would the others elect this node?"""
-        assert self.may_stand
+        assert self.may_campaign
         self._become(Prospective(self.now + self._election_wait_ms()))
 
     def become_candidate(self) -> None:
@@ -326,21 +329,22 @@ class Raft:
 
     def lose_leader(self) -> None:
         """The leader is silent: a voter may take its place, anybody else asks the voters who leads now."""
-        if self.may_stand:
+        if self.may_campaign:
             self.become_prospective()
         else:
             self.leader_id = None
             self.become_unattached(self.epoch)
 
     def become_leaderless(self) -> None:
-        """The leader's process is gone, so it commits nothing more: whoever asks may lead, and this node may too.
+        """Notes that the leader's process is gone and commits nothing more: a candidate may get the vote, and this node
+        campaigns.
 
         Its votes stay what they are, and an epoch has one leader by them alone. Where this was a mistake, the leader's
         next message to its voters brings it back. An observer asks the others who leads now; they may have to find out
         first.
         """
         early_ms = self.settings.early_election_ms
-        if early_ms > 0 and not self.may_stand and isinstance(self.role, Follower):
+        if early_ms > 0 and not self.may_campaign and isinstance(self.role, Follower):
             gone = self.role.leader
             self.lose_leader()
             self.peers.rest(gone.id, self.now, early_ms)
@@ -353,7 +357,7 @@ class Raft:
             self._become(Unattached(self.now + wait_ms))
 
     def _turn(self, gone: int) -> int:
-        """How many voters stand before this one: those that notice a death together must not share out the votes.
+        """How many voters campaign before this one: voters that notice a death together must not split the votes.
 
         The first is the next one in a ring, so that no node leads more often than others.
         """
@@ -361,7 +365,7 @@ class Raft:
         return sorted(ids - {gone}, key=lambda each: (each < gone, each)).index(self.me.id)
 
     def become_resigned(self) -> None:
-        """Leads no more, because it stops, or because it cannot know whether another one does."""
+        """Stops leading, because the node stops, or because it cannot know whether another one leads."""
         assert isinstance(self.role, Leader)
         self._become(Resigned(self.role.successors(), self.now + self._election_wait_ms()))
 
@@ -378,7 +382,7 @@ class Raft:
         return self.settings.election_timeout_ms + self.jitter(self.settings.election_timeout_ms)
 
     def _election_ms(self) -> int | None:
-        return self.now + self._election_wait_ms() if self.may_stand else None
+        return self.now + self._election_wait_ms() if self.may_campaign else None
 
     def _key_of(self, node_id: int) -> ReplicaKey | None:
         return next((key for key in self.other_voters if key.id == node_id), None)
@@ -490,7 +494,7 @@ class Raft:
                 self.role.changes.supported(self, self.role, event.number, message)
             return
         if self._has_lost_votes and isinstance(message, FetchResponse) and message.error in _TELLS_EPOCH:
-            self._told_epochs.add(event.peer)
+            self._reported_epochs.add(event.peer)
             self._has_lost_votes = len(self.other_voters) - len(self.to_be_heard) <= len(self.voters) - self.majority
         self._adopt(message.epoch, message.leader_id)
         if message.epoch == self.epoch:
@@ -573,6 +577,6 @@ class Raft:
             self.out.is_complete = True
 
     def commit(self, offset: int) -> None:
-        """All below is committed; what was said before is not taken back."""
+        """Advances the high watermark: everything below is committed. It never goes back."""
         if offset > self.high_watermark:
             self.high_watermark = self.out.committed = offset

@@ -1,6 +1,6 @@
 """What the nodes of the quorum say to each other, as values: votes, the beginning and end of an epoch, fetches.
 
-The cluster id, which every one of them carries on the wire, is compared by whoever takes a message off the wire.
+Every message carries the cluster id on the wire; its decoder checks it.
 Source: KIP-595, KIP-650 (pre-vote: KIP-996), KIP-853.
 """
 
@@ -13,7 +13,7 @@ from headrace.raft.control import ControlRecord, Voter, VoterEndpoint
 from headrace.wire.errors import ErrorCode
 
 NO_DIRECTORY: Final = bytes(16)
-"""Stands for a directory that is not known: at kraft.version 0 voters are known by their node alone."""
+"""An unknown directory: at kraft.version 0 voters are known by their node id alone."""
 
 
 class ReplicaKey(NamedTuple):
@@ -113,8 +113,8 @@ class EpochResponse:
 class FetchRequest:
     """A replica asks the leader of `epoch` for what lies behind the end of its own log.
 
-    The end is said as (`last_fetched_epoch`, `offset`), and all of it is on the replica's stable storage: the leader
-    counts it. `high_watermark` is the one that the replica knows, -1 for none.
+    (`last_fetched_epoch`, `offset`) is the end of the log, all of it on the replica's stable storage: the leader counts
+    it. `high_watermark` is the one that the replica knows, -1 for none.
     """
 
     epoch: int

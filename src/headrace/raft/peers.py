@@ -16,8 +16,9 @@ class RaftSettings:
     retry_backoff_ms: int = 20
     fetch_wait_ms: int = 500
     early_election_ms: int = 100
-    """After which the next voter stands for election where the leader's process is gone, the first one at once; 0: they
-    wait as for a silent one."""
+    """How long each next voter waits to become a candidate if the leader's process is gone, the first one not at all;
+    0: they wait as for a silent leader.
+    """
     fetch_snapshot_bytes: int = 1024 * 1024
     """What a follower asks for at once of a snapshot."""
     auto_join: bool = False
@@ -35,9 +36,9 @@ class Peers:
 
     def ready_ms(self, peer: int) -> int:
         """When the next request may go to a voter."""
-        asked = self._in_flight.get(peer)
-        if asked is not None:
-            return asked[1] + self._settings.request_timeout_ms
+        request = self._in_flight.get(peer)
+        if request is not None:
+            return request[1] + self._settings.request_timeout_ms
         return self._rests_until_ms.get(peer, 0)
 
     def ask(self, peer: int, now: int) -> int:
@@ -49,8 +50,8 @@ class Peers:
 
     def answered(self, peer: int, number: int) -> bool:
         """Notes an answer; whether it was waited for."""
-        asked = self._in_flight.get(peer)
-        if asked is None or asked[0] != number:
+        request = self._in_flight.get(peer)
+        if request is None or request[0] != number:
             return False
         del self._in_flight[peer]
         return True

@@ -83,8 +83,8 @@ class _Waiting:
 class Unattached(_Waiting):
     """Knows an epoch, and no leader that it could follow.
 
-    A voter waits until somebody begins an epoch, or stands itself. `until_ms` None: it does not vote, never stands, and
-    asks one voter or bootstrap server after the other for entries: the answer says who leads.
+    A voter waits for the leader of an epoch, or becomes a candidate. `until_ms` None: it does not vote, never
+    campaigns, and sends fetches to one voter or bootstrap server after the other: the answer names the leader.
     """
 
     name = "unattached"
@@ -113,7 +113,7 @@ class Unattached(_Waiting):
             raft.send_to([self.asked], raft.fetch_request())
 
     def answered(self, raft: Raft, peer: int, response: Response) -> None:
-        """See Role. Whoever knew a leader said so already: `Raft` took it over before this."""
+        """Ignores an answer without a leader: `Raft` has followed a leader that the answer names before this."""
         raft.peers.rest(peer, raft.now)
 
     def grants(self, raft: Raft, request: VoteRequest) -> bool:
@@ -223,11 +223,11 @@ class Loading:
 class Follower(_Waiting):
     """Fetches from a leader. What it has fetched is synced before it asks for more, for the leader counts it then.
 
-    `until_ms` is when the leader has been silent for too long, `tells_ms` when it may be told again how the voters are
-    to name this node. `has_fetched`: it was heard of in this epoch, so nobody else is wanted; `is_known`: it has noted,
-    at kraft.version 0, what this node told it, or does not want to hear it. A snapshot that the leader wants it to load
+    `until_ms` is when the leader has been silent for too long, `tells_ms` when this node may next send it an
+    UpdateRaftVoter. `has_fetched`: the leader has answered in this epoch, so no other is wanted; `is_known`: at
+    kraft.version 0 it has noted this node's update, or does not support it. A snapshot that the leader wants it to load
     comes piece by piece, each after the one before is stored. While the shell stores or checks, which may take long,
-    the follower goes on fetching for nothing: leader and follower stay in contact, and nobody stands for election.
+    the follower sends fetches without result: leader and follower stay in contact, and nobody becomes a candidate.
     """
 
     name = "follower"
@@ -315,7 +315,7 @@ class Follower(_Waiting):
         raft.peers.rest(self.leader.id, raft.now, raft.settings.fetch_wait_ms)
 
     def stored(self, raft: Raft, event: PieceStored | SnapshotLoaded | SnapshotUnusable) -> None:
-        """What became of what was received. What is said of another snapshot, or of one that came before, is old."""
+        """Takes the result of storing a piece. A result for another or an earlier snapshot is stale."""
         loading = self.loading
         if loading is None:
             return
@@ -332,8 +332,8 @@ class Follower(_Waiting):
                 raft.peers.rest(self.leader.id, raft.now, raft.settings.fetch_wait_ms)
 
     def end_epoch(self, raft: Raft, successors: tuple[ReplicaKey, ...]) -> None:
-        """The leader steps down: the first of its successors stands at once, the others give it time."""
-        if raft.may_stand:
+        """Handles the leader's resignation: its first successor campaigns at once, the others give it time."""
+        if raft.may_campaign:
             first = bool(successors) and successors[0] == raft.me
             self.until_ms = raft.now + (0 if first else raft.jitter(raft.settings.election_backoff_max_ms))
 
@@ -349,15 +349,15 @@ class Resigned(_Waiting):
     def __init__(self, successors: tuple[ReplicaKey, ...], until_ms: int) -> None:
         super().__init__(until_ms)
         self.successors = successors
-        self.told: set[int] = set()
+        self.notified: set[int] = set()
 
-    def _untold(self, raft: Raft) -> list[ReplicaKey]:
-        return [voter for voter in raft.other_voters if voter.id not in self.told]
+    def _unnotified(self, raft: Raft) -> list[ReplicaKey]:
+        return [voter for voter in raft.other_voters if voter.id not in self.notified]
 
     def deadline_ms(self, raft: Raft) -> int | None:
         """See Role."""
         assert self.until_ms is not None
-        return min([self.until_ms, *(raft.peers.ready_ms(voter.id) for voter in self._untold(raft))])
+        return min([self.until_ms, *(raft.peers.ready_ms(voter.id) for voter in self._unnotified(raft))])
 
     def tick(self, raft: Raft) -> None:
         """See Role."""
@@ -365,8 +365,8 @@ class Resigned(_Waiting):
             raft.become_unattached(raft.epoch + 1)
         else:
             request = EndQuorumEpochRequest(raft.epoch, raft.me.id, self.successors)
-            raft.send_to(self._untold(raft), lambda _: request)
+            raft.send_to(self._unnotified(raft), lambda _: request)
 
     def answered(self, raft: Raft, peer: int, response: Response) -> None:
         """See Role."""
-        self.told.add(peer)
+        self.notified.add(peer)

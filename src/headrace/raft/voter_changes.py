@@ -1,10 +1,10 @@
 """What a leader does when the voters are to change: one change at a time, each after the one before is committed.
 
 A voter comes (it must have what the leader has, and run the finalized kraft.version), goes, or is reached elsewhere.
-The new set is in force once it is appended; whoever asked is answered when it is committed by a majority of it.
+The new set is in force once it is appended; the request is answered when a majority of it has committed it.
 
-At kraft.version 0 the voters are those of the settings, and tell each leader what they are. Once all have, the version
-can be raised, and what they said becomes the first set in the log. Source: KIP-853.
+At kraft.version 0 the voters are those of the settings, and register with each leader. Once all have, the version can
+be raised, and their registrations become the first set in the log. Source: KIP-853.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class VoterChanges:
 
     def __init__(self) -> None:
         self.pending: Pending | None = None
-        self._told: dict[int, Voter] = {}
-        """What the other voters said that they are, at kraft.version 0."""
+        self._registered: dict[int, Voter] = {}
+        """The other voters as they registered, at kraft.version 0."""
 
     # --- what is asked
 
@@ -76,7 +76,7 @@ class VoterChanges:
             raft.out.send.append(Send(key.id, number, SupportRequest(), endpoint))
 
     def supported(self, raft: Raft, leader: Leader, number: int, response: SupportResponse | None) -> None:
-        """A node said what it runs; None: it could not be asked. If it may vote, it does from now on."""
+        """Takes the versions that a node supports; None: there was no answer. If it may vote, it does from now on."""
         pending = self.pending
         if pending is None or pending.adding is None or pending.number != number:
             return
@@ -98,7 +98,7 @@ class VoterChanges:
                 self._finish(raft, ErrorCode.NONE)
 
     def remove(self, raft: Raft, leader: Leader, token: object, request: RemoveVoterRequest) -> None:
-        """A voter is to vote no more."""
+        """Removes a voter from the set."""
         newest = raft.sets.newest
         if request.key.id < 0 or request.key.directory_id == bytes(16):
             self._answer(raft, token, ErrorCode.INVALID_REQUEST, "The voter's id or directory id is missing.")
@@ -132,32 +132,32 @@ class VoterChanges:
             if newest.kraft_version > 0:
                 self._append(raft, newest.with_voter(voter))
             else:
-                self._told[voter.id] = voter
+                self._registered[voter.id] = voter
             self._answer(raft, token, ErrorCode.NONE)
 
     def version_refusal(self, raft: Raft, level: int) -> str | None:
         """Why kraft.version cannot be raised to a level, in Kafka's words; None: it can."""
-        voters = self._as_told(raft)
+        voters = self._registered_voters(raft)
         if voters is None or not all(each.min_kraft_version <= level <= each.max_kraft_version for each in voters):
             name = f"KRAFT_VERSION_{level}"
             return f"Invalid upgrade of kraft.version to {name} because not all of the voters support it"
         return None
 
     def raise_version(self, raft: Raft, level: int) -> None:
-        """The log says who votes from now on: the voters of the settings, as what they said that they are."""
-        voters = self._as_told(raft)
+        """Writes the first voter set into the log: the voters of the settings, as they registered."""
+        voters = self._registered_voters(raft)
         assert raft.kraft_version < level and voters is not None and self.version_refusal(raft, level) is None
         records = (kraft_version(level), voters_record(voters))
         raft.append(Entries(raft.log.end_offset, raft.epoch, len(records), records, records))
 
-    def _as_told(self, raft: Raft) -> list[Voter] | None:
-        """The voters, this node among them, as what they said that they are; None: not all of them have said it."""
-        told = self._told if raft.own is None else self._told | {raft.own.id: raft.own}
+    def _registered_voters(self, raft: Raft) -> list[Voter] | None:
+        """Returns the voters as they registered, this node among them; None if one of them has not."""
+        registered = self._registered if raft.own is None else self._registered | {raft.own.id: raft.own}
         ids = sorted(voter.id for voter in raft.voters)
-        return [told[node_id] for node_id in ids] if all(node_id in told for node_id in ids) else None
+        return [registered[node_id] for node_id in ids] if all(node_id in registered for node_id in ids) else None
 
     def _refusal(self, raft: Raft, leader: Leader, *, needs_version: bool = True) -> tuple[ErrorCode, str] | None:
-        """Why no voter can change now. Whoever asked may ask again, but at kraft.version 0."""
+        """Returns why no voter can change now. The error is retriable, except at kraft.version 0."""
         if self.pending is not None:
             return ErrorCode.REQUEST_TIMED_OUT, "Another change of the voters is under way."
         if not leader.is_established(raft):
@@ -183,7 +183,7 @@ class VoterChanges:
             self._finish(raft, ErrorCode.NONE)
 
     def deadline_ms(self) -> int | None:
-        """When whoever waits is told that it takes too long."""
+        """When the waiting request is answered with REQUEST_TIMED_OUT."""
         return None if self.pending is None else self.pending.until_ms
 
     def tick(self, raft: Raft) -> None:
@@ -209,8 +209,8 @@ class VoterChanges:
 def own_request(raft: Raft, is_known: bool) -> AddVoterRequest | RemoveVoterRequest | UpdateVoterRequest | None:
     """What a follower asks of its leader, for the voters to name it as it is; None: they do.
 
-    One that joins by itself first removes what it was before it lost its disk. `is_known`: this leader was told already
-    what a voter is at kraft.version 0.
+    A node that joins by itself first removes its registration from before it lost its disk. `is_known`: this leader has
+    the voter's registration already, at kraft.version 0.
     """
     own, newest = raft.own, raft.sets.newest
     if own is None:

@@ -48,7 +48,7 @@ class VoterSet:
         return next((voter for voter in self.voters if voter.id == node_id), None)
 
     def names(self, replica: ReplicaKey) -> bool:
-        """Whether a replica votes. At kraft.version 0 whoever bears the id of a voter is that voter."""
+        """Whether a replica votes. At kraft.version 0 a replica with the id of a voter is that voter."""
         named = self.of(replica.id)
         return named is not None and (self.kraft_version == 0 or key_of(named) == replica)
 
@@ -87,7 +87,7 @@ class VoterHistory:
 
     @property
     def newest_offset(self) -> int:
-        """The offset of the record that said so; `NOT_IN_LOG`, where no record of the log did."""
+        """The offset of the record that set it; `NOT_IN_LOG` if no record of the log did."""
         return self._offsets[-1]
 
     def at(self, end_offset: int) -> VoterSet:
@@ -106,13 +106,13 @@ class VoterHistory:
             self._sets.append(self.newest.noting(record))
 
     def note_all(self, base_offset: int, records: Sequence[ControlRecord | None]) -> None:
-        """Takes in the control records from an offset on; None stands for one of no known type."""
+        """Applies the control records from an offset on; None is one of an unknown type."""
         for at, record in enumerate(records):
             if record is not None:
                 self.note(base_offset + at, record)
 
     def truncate(self, offset: int) -> None:
-        """The log was cut at an offset: what was said from there on was never said."""
+        """Takes back the sets from an offset on, at which the log was truncated."""
         while len(self._offsets) > 1 and self._offsets[-1] >= offset:
             self._offsets.pop()
             self._sets.pop()

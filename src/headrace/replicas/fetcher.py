@@ -69,7 +69,10 @@ class Step(Enum):
 
 
 class Followed:
-    """One partition under one leader epoch. Whoever follows it again makes another one: old answers find the old."""
+    """One partition under one leader epoch.
+
+    Following it again makes a new object, so old answers only reach the old one.
+    """
 
     __slots__ = ("key", "last_epoch", "leader_epoch", "log_start", "offset", "refusals", "state", "until_ms")
 
@@ -121,7 +124,7 @@ class Bounds(NamedTuple):
     """What to do with a log whose offset is out of the leader's range: it goes on at `offset`."""
 
     offset: int
-    starts_anew: bool
+    is_restart: bool
     """Whether the whole log is dropped, and begins there; else it is cut there, where it is longer."""
 
 
@@ -157,7 +160,7 @@ class Fetcher:
         self._session_id = NO_SESSION
         self._session_epoch = INITIAL_EPOCH
         self._in_session: dict[Key, Named] = {}
-        self._asked: dict[Key, tuple[Followed, int]] = {}
+        self._requested: dict[Key, tuple[Followed, int]] = {}
         """What the session has, which is what the newest request asks for: a partition, and from where."""
         self._touched: dict[Key, None] = {}
         """Those that may not be as the last request says, in the order in which they came to it: nearly all of
@@ -179,7 +182,7 @@ class Fetcher:
         self._touched[key] = None
 
     def forget(self, key: Key) -> None:
-        """The partition is fetched from here no more."""
+        """Stops fetching a partition from this leader."""
         self.partitions.pop(key, None)
         self._touch(key)
 
@@ -225,16 +228,16 @@ class Fetcher:
                 held.append(key)
                 is_fetched = False
             if not is_fetched:
-                self._asked.pop(key, None)
+                self._requested.pop(key, None)
                 if key in self._in_session:
                     forgotten[key] = self._in_session.pop(key)
                 continue
             assert followed is not None
-            self._asked[key] = (followed, followed.offset)
+            self._requested[key] = (followed, followed.offset)
             named = Named(followed.leader_epoch, followed.offset, followed.last_epoch, followed.log_start)
             if self._was_full or self._in_session.get(key) != named:
                 self._in_session[key] = changed[key] = named
-        if not self._asked:
+        if not self._requested:
             self._in_session = forgotten  # the leader has them still
             return None
         self._touched = dict.fromkeys(held)
@@ -251,7 +254,7 @@ class Fetcher:
     def failed(self, now_ms: int) -> None:
         """The request has no answer: everything that it asked for waits, and the session is another one."""
         self._close_session()
-        for followed, _ in self._asked.values():
+        for followed, _ in self._requested.values():
             if self.is_current(followed):
                 self.wait(followed, now_ms)
 
@@ -267,7 +270,7 @@ class Fetcher:
             self._session_failed = error in _SESSION_ERRORS
             return False
         self._session_failed = False
-        is_complete = keys == self._asked.keys() if self._was_full else all(key in self._in_session for key in keys)
+        is_complete = keys == self._requested.keys() if self._was_full else all(key in self._in_session for key in keys)
         if not is_complete:
             self._close_session()
         elif session_id == NO_SESSION:
@@ -289,7 +292,7 @@ class Fetcher:
 
     def heard(self, key: Key, answer: PartitionAnswer, now_ms: int) -> tuple[Step, Followed | None]:
         """What to do with the answer for a partition."""
-        followed, offset = self._asked.get(key, (None, UNKNOWN))
+        followed, offset = self._requested.get(key, (None, UNKNOWN))
         if (
             followed is None
             or not self.is_current(followed)

@@ -17,8 +17,8 @@ RackOf = Callable[[int], str | None]
 def nearest_replica(state: PartitionState, offset: int, log_start: int, rack: str, rack_of: RackOf) -> int:
     """The follower that a consumer in `rack` is to read from at `offset`; -1 where it is to read from this leader.
 
-    That is where the leader stands in that rack too, or no follower there is in sync and has the offset. `log_start` is
-    where the leader's log begins. Of several the one that has the most is named; of these the one that was at the
+    That is the case if the leader is in that rack too, or no follower there is in sync and has the offset. `log_start`
+    is where the leader's log begins. Of several the one that has the most is named; of these the one that was at the
     leader's end last.
     """
     if not log_start <= offset <= state.log_end or rack_of(state.node_id) == rack:

@@ -2,13 +2,13 @@
 
 It owns the epochs (of leader and partition), the in-sync set and a change of it that is under way, the high watermark,
 the last stable offset, and what each follower has fetched. Times are milliseconds of a steady clock, offsets are those
-of the partition's log. The shell around it owns the log and whoever waits for it: it tells of appends, transactions,
-fetches and metadata, and does what is returned.
+of the partition's log. The shell around it owns the log and the waiting requests: it reports appends, transactions,
+fetches and metadata, and carries out the results.
 
 The rules are Kafka's: the high watermark is the lowest end of the maximal in-sync set (what is committed, and what may
-be by the time it counts: KIP-497), it waits for a replica that has caught up and may join, and it stands still while
-fewer than min.insync.replicas are in sync. One change of the in-sync set is under way at a time (KIP-497); a replica
-joins only with the broker epoch that its broker has now (KIP-841, KIP-903). The last stable offset is the high
+be by the time it counts: KIP-497), it waits for a replica that has caught up and may join, and it does not advance
+while fewer than min.insync.replicas are in sync. One change of the in-sync set is under way at a time (KIP-497); a
+replica joins only with the broker epoch that its broker has now (KIP-841, KIP-903). The last stable offset is the high
 watermark, or the first offset below it of a transaction that is open, or whose marker is not committed.
 """
 
@@ -22,7 +22,7 @@ from headrace.metadata.image import NO_LEADER, Partition
 from headrace.wire.errors import ErrorCode
 
 UNKNOWN: Final = -1
-"""An offset or an epoch that nobody has told yet."""
+"""An offset or an epoch that is not known yet."""
 NO_BROKERS: Final[Mapping[int, int]] = {}
 Unstable = tuple[tuple[int, int], ...]
 """Transactions that may keep readers of committed records back, as (first offset, offset of the marker); the latter is
@@ -120,7 +120,7 @@ class Follower:
         """While it is at rest: what it asked for last it asks for again, each time that is noted here."""
 
     def wake(self) -> None:
-        """It rests no more: when it asked last is noted for it alone again."""
+        """Takes the follower out of the parked ones: the time of its last fetch is tracked for it alone again."""
         rest, self.rest = self.rest, None
         if rest is not None:
             self.last_caught_up_ms = self.fetched_at_ms = rest.fetched_at_ms
@@ -353,7 +353,7 @@ class PartitionState:
             self.last_stable_offset = self._stable()
 
     def transactions_are(self, unstable: Unstable) -> None:
-        """The transactions of the log, where an append changed them: to be told before `log_end` moves over it.
+        """Takes the transactions of the log after an append changed them; call it before `log_end` moves over it.
 
         What was stable stays so: a transaction begins at the end of the log, and ends with a marker there. Those that
         are left out have ended, and their markers are committed.
@@ -421,8 +421,8 @@ class PartitionState:
         the same as before, and everything there is is committed. It counts as fetched whenever `rest` is noted, until
         it wakes. False, and nothing is done, where there may be more to do.
 
-        Whoever notes wakes it before that where anything of this is another: an append, the leader's epoch or the
-        in-sync set, the request, the life of the follower.
+        The caller wakes it earlier if any of this changes: an append, the leader's epoch or the in-sync set, the
+        request, the life of the follower.
         """
         follower = self.followers.get(node_id)
         if (
@@ -445,7 +445,7 @@ class PartitionState:
 
     def low_watermark(self, log_start: int) -> int:
         """Where the partition begins for sure, while this leader's log begins at `log_start`: the lowest start of the
-        replicas whose brokers serve; -1 where one of them has not told its own yet."""
+        replicas whose brokers serve; -1 if one of them has not sent its own yet."""
         assert self.role is Role.LEADER
         starts = [each.log_start for node_id, each in self.followers.items() if node_id in self._brokers]
         return min([log_start, *starts])
@@ -479,20 +479,20 @@ class PartitionState:
         return follower.broker_epoch if follower is not None else self._brokers.get(node_id, UNKNOWN)
 
     def altered(
-        self, asked: AlterIsr, error: ErrorCode, partition: Partition | None, now_ms: int, min_insync_replicas: int
+        self, request: AlterIsr, error: ErrorCode, partition: Partition | None, now_ms: int, min_insync_replicas: int
     ) -> AlterOutcome:
         """The controller answered a change: with the partition as it is now, or with an error.
 
         An answer to a change that is not pending any more says nothing: metadata were faster.
         """
-        if asked is not self.pending:
+        if request is not self.pending:
             return AlterOutcome()
         if error in _REVERTED:
             self.pending = None
         elif error in _SETTLED_BY_METADATA:
             return AlterOutcome()
         elif error is not ErrorCode.NONE:
-            return AlterOutcome(retry=asked)
+            return AlterOutcome(retry=request)
         else:
             assert partition is not None, "a success tells the written partition"
             if partition.leader_epoch != self.leader_epoch or partition.partition_epoch < self.partition_epoch:

@@ -1,4 +1,4 @@
-"""Incremental fetch sessions (KIP-227): which partitions a consumer reads, and what it was told of each last.
+"""Incremental fetch sessions (KIP-227): which partitions a consumer reads, and what was last sent to it of each.
 
 A client opens a session with a full fetch (session id 0, epoch 0), then sends only what changed (epochs 1, 2, ...). The
 answer to an incremental fetch omits partitions that have no records and of which nothing changed. Epoch -1 ends a
@@ -6,8 +6,8 @@ session or asks for none. The cache has a bound: a session makes room for a new 
 enough, or when the new one reads more partitions and it has had its time. A client's makes room for a follower's at
 once, and takes the place of none in use.
 
-A session belongs to the principal that opened it. Another one that knows its number could turn a fetch that waits to
-other offsets, and whoever it answers would miss records without a word.
+A session belongs to the principal that opened it. Another one that knows its number could move a waiting fetch to other
+offsets, and the owner would miss records silently.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Key = tuple[bytes, str, int]
 
 
 class SessionPartition:
-    """One partition of a fetch, and what the client was told of it last."""
+    """One partition of a fetch, and what was last sent to the client of it."""
 
     __slots__ = (
         "current_leader_epoch",
@@ -45,8 +45,8 @@ class SessionPartition:
         "last_fetched_epoch",
         "max_bytes",
         "reader",
-        "told_high_watermark",
-        "told_log_start_offset",
+        "sent_high_watermark",
+        "sent_log_start_offset",
         "topic",
         "topic_id",
     )
@@ -61,8 +61,8 @@ class SessionPartition:
         self.last_fetched_epoch = -1
         self.follower_log_start = -1
         """Where the log of the follower begins that asks; -1: it is none, or does not tell."""
-        self.told_high_watermark = -1
-        self.told_log_start_offset = -1
+        self.sent_high_watermark = -1
+        self.sent_log_start_offset = -1
         self.reader: object = None
         """What the shell keeps of the partition from one fetch to the next."""
 
@@ -75,14 +75,14 @@ class SessionPartition:
             has_records
             or error != ErrorCode.NONE
             or leads_away
-            or high_watermark != self.told_high_watermark
-            or log_start_offset != self.told_log_start_offset
+            or high_watermark != self.sent_high_watermark
+            or log_start_offset != self.sent_log_start_offset
         )
 
-    def told(self, *, error: int, high_watermark: int, log_start_offset: int) -> None:
+    def sent(self, *, error: int, high_watermark: int, log_start_offset: int) -> None:
         """Remembers what an answer says. An error makes the next answer name the partition, when it is over."""
-        self.told_high_watermark = -1 if error else high_watermark
-        self.told_log_start_offset = log_start_offset
+        self.sent_high_watermark = -1 if error else high_watermark
+        self.sent_log_start_offset = log_start_offset
 
 
 class Kept(Protocol):
@@ -152,7 +152,7 @@ class Session:
                     self.kept.served(partition)
 
     def forget(self, key: Key) -> None:
-        """A partition is read no more."""
+        """Removes a partition from the session."""
         partition = self.partitions.pop(key, None)
         if partition is not None and self.kept is not None:
             self.kept.forgotten(partition)
@@ -226,17 +226,18 @@ class SessionCache:
         of_follower: bool = False,
     ) -> Session | None:
         """A new session under a fresh id, or None when every slot is taken by a session with a better right to it, or
-        its partitions are too many. Without any that the client may read it gets none: whoever may read nothing would
-        take the place of others."""
+        its partitions are too many. A client that may read none of them gets no session: it would take a slot from
+        others.
+        """
         if self.slots <= 0 or wanted.readable == 0 or wanted.errors > ERRORS_MAX:
             return None
         if not of_follower and not self._has_room(wanted.partitions, now_ms):
             return None
         if len(self.sessions) >= self.slots:
-            gives_way = self._gives_way(wanted.readable, now_ms, of_follower=of_follower)
-            if gives_way is None:
+            evicted = self._evictable(wanted.readable, now_ms, of_follower=of_follower)
+            if evicted is None:
                 return None
-            self.close(gives_way.id)
+            self.close(evicted.id)
             self.evictions += 1
         session = Session(session_id, now_ms, uses_topic_ids, principal, is_followers=of_follower)
         self.sessions[session_id] = session
@@ -258,7 +259,7 @@ class SessionCache:
         """Whether a session that has more partitions than before may have them."""
         return session.is_followers or self.partitions_of_clients <= PARTITIONS_MAX
 
-    def _gives_way(self, readable: int, now_ms: int, *, of_follower: bool) -> Session | None:
+    def _evictable(self, readable: int, now_ms: int, *, of_follower: bool) -> Session | None:
         """The session whose place a new one takes."""
         oldest = next(iter(self.sessions.values()))
         if now_ms - oldest.used_ms > EVICTION_MS:

@@ -484,7 +484,7 @@ class FetchLoop:
             self.machine.wait(followed, self._now_ms())
             return
         bounds = bounds_of(start, end, replica.log.bounds.end_offset)
-        change = self._following.start_at if bounds.starts_anew else self._following.cut
+        change = self._following.start_at if bounds.is_restart else self._following.cut
         self._note_cut(followed, replica, await change(replica, bounds.offset))
 
     async def _offset_at(self, followed: Followed, replica: Replica, timestamp: int) -> int | None:

@@ -148,7 +148,7 @@ class FollowerFetch(Fetch):
         data = PartitionData(partition.index, 0, state.high_watermark, state.last_stable_offset, start)
         data.records = b""
         data.aborted_transactions = None
-        if 0 <= partition.told_log_start_offset < start:
+        if 0 <= partition.sent_log_start_offset < start:
             self.has_news = True  # whoever deleted records waits for the followers
         return data
 

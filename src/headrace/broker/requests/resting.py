@@ -70,7 +70,7 @@ class Resting(ABC):
             return
         self._starts = self._resources.starts
         for replica, partition in list(self._at_rest.items()):
-            if partition.told_log_start_offset != replica.log.bounds.log_start_offset:
+            if partition.sent_log_start_offset != replica.log.bounds.log_start_offset:
                 self._wake(replica)
 
     def lay_down(self, led: Mapping[Key, Replica], partitions: Iterable[SessionPartition]) -> None:
@@ -165,8 +165,8 @@ class RestingPartitions(Resting):
             replica.error
             or offset != log.bounds.end_offset
             or partition.current_leader_epoch != state.leader_epoch
-            or partition.told_high_watermark != state.high_watermark
-            or partition.told_log_start_offset != log.bounds.log_start_offset
+            or partition.sent_high_watermark != state.high_watermark
+            or partition.sent_log_start_offset != log.bounds.log_start_offset
         ):
             return False
         epoch = partition.last_fetched_epoch
@@ -214,8 +214,8 @@ class RestingForConsumer(Resting):
             replica.error
             or offset != (state.last_stable_offset if self.reads.committed_only else state.high_watermark)
             or partition.current_leader_epoch not in (-1, state.leader_epoch)
-            or partition.told_high_watermark != state.high_watermark
-            or partition.told_log_start_offset != log.bounds.log_start_offset
+            or partition.sent_high_watermark != state.high_watermark
+            or partition.sent_log_start_offset != log.bounds.log_start_offset
         ):
             return False
         epoch = partition.last_fetched_epoch

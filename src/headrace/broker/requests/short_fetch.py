@@ -432,8 +432,8 @@ class ShortFetch:
             if (
                 size
                 or told is None
-                or high_watermark != told.told_high_watermark
-                or start != told.told_log_start_offset
+                or high_watermark != told.sent_high_watermark
+                or start != told.sent_log_start_offset
             ):
                 stable = state.last_stable_offset
                 found.append(_Found(reader, high_watermark, stable, start, size, records, copied))
@@ -534,7 +534,7 @@ def _tell(session: Session, found: list[_Found]) -> None:
     for each in found:
         partition = each.reader.told
         assert partition is not None, "a session reads its own partitions"
-        partition.told(error=0, high_watermark=each.high_watermark, log_start_offset=each.log_start_offset)
+        partition.sent(error=0, high_watermark=each.high_watermark, log_start_offset=each.log_start_offset)
     session.next_epoch()
     if session.only is None:
         session.rotate([each.reader.key for each in found if each.size])

@@ -75,8 +75,8 @@ def upgrade(shard: GroupShardState, classic: Group, now_ms: int, out: Outcome) -
     for member in classic.members.values():
         answer_join(classic, member, join_error(member.id, ErrorCode.REBALANCE_IN_PROGRESS), out)
         answer_sync(member, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS), out)
-    for member_id, member in group.members.latest.items():
-        touch(shard, group.id, member_id, member, now_ms)
+    for member_id, consumer in group.members.latest.items():
+        touch(shard, group.id, member_id, consumer, now_ms)
     out.note("group becomes a consumer group", group=group.id, epoch=classic.generation)
     return group
 

@@ -259,8 +259,8 @@ def _decode_value(kind: Kind, value: bytes) -> Value:
         shall_have = ConsumerGroupTargetAssignmentMemberValue.decode(value, version, 2)
         return {each.topic_id: frozenset(each.partitions) for each in shall_have.topic_partitions}
     if kind is Kind.REGEX:
-        value = ConsumerGroupRegularExpressionValue.decode(value, version, 2)
-        return Resolved(frozenset(value.topics), value.version, value.timestamp)
+        resolved = ConsumerGroupRegularExpressionValue.decode(value, version, 2)
+        return Resolved(frozenset(resolved.topics), resolved.version, resolved.timestamp)
     return _decode_current(ConsumerGroupCurrentMemberAssignmentValue.decode(value, version, 2))
 
 

@@ -150,7 +150,7 @@ async def test_a_voter_that_lacks_something_does_not_vote(
             asked = VoteRequest(8, ReplicaKey(3), me, Position(7, 90), pre_vote)
             (reply,) = raft.step(ev.Requested("t", asked), 0).reply
             assert isinstance(reply.message, VoteResponse) and not reply.message.granted
-        assert not raft.may_stand
+        assert not raft.may_campaign
         release(quorum)
 
 
@@ -162,7 +162,7 @@ async def test_a_first_start_lacks_nothing(node: PosixNode, tmp_path: Path, kraf
     if stored:
         await filled(node, config, synced=0)
     quorum = opened(node, config)
-    assert quorum.raft.may_stand and not (tmp_path / INCOMPLETE_FILE).exists()
+    assert quorum.raft.may_campaign and not (tmp_path / INCOMPLETE_FILE).exists()
     release(quorum)
 
 
@@ -195,7 +195,7 @@ async def test_the_note_goes_when_all_is_there_again(node: PosixNode, tmp_path: 
     quorum.log.append(out.append[0], 0)
     quorum.log.sync()
     out = raft.step(ev.Synced(raft.log.last), 0)
-    assert out.is_complete and raft.may_stand
+    assert out.is_complete and raft.may_campaign
     release(quorum)
 
 
@@ -229,7 +229,7 @@ async def test_what_was_not_synced_is_cut_at_its_first_hole(node: PosixNode, tmp
     zeroed(tmp_path, 2 + missing)
     quorum = opened(node, config)
     assert quorum.log.end_offset == 2 + missing
-    assert quorum.raft.may_stand, "nobody was told of what is gone"
+    assert quorum.raft.may_campaign, "nobody was told of what is gone"
     release(quorum)
 
 
@@ -266,7 +266,7 @@ async def test_a_cut_that_the_quorum_wants_is_no_loss(node: PosixNode, tmp_path:
     quorum.log.truncate_to(1)
     release(quorum)
     quorum = opened(node, config)
-    assert quorum.log.end_offset == 1 and quorum.raft.may_stand
+    assert quorum.log.end_offset == 1 and quorum.raft.may_campaign
     quorum.log.start_at(40, 0)
     assert quorum.log.point.offset == 1 and quorum.log.log.recovery_point == 40
     release(quorum)

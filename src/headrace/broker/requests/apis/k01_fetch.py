@@ -337,7 +337,7 @@ def _note_told(answers: list[Answer]) -> Steps[None]:
     """Remembers what a session hears."""
     for some in parts_of(answers, SMALL_PER_STEP):
         for partition, data in some:
-            partition.told(
+            partition.sent(
                 error=data.error_code, high_watermark=data.high_watermark, log_start_offset=data.log_start_offset
             )
         yield 1
