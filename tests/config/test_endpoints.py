@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.config import ConfigError, Endpoint
-from headrace.config.broker import parse_endpoint, protocol_map
+from headrace.config.endpoints import parse_endpoint, protocol_map
 
 NAMES = st.from_regex(r"[A-Z][A-Z0-9_]{0,8}", fullmatch=True)
 HOSTS = st.from_regex(r"[a-z0-9.-]{0,20}", fullmatch=True) | st.ip_addresses().map(str)

@@ -15,7 +15,7 @@ from headrace.security.login import ANONYMOUS
 
 if TYPE_CHECKING:
     from headrace.config import BrokerConfig
-    from headrace.config.broker import Endpoint
+    from headrace.config.endpoints import Endpoint
 
 PRINCIPALS_SHOWN = 5
 """So many of a keytab are named."""

@@ -6,7 +6,8 @@ in force, `describe` says where a value comes from, `relations` says which value
 
 from __future__ import annotations
 
-from .broker import BrokerConfig, Endpoint
+from .broker import BrokerConfig
+from .endpoints import Endpoint
 from .properties import load_properties_file, parse_properties
 from .setting import ConfigError, Setting, Type, Value, format_value, parse_value
 from .table import BROKER_SETTINGS, FAMILIES, GROUP_SETTINGS, SETTINGS, TOPIC_SETTINGS

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from headrace.wire.address import address_text
 
+from .endpoints import Endpoint
+from .node_settings import NodeSettings
 from .security_table import SASL_PROTOCOLS
 from .tls import TLS_PROTOCOLS, tls_of
-
-if TYPE_CHECKING:
-    from .broker import BrokerConfig, Endpoint
 
 REMEDY: Final = (
     "let clients log in (SASL) or show certificates (ssl.client.auth=required), or listen on 127.0.0.1 alone"
@@ -31,19 +30,19 @@ def is_loopback(host: str) -> bool:
     return (mapped or address).is_loopback
 
 
-def client_auth(config: BrokerConfig, point: Endpoint) -> str:
+def client_auth(config: NodeSettings, point: Endpoint) -> str:
     """What a listener of TLS asks of clients: `none`, `requested` or `required` certificates; `none` without TLS."""
     if point.protocol not in TLS_PROTOCOLS:
         return "none"
     return tls_of(config.of_listener(point.name), point.protocol).client_auth
 
 
-def asks_who(config: BrokerConfig, point: Endpoint) -> bool:
+def asks_who(config: NodeSettings, point: Endpoint) -> bool:
     """Whether nobody comes in at a listener without a login or a certificate."""
     return point.protocol in SASL_PROTOCOLS or client_auth(config, point) == "required"
 
 
-def open_listeners(config: BrokerConfig) -> tuple[Endpoint, ...]:
+def open_listeners(config: NodeSettings) -> tuple[Endpoint, ...]:
     """Those that other machines may reach, and that ask nobody who they are. Raises ConfigError where `listeners`
     cannot be read."""
     points = config.all_listeners
@@ -56,6 +55,6 @@ def opening_text(point: Endpoint) -> str:
     return f"listener {point.name} at {at} lets in anyone who reaches it, without a login"
 
 
-def exposure_warnings(config: BrokerConfig) -> list[str]:
+def exposure_warnings(config: NodeSettings) -> list[str]:
     """One line for each listener that is open; an operator may want it so, in a network of its own."""
     return [f"{opening_text(point)}: {REMEDY}" for point in open_listeners(config)]

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
 
 from headrace.wire.address import address_text
 
+from .endpoints import NONROUTABLE_HOST
 from .exposure import REMEDY, open_listeners, opening_text
+from .node_settings import NodeSettings
 from .security_table import SASL_PROTOCOLS, SERVED_PROTOCOLS, UNPROTECTED
 from .setting import ConfigError, names_twice
 from .table import broker_setting, check_refused, refusal
 from .tls import TLS_PROTOCOLS, tls_of
-
-if TYPE_CHECKING:
-    from .broker import BrokerConfig
-
-NONROUTABLE_HOST: Final = "0.0.0.0"
 
 
 def check_file(properties: Mapping[str, str], warn: Callable[[str], None]) -> None:
@@ -34,7 +30,7 @@ def check_file(properties: Mapping[str, str], warn: Callable[[str], None]) -> No
             warn(f"{name} is not a setting of this broker and has no effect")
 
 
-def check_relations(config: BrokerConfig) -> None:
+def check_relations(config: NodeSettings) -> None:
     """Settings that are each possible and together are not. Raises ConfigError, one line."""
     _check_protocols(config)
     _check_listeners(config)
@@ -50,7 +46,7 @@ def check_relations(config: BrokerConfig) -> None:
         raise ConfigError("log.dirs", "", "it must name at least one directory")
 
 
-def _check_listeners(config: BrokerConfig) -> None:
+def _check_listeners(config: NodeSettings) -> None:
     listeners = config.all_listeners
     shown = config.shown("listeners")
     if len({point.name for point in listeners}) < len(listeners):
@@ -89,7 +85,7 @@ def _check_listeners(config: BrokerConfig) -> None:
             raise ConfigError("advertised.listeners", f"{point.name}://{address_text(point.host, point.port)}", why)
 
 
-def _check_protocols(config: BrokerConfig) -> None:
+def _check_protocols(config: NodeSettings) -> None:
     for point in config.all_listeners:
         if point.protocol not in SERVED_PROTOCOLS:
             why = f"listener {point.name} speaks {point.protocol}; {UNPROTECTED}"
@@ -100,13 +96,13 @@ def _check_protocols(config: BrokerConfig) -> None:
             raise ConfigError("listeners", config.shown("listeners"), why)
 
 
-def _check_strict(config: BrokerConfig) -> None:
+def _check_strict(config: NodeSettings) -> None:
     for point in open_listeners(config) if config.security_strict else ():
         why = f"{opening_text(point)}, and security.strict=true refuses that: {REMEDY}"
         raise ConfigError("listeners", config.shown("listeners"), why)
 
 
-def _check_consumer_groups(config: BrokerConfig) -> None:
+def _check_consumer_groups(config: NodeSettings) -> None:
     """Times of consumer groups, whose members must beat more often than they may be silent."""
     for kind in ("heartbeat.interval.ms", "session.timeout.ms", "assignment.interval.ms"):
         name, lowest, highest = (f"group.consumer.{prefix}{kind}" for prefix in ("", "min.", "max."))
@@ -122,19 +118,19 @@ def _check_consumer_groups(config: BrokerConfig) -> None:
         raise ConfigError(name, interval_ms, f"{name} must be less than {other}")
 
 
-def _number(config: BrokerConfig, name: str) -> int:
+def _number(config: NodeSettings, name: str) -> int:
     value = config[name]
     assert isinstance(value, int)
     return value
 
 
-def _check_node(config: BrokerConfig) -> None:
+def _check_node(config: NodeSettings) -> None:
     node_id, broker_id = config["node.id"], config["broker.id"]
     if config.is_given("node.id") and broker_id != node_id:
         raise ConfigError("broker.id", broker_id, f"it must equal node.id, which is {node_id}")
 
 
-def _check_mechanism(config: BrokerConfig) -> None:
+def _check_mechanism(config: NodeSettings) -> None:
     """Brokers log in to one another by what the listener for that offers."""
     if config.is_by_itself or config.is_controller_alone or config.inter_broker_protocol not in SASL_PROTOCOLS:
         return
@@ -146,7 +142,7 @@ def _check_mechanism(config: BrokerConfig) -> None:
         raise ConfigError(next(altered, name), config[name], line=line)
 
 
-def _check_broker_alone(config: BrokerConfig) -> None:
+def _check_broker_alone(config: NodeSettings) -> None:
     """Of a broker that is no controller: where it finds one, and over which protocol."""
     shown = config.shown("controller.listener.names")
     if not config.controller_listener_names:
@@ -170,14 +166,14 @@ def _check_broker_alone(config: BrokerConfig) -> None:
         raise ConfigError("controller.quorum.voters", config.shown("controller.quorum.voters"), why)
 
 
-def _voter_ids(config: BrokerConfig) -> list[int]:
+def _voter_ids(config: NodeSettings) -> list[int]:
     ids = [voter.id for voter in config.static_voters]
     if len(set(ids)) < len(ids):
         raise ConfigError("controller.quorum.voters", config.shown("controller.quorum.voters"), "it names a node twice")
     return ids
 
 
-def _check_voters(config: BrokerConfig) -> None:
+def _check_voters(config: NodeSettings) -> None:
     ids = _voter_ids(config)
     shown = config.shown("controller.quorum.voters")
     if ids and config.node_id not in ids:
@@ -190,7 +186,7 @@ def _check_voters(config: BrokerConfig) -> None:
         _check_auto_join(config)
 
 
-def _check_auto_join(config: BrokerConfig) -> None:
+def _check_auto_join(config: NodeSettings) -> None:
     """Raises ConfigError where a controller cannot become a voter by itself."""
     why = None
     if config.static_voters:

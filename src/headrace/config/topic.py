@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from .broker import BrokerConfig, in_ms
+from .broker import BrokerConfig
 from .listener import PREFIX
+from .node_settings import in_ms
 from .setting import ConfigError, Setting, Value, asks_for_nothing, parse_value
 from .table import TOPIC_SETTINGS, broker_setting, check_refused
 

@@ -16,8 +16,7 @@ from broker.raw import Raw
 from compat.kafka_says.quotas import alter
 from peers.waiting import until
 
-from headrace.config import BrokerConfig, ConfigError
-from headrace.config import broker as config_module
+from headrace.config import BrokerConfig, ConfigError, Endpoint, endpoints, node_settings
 from headrace.testing.running import TestBroker
 from headrace.testing.running import broker as running_broker
 from headrace.wire.messages.k03_metadata import MetadataRequest
@@ -214,9 +213,9 @@ def test_a_limit_of_a_listener_that_is_no_number_is_refused() -> None:
 def test_a_connection_reads_no_listener_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """Strangers may come by the thousand: what the settings say of listeners is read when it changes."""
     read: list[str] = []
-    parse = config_module.parse_endpoint
+    parse = endpoints.parse_endpoint
 
-    def counting(setting: str, text: str, protocols: Mapping[str, str]) -> config_module.Endpoint:
+    def counting(setting: str, text: str, protocols: Mapping[str, str]) -> Endpoint:
         read.append(text)
         return parse(setting, text, protocols)
 
@@ -225,7 +224,7 @@ def test_a_connection_reads_no_listener_anew(monkeypatch: pytest.MonkeyPatch) ->
         with crowd(port, 2):
             pass
         until(lambda: count(broker) == 0)
-        monkeypatch.setattr(config_module, "parse_endpoint", counting)
+        monkeypatch.setattr(node_settings, "parse_endpoint", counting)
         for _ in range(20):
             with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as link:
                 link.sendall(b"\xff" * 8)

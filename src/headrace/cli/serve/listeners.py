@@ -18,7 +18,7 @@ from headrace.wire.address import address_text
 
 if TYPE_CHECKING:
     from headrace.config import BrokerConfig
-    from headrace.config.broker import Endpoint
+    from headrace.config.endpoints import Endpoint
 
 LOOPBACK: Final = "127.0.0.1"
 """Nodes of one machine speak with each other alone."""
@@ -118,7 +118,7 @@ def plan_nodes(given: Mapping[str, str], controller_port: int | None, brokers: i
     """What nodes have under these settings of all, `listeners` among them. Raises ConfigError, and Failure for what
     cannot be given for all."""
     from headrace.config import BrokerConfig
-    from headrace.config.broker import protocol_map
+    from headrace.config.endpoints import protocol_map
 
     refused = sorted(OWN & given.keys())
     if refused:
