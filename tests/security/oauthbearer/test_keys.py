@@ -17,7 +17,7 @@ from headrace.security.oauthbearer.keys import (
     KEYS_MAX,
     TRIED_MAX,
     KeysError,
-    check_cryptography,
+    check_packages,
     is_signed,
     parsed,
 )
@@ -122,12 +122,13 @@ def test_few_of_many_keys_are_tried() -> None:
     assert same.candidates(None, "ES256") == []
 
 
-def test_a_machine_without_cryptography_is_told_which_extra_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("package", ["cryptography", "jwt"])
+def test_a_missing_package_is_named_with_its_extra(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     good = jwks()
-    for name in [name for name in sys.modules if name.split(".")[0] == "cryptography"]:
+    for name in [name for name in sys.modules if name.split(".")[0] == package]:
         monkeypatch.setitem(sys.modules, name, None)
-    for call in (check_cryptography, lambda: parsed(good)):
-        with pytest.raises(KeysError, match=r"needs the package cryptography: install headrace\[security\]"):
+    for call in (check_packages, lambda: parsed(good)):
+        with pytest.raises(KeysError, match=r"needs the packages cryptography and PyJWT: install headrace\[security\]"):
             call()
 
 

@@ -28,7 +28,7 @@ from headrace.config.oauth import (
     UNVERIFIED_ISSUER,
     split_url,
 )
-from headrace.security.oauthbearer.keys import KEY_SET_BYTES_MAX, KeysError, check_cryptography
+from headrace.security.oauthbearer.keys import KEY_SET_BYTES_MAX, KeysError, check_packages
 from headrace.security.oauthbearer.server import OAUTHBEARER, OAuthBearerMechanism
 from headrace.security.oauthbearer.signed import SignedTokens
 from headrace.security.oauthbearer.tokens import Accepted, Refused
@@ -160,7 +160,7 @@ def _keys(services: NodeServices, config: MechanismConfig, module: LoginModule |
     if url not in config.names(ALLOWED_URLS):
         raise ConfigError(JWKS_URL, url, f"it is not allowed: {ALLOWED_URLS} must name it too")
     try:
-        check_cryptography()
+        check_packages()
     except KeysError as error:
         line = f"sasl.enabled.mechanisms: {error}"
         raise ConfigError("sasl.enabled.mechanisms", OAUTHBEARER, str(error), line=line) from None

@@ -20,10 +20,10 @@ RSA_BITS: Final = range(2_048, 8_193)
 TRIED_MAX: Final = 8
 """How many keys of one id are tried on a token that does not say which."""
 
-_NEEDED: Final = "OAUTHBEARER with signed tokens needs the package cryptography: install headrace[security]"
+_NEEDED: Final = "OAUTHBEARER with signed tokens needs the packages cryptography and PyJWT: install headrace[security]"
 _RSA_ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
-_CURVES: Final = {"P-256": ("ES256", 32), "P-384": ("ES384", 48), "P-521": ("ES512", 66)}
-ALGORITHMS: Final = frozenset({*_RSA_ALGORITHMS, *(name for name, _ in _CURVES.values()), "EdDSA"})
+_CURVES: Final = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512"}
+ALGORITHMS: Final = frozenset({*_RSA_ALGORITHMS, *_CURVES.values(), "EdDSA"})
 
 
 class KeysError(ValueError):
@@ -53,10 +53,11 @@ class KeySet:
         return found[:TRIED_MAX]
 
 
-def check_cryptography() -> None:
-    """Raises KeysError that names the extra where `cryptography` is missing: for a broker that starts."""
+def check_packages() -> None:
+    """Checks, for a broker that starts, that the extra is installed. Raises KeysError that names it."""
     try:
         import cryptography.x509  # noqa: F401
+        import jwt  # noqa: F401
     except ImportError:
         raise KeysError(_NEEDED) from None
 
@@ -64,7 +65,7 @@ def check_cryptography() -> None:
 def parsed(data: bytes) -> KeySet:
     """The keys of a JSON Web Key Set. Keys for encryption, secrets, weak keys and unknown kinds are passed over, as
     issuers list them beside others. Raises KeysError where it is no set, or no key is left."""
-    check_cryptography()
+    check_packages()
     if len(data) > KEY_SET_BYTES_MAX:
         raise KeysError(f"the key set is longer than {KEY_SET_BYTES_MAX} bytes")
     try:
@@ -121,7 +122,7 @@ def _ec(jwk: Json) -> tuple[Any, tuple[str, ...]] | None:
         return None
     curves: dict[str, ec.EllipticCurve] = {"P-256": ec.SECP256R1(), "P-384": ec.SECP384R1(), "P-521": ec.SECP521R1()}
     numbers = ec.EllipticCurvePublicNumbers(_number(jwk, "x"), _number(jwk, "y"), curves[name])
-    return numbers.public_key(), _CURVES[name][:1]
+    return numbers.public_key(), (_CURVES[name],)
 
 
 def _okp(jwk: Json) -> tuple[Any, tuple[str, ...]] | None:
@@ -144,35 +145,12 @@ def _number(jwk: Json, name: str) -> int:
 
 
 def is_signed(data: bytes, signature: bytes, algorithm: str, key: PublicKey) -> bool:
-    """Whether a key signed `data` by an algorithm that it is for (RFC 7518, RFC 8037)."""
+    """Returns whether a key signed `data` by an algorithm that it is for (RFC 7518, RFC 8037); PyJWT verifies it."""
     if algorithm not in key.algorithms:
         return False
-    from cryptography.exceptions import InvalidSignature
+    import jwt
 
     try:
-        _verify(data, signature, algorithm, key.key)
-    except (InvalidSignature, ValueError):
+        return jwt.get_algorithm_by_name(algorithm).verify(data, key.key, signature)
+    except ValueError:
         return False
-    return True
-
-
-def _verify(data: bytes, signature: bytes, algorithm: str, key: Any) -> None:
-    """Raises InvalidSignature, or ValueError, where the signature is another one."""
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives.asymmetric import ec, padding, utils
-
-    if algorithm == "EdDSA":
-        key.verify(signature, data)
-        return
-    digests: dict[str, hashes.HashAlgorithm] = {"256": hashes.SHA256(), "384": hashes.SHA384(), "512": hashes.SHA512()}
-    digest = digests[algorithm[2:]]
-    if algorithm.startswith("RS"):
-        key.verify(signature, data, padding.PKCS1v15(), digest)
-    elif algorithm.startswith("PS"):
-        key.verify(signature, data, padding.PSS(padding.MGF1(digest), digest.digest_size), digest)
-    else:
-        size = next(size for name, size in _CURVES.values() if name == algorithm)
-        if len(signature) != 2 * size:
-            raise ValueError("the signature has another length")
-        r, s = int.from_bytes(signature[:size], "big"), int.from_bytes(signature[size:], "big")
-        key.verify(utils.encode_dss_signature(r, s), data, ec.ECDSA(digest))
