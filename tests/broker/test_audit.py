@@ -13,7 +13,7 @@ from broker.guarded import CLIENT, OPEN_WITHOUT_ACLS, OWNER, acl, create, delete
 from broker.raw import Raw, batch, create_topic, fetch, produce
 from broker.sasl import SETTINGS, handshake, plain, scram, token
 
-from headrace.broker.telemetry.audit import CHANGES_SAID_MAX, NAME_CHARS_MAX, AuditLog
+from headrace.broker.telemetry.audit import CHANGES_LOGGED_MAX, NAME_CHARS_MAX, AuditLog
 from headrace.broker.telemetry.metrics import Registry
 from headrace.broker.telemetry.pace import SUBJECT_LINES_PER_S
 from headrace.env.posix_node import PosixLogSink
@@ -280,7 +280,7 @@ def test_no_lines_where_none_are_wanted(said: Callable[[], list[str]]) -> None:
 
 def test_thousands_of_acls_in_one_request_have_a_bound(said: Callable[[], list[str]]) -> None:
     log, _ = audit(At(), 1)
-    acls: Any = [AclBinding(2, f"t{n}", 3, "User:ann", "*", 3, 3) for n in range(CHANGES_SAID_MAX + 7)]
+    acls: Any = [AclBinding(2, f"t{n}", 3, "User:ann", "*", 3, 3) for n in range(CHANGES_LOGGED_MAX + 7)]
     log.acls_altered("created", "User:root", "10.0.0.1", acls)
-    assert len(said()) == CHANGES_SAID_MAX + 1
+    assert len(said()) == CHANGES_LOGGED_MAX + 1
     assert said()[-1] == "more ACLs created by=User:root host=10.0.0.1 count=7"

@@ -32,7 +32,7 @@ def test_what_is_finished_is_committed_and_nothing_before(cluster: Client, topic
     reader.partitions(start, end)
     assert committed(cluster, group) == [], "planned, not finished"
     write(cluster, topic, 2, 10)
-    reader._asked = -1.0
+    reader._polled = -1.0
     after = through_json(reader.latestOffset(end, ALL))
     assert committed(cluster, group) == [5, 5]
     # the driver dies here, with a batch planned; the next one plans it again and goes on
@@ -79,7 +79,7 @@ def test_a_group_with_members_is_left_to_them(cluster: Client, topic: str) -> No
     with pytest.warns(UserWarning, match=f"cannot commit its offsets: group {group} has members"):
         reader.latestOffset(end, ALL)
     write(cluster, topic, 2, 10)
-    reader._asked = -1.0
+    reader._polled = -1.0
     reader._group_offsets._not_before = 0.0
     with warnings.catch_warnings():
         warnings.simplefilter("error")

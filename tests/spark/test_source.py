@@ -71,7 +71,7 @@ def test_a_stream_reads_everything_once(cluster: Client, topic: str) -> None:
         seen += values(reader, reader.partitions(start, end))
         start = end
         write(cluster, topic, 10, 10 + 10 * turn)
-        reader._asked = -1.0
+        reader._polled = -1.0
     assert seen == list(range(30))
     reader.stop()
 
@@ -119,7 +119,7 @@ def test_a_moving_latest_loses_nothing_when_batch_0_is_replayed(cluster: Client,
     start = killed.initialOffset()
     write(cluster, topic, 4, 6)
     assert killed.initialOffset() == start, "Spark asks twice"
-    killed._asked = -1.0
+    killed._polled = -1.0
     logged = through_json(killed.latestOffset(start, ALL))
     write(cluster, topic, 2, 10)
     # the driver dies here, before batch 0 is done; the new one starts later, at a later latest
@@ -185,7 +185,7 @@ def test_new_partitions_are_read_from_their_beginning(cluster: Client, topic: st
     cluster.forget([topic])
     with Producer(cluster) as producer:
         producer.send(topic, b"7", partition=2)
-    reader._discovered = reader._asked = -10.0
+    reader._discovered = reader._polled = -10.0
     end = reader.latestOffset(start, ALL)
     assert values(reader, reader.partitions(start, end)) == [7]
 
@@ -228,7 +228,7 @@ def both_of(cluster: Client, topic: str, how: str, **more: str) -> StreamReader:
 
 
 def looked_again(reader: StreamReader) -> StreamReader:
-    reader._discovered = reader._asked = -10.0
+    reader._discovered = reader._polled = -10.0
     return reader
 
 
@@ -245,7 +245,7 @@ def test_a_deleted_topic_ends_the_stream_or_is_left_behind(
     delete_topic(cluster, doomed)
     write(cluster, topic, 2, 10)
     for reader in readers.values():
-        reader._asked = -10.0
+        reader._polled = -10.0
         reader._discovered = -10.0 if noticed == "when topics are looked for" else time.monotonic()
     with pytest.raises(DataLossError, match=f"topic {doomed}.* does not exist any more.*failOnDataLoss"):
         readers["true"].latestOffset(end, ALL)
@@ -360,7 +360,7 @@ def test_a_topic_made_again_is_another_one(cluster: Client, topic: str, count: i
     relaxed.latestOffset(relaxed.initialOffset(), ALL)
     remake(cluster, topic)
     write(cluster, topic, count)
-    strict._asked = relaxed._asked = -1.0
+    strict._polled = relaxed._polled = -1.0
     strict._discovered = relaxed._discovered = -10.0
     with pytest.raises(DataLossError, match="was deleted and made again.*failOnDataLoss"):
         strict.latestOffset(end, ALL)
@@ -399,11 +399,11 @@ def test_a_batch_waits_until_it_is_worth_while_or_has_waited_long(cluster: Clien
     write(cluster, topic, 8, 4)
     assert reader.latestOffset(end, least) is end
     write(cluster, topic, 2, 12)
-    reader._asked = -1.0
+    reader._polled = -1.0
     after = reader.latestOffset(end, least)
     assert after["topics"] == {topic: {"0": 7, "1": 7}}
     write(cluster, topic, 2, 14)
-    reader._asked = -1.0
+    reader._polled = -1.0
     reader._triggered -= 600
     assert reader.latestOffset(after, least)["topics"] == {topic: {"0": 8, "1": 8}}
     frozen = StreamReader(options(cluster, topic, **more))

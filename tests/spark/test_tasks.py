@@ -192,7 +192,7 @@ def test_what_an_offset_takes_is_asked_of_the_leader(cluster: Client, topic: str
     assert 1000 < found[topic, 0] < 1100 and 100 < found[topic, 1] < 150
     fill(cluster, topic, 1, 900, 1000)
     assert sizes.of(cluster, [Range(topic, 1, 0, 100)])[topic, 1] == found[topic, 1], "kept for a while"
-    sizes._asked -= 1000
+    sizes._refreshed -= 1000
     assert sizes.of(cluster, [Range(topic, 1, 0, 100)])[topic, 1] > 800
 
 

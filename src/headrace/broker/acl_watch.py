@@ -52,7 +52,7 @@ class AclFollower:
 
 
 class AclWatch:
-    """To be told of the image of a node without authorizer, from the moment on at which it serves."""
+    """Watches the images of a node without authorizer, from the time at which it serves."""
 
     def __init__(self, node: Broker | ControllerNode) -> None:
         self._node = node
@@ -84,7 +84,7 @@ def authorizer_of(config: BrokerConfig, audit: AuditLog) -> Authorizer:
 
 
 def audit_of(config: BrokerConfig, node: Node, metrics: Registry) -> AuditLog:
-    """Who is told of denials, failed logins and altered ACLs."""
+    """Receives denials, failed logins and altered ACLs."""
     return AuditLog(
         node.logger("authorizer"),
         node.clock.monotonic,

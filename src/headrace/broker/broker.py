@@ -223,7 +223,7 @@ class Broker:
         self._log.info("broker starts", version=__version__, node=self.node_id, directories=directories)
         quorum: QuorumDriver | None = None
         try:
-            await self._listen()  # first of all: whoever cannot have the address leaves no formatted directory behind
+            await self._listen()  # first of all: if the address is taken, no formatted directory is left behind
             self.monitor.listen()
             self.server.shared.times = self.monitor.times
             self.logs.lock()

@@ -37,8 +37,10 @@ TOPIC_SETTINGS: Final[Mapping[str, str]] = {
     "retention.bytes": str(128 * 1024 * 1024),
     "segment.bytes": str(16 * 1024 * 1024),
 }
-"""What the topics are made with: a week, and no more than so many bytes and a segment. Whoever wants it otherwise
-alters them, or makes them first."""
+"""What the topics are made with: a week, and no more than so many bytes and a segment.
+
+To change that, alter the topics, or create them first.
+"""
 
 TICK_S: Final = 0.5
 """How long a line waits for others to share its batch."""
@@ -77,8 +79,8 @@ class SelfTopics:
         self._creation: asyncio.Task[None] | None = None
         self._create_at = self._write_at = self._metrics_at = 0.0
         self._complained: set[str] = set()
-        self._told: dict[str, tuple[int, int]] = {}
-        """Requests and errors of each API that intervals have told of."""
+        self._totals: dict[str, tuple[int, int]] = {}
+        """Requests and errors of each API that are published already."""
         logging.getLogger().addHandler(self.lines)
 
     # --- life
@@ -102,7 +104,7 @@ class SelfTopics:
         self._publish_metrics()
 
     def close(self) -> None:
-        """Hears no more lines."""
+        """Stops publishing lines."""
         logging.getLogger().removeHandler(self.lines)
 
     def _tick(self) -> None:
@@ -141,7 +143,7 @@ class SelfTopics:
         try:
             codes = await ControllerTopics(self._broker.controller).create(topics) if topics else {}
         except ControllerError:
-            return  # where it failed it was said
+            return  # the controller's port has logged it
         for name, code in codes.items():
             if code is not ErrorCode.NONE and name not in self._complained:
                 self._complained.add(name)
@@ -165,7 +167,7 @@ class SelfTopics:
     def _publish_metrics(self) -> None:
         """Publishes every gauge, every counter that has counted, and the requests of each API since the last time.
 
-        They never wait: the next ones will do, and tell of what these did not.
+        They are never queued: if an append fails, the next lines include its numbers.
         """
         now_ms = self._broker.node.clock.now_ms()
         statistics = self._broker.metrics.statistics()
@@ -173,18 +175,18 @@ class SelfTopics:
         metrics: list[Line] = []
         for kind, values in (("counter", counters), ("gauge", statistics.gauges)):
             for name, value in values.items():
-                said = {"service": self._service, "time": now_ms, **named(name), "kind": kind, "value": value}
-                metrics.append(Line(now_ms, json.dumps(said).encode()))
+                fields = {"service": self._service, "time": now_ms, **named(name), "kind": kind, "value": value}
+                metrics.append(Line(now_ms, json.dumps(fields).encode()))
         totals = requests_of(counters)
         for api, (requests, errors) in totals.items():
-            requests_told, errors_told = self._told.get(api, (0, 0))
-            more = {"requests": requests - requests_told, "errors": errors - errors_told}
+            requests_before, errors_before = self._totals.get(api, (0, 0))
+            more = {"requests": requests - requests_before, "errors": errors - errors_before}
             if any(more.values()):
-                said = {"service": self._service, "time": now_ms, "name": "requests", "api": api, "kind": "interval"}
-                metrics.append(Line(now_ms, json.dumps(said | more).encode()))
+                fields = {"service": self._service, "time": now_ms, "name": "requests", "api": api, "kind": "interval"}
+                metrics.append(Line(now_ms, json.dumps(fields | more).encode()))
         error = self._append(METRICS_TOPIC, metrics)
         if error is ErrorCode.NONE:
-            self._told = totals
+            self._totals = totals
         elif error in PASSING:
             self._refused.value += len(metrics)
 

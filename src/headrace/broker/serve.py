@@ -48,7 +48,7 @@ class StartError(Exception):
 
 
 def say_line(line: str) -> None:
-    """Prints a line at once, for whoever waits for it."""
+    """Prints a line at once, so that a waiting reader gets it."""
     print(line, flush=True)
 
 
@@ -74,9 +74,9 @@ def set_up_interpreter() -> None:
 def run(properties: Mapping[str, str], say: Callable[[str], None] = say_line, *, lifeline: int | None = None) -> int:
     """Serves until SIGTERM or SIGINT, then shuts down cleanly; returns the exit status.
 
-    `properties` is what a server.properties file says. Raises ConfigError for what cannot be served, and StartError
-    where the broker cannot start; the text of both is one line. `say` gets the lines about listeners. `lifeline` is a
-    descriptor whose end is one more signal to stop: whoever holds its other end is gone.
+    `properties` is the content of a server.properties file. Raises ConfigError for settings that are not served, and
+    StartError if the broker cannot start; the text of both is one line. `say` gets the lines about listeners.
+    `lifeline` is a descriptor whose end is one more signal to stop: the process at its other end is gone.
     """
     warnings: list[str] = []
     try:

@@ -183,7 +183,7 @@ class _Walk:
             kind = map_of(pa.string(), inner.type)
             return _Kind(kind, {"type": what, "values": inner.read}, map_column(kind, plain(pa.string()), inner.build))
         if what == "null":
-            raise ValueError("null stands alone, outside of a union")
+            raise ValueError("null occurs alone, outside of a union")
         found = self._written_out(schema, inside)
         # the name is enough from now on
         read = found.read if what == "enum" else schema["name"]
@@ -207,7 +207,7 @@ class _Walk:
         branches = [branch for branch in schema if _is(branch) != "null"]
         kinds = [self.kind(branch, inside) for branch in branches]
         if not kinds:
-            raise ValueError("null stands alone, outside of a union")
+            raise ValueError("null occurs alone, outside of a union")
         read = ["null" if _is(branch) == "null" else kinds[branches.index(branch)].read for branch in schema]
         build = kinds[0].build
         if len(kinds) > 1:

@@ -2,8 +2,8 @@
 and a digest of the offsets of all sources, which tells a batch that is repeated from one that was planned again.
 
 Spark keeps them in `<checkpoint>/offsets/<batch>`: a line with the version, one with settings, one with JSON for each
-source; from version 2 on the source's number and a colon stand before the JSON. What is not of this machine, or not of
-our sources, is passed over where offsets are for looking at.
+source; from version 2 on the source's number and a colon precede the JSON. Offsets of other machines or other sources
+are skipped when offsets are only shown.
 """
 
 from __future__ import annotations

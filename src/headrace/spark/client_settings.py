@@ -39,8 +39,8 @@ class ClusterSettings:
     def client(self, *, known: bool = False) -> Client:
         """A client of the cluster; it connects with its first call.
 
-        Where the cluster is `known` to be there, as in a task that was planned, a bootstrap address that does not
-        answer is tried for as long as any other broker. Else it is likely to be wrong, and said to be at once.
+        If the cluster is `known` to exist, as in a task that was planned, a bootstrap address that does not answer is
+        tried for as long as any other broker. Else the address is probably wrong, and the error comes at once.
         """
         from headrace.client.cluster import Client
 
@@ -78,7 +78,7 @@ class ProduceSettings:
 
 FETCH: Final = FetchSettings()
 PRODUCE: Final = ProduceSettings()
-"""What holds where nothing else is said."""
+"""Returns the default settings."""
 
 
 def cluster_settings(options: Mapping[str, str]) -> ClusterSettings:

@@ -26,7 +26,10 @@ class HeadraceDataSource(DataSource):
     """The source and sink, without a jar: the rows of Spark's own Kafka connector, their values decoded by option."""
 
     cores: ClassVar[int | None] = None
-    """Those of the session, where `headrace.spark.register` has asked it: what Spark finds by itself is not told."""
+    """Returns the session's settings if `headrace.spark.register` was called:
+
+    Spark does not pass them to a source that it finds itself.
+    """
 
     _inferred: pa.StructType | None = None
     """Kept, also where Spark carries the source to: a read has one schema."""

@@ -3,11 +3,11 @@
 A batch is read so as a whole or refused, and then `json_maps` looks at each value. What is refused here need not be
 malformed; what is read here is what `json_maps` would have read.
 
-The first object that the field's name stands before, wherever that is, becomes a list. Where it is the field that the
-schema declares, Arrow's reader takes the list for it. Where it is not, the reader passes it over with what holds it, or
-refuses the batch: the field itself is then still an object. Within a text the name cannot stand so, since quotes are
-escaped there. A map of texts becomes a list of texts: keys and items in turn, behind a secret word. Another map becomes
-a list of pairs under secret names. A list that stood in the map's place has neither.
+The first object after the field's name, wherever that is, becomes a list. If it is the field that the schema declares,
+Arrow's reader takes the list for it. If not, the reader skips it with its parent, or refuses the batch: the field
+itself is then still an object. A string cannot contain the name in this form, since quotes are escaped there. A map of
+strings becomes a list of strings: keys and items in turn, after a secret word. Another map becomes a list of pairs
+under secret names. A list that the value itself had in the map's place has neither.
 
 Expressions with groups are slow. Where all objects of a batch begin alike and have no brace or backslash in them, they
 are cut out by what is around them, one expression without groups says whether they are flat, and the colons of a map of

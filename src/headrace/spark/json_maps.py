@@ -73,7 +73,7 @@ class MapsDecoder:
 
     def why(self, value: pa.Array) -> str:
         try:
-            written = self._anew(value[0].as_py())
+            written = self._rewritten(value[0].as_py())
         except MalformedError as error:
             return str(error)
         return self._pairs.why(pa.array([written], pa.binary()))
@@ -84,11 +84,11 @@ class MapsDecoder:
     def _written(self, value: bytes) -> bytes:
         """As Arrow is to read it; nothing, which is malformed too, for what cannot be rewritten."""
         try:
-            return self._anew(value)
+            return self._rewritten(value)
         except MalformedError:
             return b""
 
-    def _anew(self, value: bytes) -> bytes:
+    def _rewritten(self, value: bytes) -> bytes:
         try:
             text = value.decode()
         except UnicodeDecodeError:

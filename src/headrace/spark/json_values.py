@@ -1,7 +1,7 @@
 """JSON values: Arrow's reader takes many at once, and what it refuses is sifted value by value.
 
 Arrow's reader alone decides what is malformed. A try of it costs some 0.05 ms and ends at the first malformed value, so
-where there are many of them, those that it certainly refuses are told by Python's own parser first.
+where there are many of them, those that it certainly refuses are found by Python's own parser first.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class JsonDecoder:
     A map is read from a list of its pairs, `[{"key": ..., "value": ...}]`: `json_maps` writes objects so.
 
     Arrow's reader takes a text of objects and does not care where one value ends, so that two halves of an object in
-    two values would make one row. Behind every value stands a mark, an object with a key that nobody can know: where
-    every second row is a mark, every value was one object.
+    two values would make one row. Every value is followed by a mark, an object with an unguessable key: if every second
+    row is a mark, every value was one object.
     """
 
     def __init__(self, schema: pa.StructType) -> None:

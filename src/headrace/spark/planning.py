@@ -98,20 +98,20 @@ def earliest(client: Client, partitions: Iterable[TopicPartition]) -> Offsets:
 
 def earliest_there(client: Client, partitions: Iterable[TopicPartition]) -> Offsets:
     """The same, without partitions that are not there."""
-    asked = list(partitions)
+    requested = list(partitions)
     while True:
         try:
-            return earliest(client, [at for at in asked if at[1] < partition_count(client, at[0])])
+            return earliest(client, [at for at in requested if at[1] < partition_count(client, at[0])])
         except UnknownTopicError:
             continue  # deleted since the client last heard of it, which it now has forgotten
 
 
 def log_ends_there(client: Client, partitions: Iterable[TopicPartition]) -> Offsets:
     """Where the logs end, transactions that are open included, of the partitions that are there."""
-    asked = list(partitions)
+    requested = list(partitions)
     while True:
         try:
-            there = [at for at in asked if at[1] < partition_count(client, at[0])]
+            there = [at for at in requested if at[1] < partition_count(client, at[0])]
             return {at: end.offset for at, end in list_offsets(client, dict.fromkeys(there, LATEST)).items()}
         except UnknownTopicError:
             continue  # deleted since the client last heard of it, which it now has forgotten
@@ -217,17 +217,17 @@ def checked(
 
     What is missing raises `DataLossError`, or is warned about and left out where `failOnDataLoss` is false.
     """
-    asked = {at: span for at, span in wanted.items() if span[1] > span[0]}
+    requested = {at: span for at, span in wanted.items() if span[1] > span[0]}
     while True:
-        first = earliest_there(client, asked)
+        first = earliest_there(client, requested)
         try:
             last = latest(client, first, options)
             break
         except UnknownTopicError:
             continue  # deleted since the client last heard of it, which it now has forgotten
     ranges: list[Range] = []
-    for at in sorted(asked):
-        start, end = asked[at]
+    for at in sorted(requested):
+        start, end = requested[at]
         where = f"topic {at[0]} partition {at[1]}"
         if at not in first:
             lost(f"{where} does not exist any more; offsets {start} to {end} are gone", options)

@@ -60,7 +60,7 @@ def _prefix(python: str) -> str | None:
         return sys.prefix
     try:
         command = [found, "-c", "import sys; print(sys.prefix)"]
-        said = subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_S, check=False)
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return said.stdout.strip() if said.returncode == 0 else None
+    return answer.stdout.strip() if answer.returncode == 0 else None

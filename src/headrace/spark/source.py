@@ -38,7 +38,7 @@ from headrace.spark.refusals import in_one_sentence
 from headrace.wire import uuids
 
 POLL_S: Final = 0.01
-"""The cluster is asked for its latest offsets no more often than this."""
+"""The shortest time between two requests for the cluster's latest offsets."""
 IDLE_WAIT_S: Final = 0.1
 """How long an idle query's question waits for news: Spark repeats it at once, and every time costs both sides."""
 DISCOVERY_S: Final = 1.0
@@ -112,7 +112,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._gone: set[str] = set()
         self._discovered = -DISCOVERY_S
         self._latest: Offsets = {}
-        self._asked = -POLL_S
+        self._polled = -POLL_S
         self._triggered = -math.inf
         self._new_group = f"{options.group_prefix}-{uuid.uuid4()}"
         self._group_offsets = GroupOffsets()
@@ -147,9 +147,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return planning.latest(self._cluster(), self._subscribed(), self.options)
 
     def _ends(self) -> Offsets:
-        if time.monotonic() - self._asked >= POLL_S:
+        if time.monotonic() - self._polled >= POLL_S:
             self._latest = self._ends_now()
-            self._asked = time.monotonic()
+            self._polled = time.monotonic()
         return self._latest
 
     @in_one_sentence

@@ -26,16 +26,16 @@ TASK_BYTES: Final = 16 << 20
 TASK_BYTES_MAX: Final = 512 << 20
 """Where there is more to read than this for each core, cores take several tasks in turn."""
 TASKS_MAX: Final = 1000
-"""But no more tasks than this, or cores: where a damaged log makes a broker name an end that is far away, too."""
+"""The most tasks, or cores: also if a damaged log makes a broker return an end that is far too high."""
 SLACK: Final = 0.1
 """By this part of a task's size another may be larger: a range is not cut for less."""
 OFFSET_BYTES: Final = 500
 """What an offset takes where brokers do not say how large logs are."""
 SIZES_S: Final = 60.0
-"""Brokers are asked for sizes no more often than this, but for partitions that are new."""
+"""The shortest time between two requests for sizes, except for new partitions."""
 
 BytesPerOffset = Mapping[TopicPartition, float]
-"""What an offset takes by partition; `OFFSET_BYTES` where it is not said."""
+"""Bytes per offset by partition; `OFFSET_BYTES` if not known."""
 
 
 def machine_cores() -> int:
@@ -50,7 +50,7 @@ class LogSizes:
 
     def __init__(self) -> None:
         self._taken: dict[TopicPartition, float] = {}
-        self._asked = -math.inf
+        self._refreshed = -math.inf
 
     def of(self, client: Client, ranges: Iterable[Range]) -> BytesPerOffset:
         """At least for these partitions, but for those that brokers say nothing of. Raises `ClientError`."""
@@ -58,8 +58,8 @@ class LogSizes:
         now = time.monotonic()
         if not wanted:
             return self._taken
-        if now - self._asked >= SIZES_S:
-            self._taken, self._asked = _bytes_per_offset(client, wanted), now
+        if now - self._refreshed >= SIZES_S:
+            self._taken, self._refreshed = _bytes_per_offset(client, wanted), now
         elif new := wanted - self._taken.keys():
             self._taken |= _bytes_per_offset(client, new)
         return self._taken

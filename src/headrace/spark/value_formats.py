@@ -1,7 +1,7 @@
 """How values are to be decoded: the options `valueFormat`, `valueSchema`, `valueDescriptor` and `valueHeader`.
 
-Every complaint is a ValueError of one sentence. What is said is complete: a file that an option names is read where the
-query is planned, and goes with it to the workers.
+Every error is a ValueError of one sentence. The options are self-contained: a file that an option names is read when
+the query is planned, and its content is sent to the workers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ValueFormat:
     descriptors: bytes = b""
     """The FileDescriptorSet with the message."""
     headed: bool = False
-    """Whether a schema registry's header stands before every value."""
+    """Whether every value begins with a schema registry's header."""
 
     @property
     def to_be_inferred(self) -> bool:

@@ -1,7 +1,7 @@
-"""Values as typed Arrow columns: a batch at a time, and what cannot be decoded told from what can.
+"""Values as typed Arrow columns: a batch at a time, with malformed values separated from the rest.
 
-A value's fate depends on itself alone, never on its neighbours: where a decoder takes many at once and refuses them all
-because one is malformed, `in_pieces` splits them until the malformed ones stand alone.
+A value's result depends on itself alone, never on its neighbours: if a decoder takes many at once and refuses them all
+because one is malformed, `in_pieces` splits them until the malformed ones are isolated.
 """
 
 from __future__ import annotations

@@ -519,7 +519,7 @@ def test_what_is_too_large_is_not_sent(query: Query) -> None:
 def test_messages_of_another_batch_are_refused(query: Query) -> None:
     with pytest.raises(ValueError, match="say that they are of others"):
         commit_batch(query.options, query.tasks(1), 2)
-    with pytest.raises(ValueError, match="1 of 3 tasks have not said"):
+    with pytest.raises(ValueError, match="1 of 3 tasks sent no commit message"):
         commit_batch(query.options, [*query.tasks(1), None], 1)
 
 

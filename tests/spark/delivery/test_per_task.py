@@ -312,7 +312,7 @@ def test_what_does_not_fit_is_refused(query: Query) -> None:
     whole(query, 1)
     with pytest.raises(HistoryError, match="comes after batch 1"):
         run(query, 0, 0)
-    with pytest.raises(ValueError, match="1 of 2 tasks have not said"):
+    with pytest.raises(ValueError, match="1 of 2 tasks sent no commit message"):
         PerTask().commit_batch(per_task(query), [run(query, 2, 0), None], 2)
     with pytest.raises(ValueError, match="say that they are of others"):
         finish(query, 3, [run(query, 2, 0)])

@@ -85,7 +85,7 @@ class Server:
     def _register(self, metrics: Registry) -> None:
         metrics.gauge("connections.open", lambda: len(self.connections))
         metrics.gauge("connections.muted", lambda: len(self.shared.mutes))
-        metrics.gauge("strangers.waiting", lambda: len(self.shared.unauthenticated))
+        metrics.gauge("connections.unauthenticated", lambda: len(self.shared.unauthenticated))
         metrics.gauge("handshakes.waiting", lambda: len(self.handshakes))
         metrics.gauge("requests.bytes_held", lambda: self.requests_budget.used)
         metrics.gauge("responses.bytes_held", lambda: self.responses_budget.used)

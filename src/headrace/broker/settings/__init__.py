@@ -7,6 +7,6 @@ possible, what is the default, what does a topic inherit.
 **What comes in and goes out.** The file's configuration comes in once, changes of the image each time one is
 committed; out comes a new, immutable `BrokerConfig`, and `Log.configure` for the logs that a change concerns.
 
-**What may never happen.** A stored value that this release cannot take ends the broker, or takes effect: it is left
-out, and said once. A setting exists outside the table.
+**What may never happen.** A stored value that this release does not accept stops the broker, or takes effect: it is
+ignored, and logged once. A setting exists outside the table.
 """

@@ -72,8 +72,8 @@ class SettingsRules:
         except ConfigError as error:
             if error.name != LISTENERS or not error.why:
                 return str(error)
-            asked = overrides.get(LISTENERS, now.shown(LISTENERS))
-            return f"Error creating broker listeners from '[{asked.replace(',', ', ')}]': {error.why}"
+            wanted = overrides.get(LISTENERS, now.shown(LISTENERS))
+            return f"Error creating broker listeners from '[{wanted.replace(',', ', ')}]': {error.why}"
         if after.all_listeners != now.all_listeners:
             # Kafka opens and closes them as it runs. Here they would be described and not be there.
             return f"Cannot update these configs dynamically: [{LISTENERS}]"

@@ -44,7 +44,7 @@ class DynamicConfig:
         self._idle: frozenset[tuple[str, str]] = frozenset()
 
     def start(self, image: Callable[[], ClusterImage]) -> None:
-        """Takes what the image says now; `changed` is to be told of what it says from here on."""
+        """Applies the image's settings; `changed` is the listener for later images."""
         self._image = image
         self._update_broker(image())
 
@@ -84,7 +84,7 @@ class DynamicConfig:
                 log.configure(config)
 
     def _update_broker(self, image: ClusterImage) -> None:
-        """Takes what is possible of the dynamic settings; the file's values stand for the rest."""
+        """Applies the valid dynamic settings; the values of the file hold for the rest."""
         node_id = self.config.node_id
         per_broker = self._possible(f"broker {node_id}", image.configs.broker_overrides(node_id), per_broker=True)
         default = self._possible("all brokers", image.configs.cluster_overrides(), per_broker=False)

@@ -156,13 +156,14 @@ def _read_properties(disk: Disk, directory: str) -> MetaProperties | None:
 
 
 def unformatted(disk: Disk, metadata_directory: str, formatted: Sequence[str], replaced: str) -> str:
-    """What is said of a metadata directory that is not formatted, though others of the node are; `replaced` is what can
-    be done where its disk was replaced."""
+    """Returns the error text for a metadata directory that is not formatted, though others of the node are; `replaced`
+    is the remedy if its disk was replaced.
+    """
     elsewhere = _elsewhere(disk, formatted)
-    ways = f"if its disk was replaced, {replaced}" if elsewhere is None else f"set metadata.log.dir={elsewhere}"
+    remedies = f"if its disk was replaced, {replaced}" if elsewhere is None else f"set metadata.log.dir={elsewhere}"
     return (
         f"the metadata directory {metadata_directory} is not formatted, but {formatted[0]} is (it is metadata.log.dir, "
-        f"or the first of log.dirs where that is not set): {ways}"
+        f"or the first of log.dirs where that is not set): {remedies}"
     )
 
 

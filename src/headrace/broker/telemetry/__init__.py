@@ -12,7 +12,7 @@ took, `loop_lag.py` how long the loop was held. `monitor.py` is the HTTP side of
 **What comes in and goes out.** Owners add to counters directly, one addition on a hot path; gauges are read when
 somebody asks for `statistics()`, which is all that consoles and tests read.
 
-**What may never happen.** Telling costs more than what is told: no formatting, no lock and no allocation a request.
-The queue of lines grows beyond its bound. A page holds the event loop for more than 2 ms, however many partitions there
-are.
+**What may never happen.** Measuring costs more than the work measured: no formatting, no lock and no allocation a
+request. The queue of lines grows beyond its bound. A page holds the event loop for more than 2 ms, however many
+partitions there are.
 """

@@ -1,9 +1,9 @@
 """The audit: who was refused what, whose login failed and why, who altered ACLs, users, quotas and tokens. The logger
 is `headrace.authorizer`.
 
-Kafka's `kafka.authorizer.logger` says the same: denials at INFO, and what is allowed at DEBUG, which is off here until
-`audit.allowed`. Strangers make lines as fast as they like: each gets a few a second, all of them together some more,
-and the next line says how many were left out. What a client has named is cut, and the log escapes it.
+Kafka's `kafka.authorizer.logger` logs the same: denials at INFO, and allowed requests at DEBUG, which is off here until
+`audit.allowed`. Unauthenticated clients can cause lines at any rate: each gets a few a second, all of them together
+some more, and the next line has the number left out. Names from clients are truncated, and the log escapes them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 NAME_CHARS_MAX: Final = 256
 """What a line shows of a name that a client has given."""
-CHANGES_SAID_MAX: Final = 100
+CHANGES_LOGGED_MAX: Final = 100
 """So many changes of one request have a line each; then one line says how many more there were."""
 DEFAULT_NAME: Final = "<default>"
 """What quotas of all users, client ids or addresses without their own are called, as by Kafka's tools."""
@@ -43,8 +43,10 @@ class AuditLog:
         lines_per_s: int,
         wants_allowed: bool = False,
     ) -> None:
-        """`lines_per_s`: of denials, and as many of failed logins and of changes of tokens. `wants_allowed`: what is
-        allowed is told too, at DEBUG, and is not counted among them."""
+        """`lines_per_s`: of denials, and as many of failed logins and of changes of tokens.
+
+        `wants_allowed`: allowed requests are logged too, at DEBUG, and do not count towards the limit.
+        """
         self._log = log
         self.wants_allowed = wants_allowed
         self._denials = LineLimit(monotonic, lines_per_s)
@@ -84,7 +86,7 @@ class AuditLog:
         )
 
     def login_failed(self, principal: str, mechanism: str, host: str, why: str) -> None:
-        """A client that calls itself `principal` (empty: it said nothing yet) did not prove it."""
+        """Logs the failed login of a client that claims to be `principal` (empty: it has not named one yet)."""
         if not self._failures.has_room(host):
             self._left_out.value += 1
             return
@@ -99,22 +101,24 @@ class AuditLog:
 
     def acls_altered(self, done: str, principal: str, host: str, acls: Sequence[AclBinding]) -> None:
         """`done` is `created` or `deleted`."""
-        said = [{"acl": _acl_text(acl)} for acl in acls[:CHANGES_SAID_MAX]]
-        self._altered("ACL", done, principal, host, said, more=len(acls) - len(said))
+        changes = [{"acl": _acl_text(acl)} for acl in acls[:CHANGES_LOGGED_MAX]]
+        self._altered("ACL", done, principal, host, changes, more=len(acls) - len(changes))
 
     def users_altered(self, done: str, principal: str, host: str, users: Sequence[tuple[str, str]]) -> None:
         """`done` is `set` or `deleted`; each user with the mechanism that the credential is for."""
-        changes = [{"user": shown(name), "mechanism": mechanism} for name, mechanism in users[:CHANGES_SAID_MAX]]
+        changes = [{"user": shown(name), "mechanism": mechanism} for name, mechanism in users[:CHANGES_LOGGED_MAX]]
         self._altered("user", done, principal, host, changes, more=len(users) - len(changes))
 
     def quotas_altered(self, principal: str, host: str, alterations: Sequence[QuotaAlteration]) -> None:
         """Of each entity, what its quotas are now."""
-        changes = [{**_entity_fields(each), "quotas": _quotas_text(each)} for each in alterations[:CHANGES_SAID_MAX]]
+        changes = [{**_entity_fields(each), "quotas": _quotas_text(each)} for each in alterations[:CHANGES_LOGGED_MAX]]
         self._altered("quota", "set", principal, host, changes, more=len(alterations) - len(changes))
 
     def token_altered(self, done: str, principal: str, host: str, token: DelegationTokenRecord) -> None:
-        """`done` is `created`, `renewed` or `expired`: then it ends sooner. Whoever has logged in may do that, as often
-        as they like."""
+        """`done` is `created`, `renewed` or `expired`: then it ends sooner.
+
+        Any authenticated client may cause such lines, at any rate.
+        """
         if not self._tokens.has_room((principal, host)):
             self._left_out.value += 1
             return
@@ -127,9 +131,9 @@ class AuditLog:
         self, what: str, done: str, principal: str, host: str, changes: Sequence[Mapping[str, str | int]], more: int = 0
     ) -> None:
         """`more` is how many changes there are beside these."""
-        for fields in changes[:CHANGES_SAID_MAX]:
+        for fields in changes[:CHANGES_LOGGED_MAX]:
             self._log.info(f"{what} {done}", by=shown(principal), host=host, **fields)
-        more += max(0, len(changes) - CHANGES_SAID_MAX)
+        more += max(0, len(changes) - CHANGES_LOGGED_MAX)
         if more:
             self._log.info(f"more {what}s {done}", by=shown(principal), host=host, count=more)
 

@@ -1,7 +1,7 @@
 """The page of metrics: families as Prometheus text, by prometheus-client, in slices that do not hold the event loop.
 
-A page is made while the node goes on: its numbers are of the moments at which their slices ran. Whoever asks while a
-page is being made gets that one.
+A page is made while the node goes on: its numbers are of the moments at which their slices ran. A request that arrives
+while a page is being made gets that one.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class PrometheusText:
         """The text of a family, some lines at a time. One without samples says what it is all the same."""
         for at in range(0, max(1, len(family.samples)), SAMPLES_AT_ONCE):
             text = self._text(family, family.samples[at : at + SAMPLES_AT_ONCE])
-            # What a family is stands before its first sample alone: two lines, HELP and TYPE.
+            # Only the first sample of a family has its two lines before it, HELP and TYPE.
             yield text.split(b"\n", 2)[2] if at else text
 
     def _text(self, family: Family, samples: Sequence[Sample]) -> bytes:
@@ -141,9 +141,9 @@ class Exposition:
         self._began = self._monotonic()
         self._pieces = []
         self._slowest_s = 0.0
-        self._node.workers.submit(lambda: (text.process(), self._on_worker())).deliver_to(self._asked)
+        self._node.workers.submit(lambda: (text.process(), self._on_worker())).deliver_to(self._collected)
 
-    def _asked(self, found: tuple[bytes, list[Family]] | Raised) -> None:
+    def _collected(self, found: tuple[bytes, list[Family]] | Raised) -> None:
         if isinstance(found, Raised):
             self._failed(found.error)
             return

@@ -49,7 +49,7 @@ class JsonLines(logging.Formatter):
     """An object a line: time (milliseconds since 1970), level, logger, event, and the event's fields beside them."""
 
     def format(self, record: logging.LogRecord) -> str:
-        said: dict[str, Any] = {
+        line: dict[str, Any] = {
             "time": int(record.created * 1000),
             "level": record.levelname,
             "logger": record.name,
@@ -57,10 +57,10 @@ class JsonLines(logging.Formatter):
         }
         for key, value in getattr(record, "fields", {}).items():
             plain = isinstance(value, (bool, int, float, str))
-            said[f"{key}_" if key in OURS else key] = value if plain else str(value)
+            line[f"{key}_" if key in OURS else key] = value if plain else str(value)
         if record.exc_info:
-            said["exception"] = self.formatException(record.exc_info)
-        return json.dumps(said)
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line)
 
 
 def log_to_standard_error(*, as_json: bool, level: int) -> None:

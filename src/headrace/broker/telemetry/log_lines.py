@@ -59,7 +59,7 @@ class LogLines(logging.Handler):
         self._shrink()
 
     def _encode(self, record: logging.LogRecord, time_ms: int) -> bytes:
-        said: dict[str, Any] = {
+        line: dict[str, Any] = {
             "service": self._service,
             "time": time_ms,
             "level": record.levelname,
@@ -67,10 +67,10 @@ class LogLines(logging.Handler):
             "message": record.getMessage()[:TEXT_CHARS_MAX],
         }
         if fields := getattr(record, "fields", None):
-            said["fields"] = {key: str(value)[:TEXT_CHARS_MAX] for key, value in fields.items()}
+            line["fields"] = {key: str(value)[:TEXT_CHARS_MAX] for key, value in fields.items()}
         if record.exc_info:
-            said["exception"] = _FORMATTER.formatException(record.exc_info)[-TEXT_CHARS_MAX:]
-        return json.dumps(said).encode()
+            line["exception"] = _FORMATTER.formatException(record.exc_info)[-TEXT_CHARS_MAX:]
+        return json.dumps(line).encode()
 
     def _shrink(self) -> None:
         while self._bytes > QUEUED_LINES_BYTES_MAX:

@@ -1,4 +1,4 @@
-"""What a node shows of itself over HTTP: `/metrics` for Prometheus, `/livez` and `/readyz` for whoever looks after it.
+"""A node's HTTP endpoints: `/metrics` for Prometheus, `/livez` and `/readyz` for probes.
 
 A node that serves none of it (`metrics.listener` is -1) has a monitor too, which does nothing.
 """
@@ -58,7 +58,7 @@ class Monitor:
         cannot do its work now, "" where it can; of `directories` the page says how much room they have. `secured`
         reads the keys of pages over TLS, and raises ConfigError where it cannot; None: they are served in the clear."""
         self.times: RequestTimes | None = None
-        """Where the times of requests are to be told; None where nobody asks for them."""
+        """Collects the times of requests; None if nothing reads them."""
         self.quorum: QuorumSeen | None = None
         """The metadata quorum, once it is opened."""
         self._node = node
@@ -66,7 +66,7 @@ class Monitor:
         self._address = config.metrics_address
         self._token = config.metrics_token or ""
         self._secured = secured
-        self._is_asked_for = config.is_given(SETTING)
+        self._is_configured = config.is_given(SETTING)
         self._not_ready = not_ready
         self._directories = directories
         self._failure = ""
@@ -120,7 +120,7 @@ class Monitor:
             self._http.listen(host, port)
         except OSError as error:
             why = f"{SETTING} cannot have {address_text(host, port)}: {error.strerror or error}"
-            if self._is_asked_for:
+            if self._is_configured:
                 raise CannotListenForMetrics(f"{why}; give another HOST:PORT, or -1") from error
             self._log.warning("metrics are not served", why=why)
             self.close()
@@ -129,7 +129,7 @@ class Monitor:
             self._page.load()
             self._lag.start()
             self._share.start()
-        elif self._is_asked_for:
+        elif self._is_configured:
             self._log.warning("prometheus-client is not installed, and /metrics says so", install=EXTRA)
         self._log.info("metrics are served", host=host, port=self._http.port)
 
@@ -142,7 +142,7 @@ class Monitor:
         self._state = RUNNING
 
     def ends(self) -> None:
-        """The node does its work no more."""
+        """Notes that the node no longer works."""
         self._state = ENDING
 
     def failed(self, why: str) -> None:

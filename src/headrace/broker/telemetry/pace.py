@@ -25,28 +25,28 @@ class LineLimit:
         self._lines_per_s = lines_per_s
         self._of_subject = of_subject
         self._since = float("-inf")
-        self._said = 0
+        self._written = 0
         self._subjects: dict[object, int] = {}
         """Of this second; no more than lines."""
-        self._unsaid = 0
+        self._left_out = 0
 
     def has_room(self, subject: object) -> bool:
         """Whether a line about this may be written; it is counted either way."""
         now = self._monotonic()
         if now - self._since >= 1:
-            self._since, self._said, self._subjects = now, 0, {}
-        said = self._subjects.get(subject, 0)
-        if self._said >= self._lines_per_s or said >= self._of_subject:
-            self._unsaid += 1
+            self._since, self._written, self._subjects = now, 0, {}
+        of_subject = self._subjects.get(subject, 0)
+        if self._written >= self._lines_per_s or of_subject >= self._of_subject:
+            self._left_out += 1
             return False
-        self._said += 1
-        self._subjects[subject] = said + 1
+        self._written += 1
+        self._subjects[subject] = of_subject + 1
         return True
 
     def left_out(self) -> dict[str, int]:
         """What the line that is written now says of those before it that were not."""
-        unsaid, self._unsaid = self._unsaid, 0
-        return {"left_out": unsaid} if unsaid else {}
+        left_out, self._left_out = self._left_out, 0
+        return {"left_out": left_out} if left_out else {}
 
 
 class PacedLines:

@@ -124,7 +124,7 @@ class Batch:
             # nothing is open: the coordinator forgot the id of a query that rested for so long
             return self.commit(None)
         except InDoubtError as doubt:
-            # whoever fenced us has the query: the mark may be read, but not the id taken back
+            # a newer run fenced this one: the mark may be read, but not the id taken back
             if isinstance(doubt.__cause__, FencedError):
                 self.mark = last_mark(self.client, self.how, self.query_id)
                 over = self._decide(self.mark)
@@ -168,7 +168,7 @@ class Batch:
 
     @property
     def _row_hash(self) -> int | None:
-        """The sum of the hashes of all rows; None where a task has not told its own, or offsets tell more."""
+        """The sum of the hashes of all rows; None if a task has not sent its own, or if offsets identify the batch."""
         hashes = [part.row_hash for part in self.parts if part.row_hash is not None]
         if self.upcoming.offsets or len(hashes) < len(self.parts):
             return None

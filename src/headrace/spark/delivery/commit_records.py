@@ -24,12 +24,15 @@ from headrace.wire.records import decode_batch
 
 PARTITION: Final = 0
 TOPIC_SETTINGS: Final = {"cleanup.policy": "compact", "segment.bytes": str(16 * 1024 * 1024)}
-"""What the topic is made with. Its last segment is not compacted, and whoever needs a record reads the whole topic."""
+"""What the topic is made with.
+
+Its last segment is not compacted, and finding a record means reading the whole topic.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """`count` records of a batch that lie one behind the other, from `offset` on; it is -1 where no broker said it.
+    """`count` consecutive records of a batch, from `offset` on; -1 if no broker has returned it.
 
     `first` and `last` are the source's offsets of them, or -1.
     """
@@ -73,25 +76,25 @@ def joined(spans: Iterable[Span]) -> list[Span]:
 
 @dataclass(frozen=True, slots=True)
 class CommitRecord:
-    """The mark of a batch, and where its records are; None where nobody has said it."""
+    """The mark of a batch, and where its records are; None if that is not known."""
 
     mark: Mark
     spans: tuple[Span, ...] | None
 
     def value(self) -> bytes:
         """The record's value."""
-        said: dict[str, Any] = {**self.mark.fields(), "batch": self.mark.batch_id}
+        fields: dict[str, Any] = {**self.mark.fields(), "batch": self.mark.batch_id}
         if self.spans is not None:
-            said["spans"] = [span.fields() for span in self.spans]
-        return json.dumps(said, separators=(",", ":")).encode()
+            fields["spans"] = [span.fields() for span in self.spans]
+        return json.dumps(fields, separators=(",", ":")).encode()
 
 
 def parsed(value: bytes) -> CommitRecord | None:
     """What `CommitRecord.value` has made; None for something else."""
     try:
-        said = json.loads(value)
-        mark = mark_of(said["batch"], said)
-        spans = tuple(Span(*each) for each in said["spans"]) if "spans" in said else None
+        fields = json.loads(value)
+        mark = mark_of(fields["batch"], fields)
+        spans = tuple(Span(*each) for each in fields["spans"]) if "spans" in fields else None
     except (ValueError, TypeError, KeyError):
         return None
     return None if mark is None else CommitRecord(mark, spans)

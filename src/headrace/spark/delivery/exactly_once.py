@@ -81,7 +81,7 @@ def commit_write(options: SinkOptions, messages: Sequence[WriterCommitMessage | 
             if any(task.batches for task in tasks):
                 producer = producer_of(options, client, write_group_of(write_id))
                 producer.begin()
-            else:  # one of the tasks' own transactions stands for all
+            else:  # one of the tasks' own transactions is the parent of all
                 first, *opened = opened
                 producer = producer_of(options, client, first.transactional_id)
                 producer.take_on(first)

@@ -4,11 +4,11 @@ transaction of its own, and the driver's commit ends them all in one request.
 A task's transactional id is `headrace-<query>-<run>-<task>-<attempt>~<salt>`, the salt such that it falls to the
 coordinator of the query's own id. The task's message names its transaction, which stays open; the driver takes the
 query's id, puts the mark and the sources' offsets into that one's transaction as it does without groups (see
-`exactly_once`), and ends it with those of all tasks. Whoever is in no message is aborted: by the driver when the batch
-is committed, or by its timeout.
+`exactly_once`), and ends it with those of all tasks. A transaction that no message names is aborted: by the driver when
+the batch is committed, or by its timeout.
 
 A batch write has no query and no mark: the tasks' ids are `headrace-write-<write>-<task>-<attempt>~<salt>`, and the
-transaction of one of them stands for all, or one of the driver's with the rows of tasks that have few.
+transaction of one of them is the parent of all, or one of the driver's with the rows of tasks that have few.
 
 Where the coordinator does not serve this, a task encodes its rows instead and the driver sends them. The two can follow
 each other from batch to batch, and from task to task: id and mark are the same.

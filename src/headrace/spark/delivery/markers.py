@@ -95,8 +95,8 @@ class Write:
 
     def fields(self) -> list[Any]:
         """As JSON has it."""
-        said: list[Any] = [self.number, self.topic[:TOPIC_SHOWN], self.digest]
-        return [*said, self.rows] if self.rows else said
+        fields: list[Any] = [self.number, self.topic[:TOPIC_SHOWN], self.digest]
+        return [*fields, self.rows] if self.rows else fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +120,8 @@ class Plan:
         return [self.number, self.run_id, self.tasks, self.place, self.kept, self.replaced]
 
 
-def _plan_of(said: list[Any]) -> Plan:
-    number, run_id, tasks, (batch_id, write), kept, replaced = said
+def _plan_of(fields: list[Any]) -> Plan:
+    number, run_id, tasks, (batch_id, write), kept, replaced = fields
     return Plan(number, run_id, tasks, (batch_id, write), kept, tuple(replaced))
 
 
@@ -130,11 +130,11 @@ class Mark:
     """What is committed with a batch, or with a task's part of it.
 
     `tasks` and `rows` are how many it had, 0 tasks where that is not known; `row_hash` is the sum of the hashes of its
-    rows, where tasks have told it. `offsets` is the digest of where the batch ends in its sources; it is empty
-    where nobody could read that, and in marks of older versions, which have no `writes` either. `repeated` says how
-    many of its writes a repetition of the batch has come to; it is None where that has come to all, or there was none.
-    `topic` is the one in whose name the mark was found. `is_recalled` says that the group has no mark any longer, and
-    this one is from the commit topic. A mark of `NO_BATCH` has nothing but a `plan`.
+    rows, where tasks have sent it. `offsets` is the digest of the batch's end in its sources; it is empty if that could
+    not be read, and in marks of older versions, which have no `writes` either. `repeated` says how many of its writes a
+    repetition of the batch has come to; it is None where that has come to all, or there was none. `topic` is the one in
+    whose name the mark was found. `is_recalled` says that the group has no mark any longer, and this one is from the
+    commit topic. A mark of `NO_BATCH` has nothing but a `plan`.
     """
 
     batch_id: int
@@ -162,42 +162,42 @@ class Mark:
 
     def fields(self) -> dict[str, Any]:
         """As JSON has it, without the number of the batch."""
-        said: dict[str, Any] = {"v": VERSION}
+        fields: dict[str, Any] = {"v": VERSION}
         if self.plan is not None:
-            said["plan"] = self.plan.fields()
+            fields["plan"] = self.plan.fields()
         if self.batch_id == NO_BATCH:
-            return said
-        said |= {"run": self.run_id, "tasks": self.tasks, "rows": self.rows}
+            return fields
+        fields |= {"run": self.run_id, "tasks": self.tasks, "rows": self.rows}
         if self.offsets:
-            said["offsets"] = self.offsets
+            fields["offsets"] = self.offsets
         if self.writes:
-            said["writes"] = [write.fields() for write in self.writes]
+            fields["writes"] = [write.fields() for write in self.writes]
         if self.repeated is not None:
-            said["repeated"] = self.repeated
+            fields["repeated"] = self.repeated
         if self.mode != EXACTLY_ONCE:
-            said["mode"] = self.mode
+            fields["mode"] = self.mode
         if self.row_hash is not None:
-            said["hash"] = f"{self.row_hash:016x}"
-        return said
+            fields["hash"] = f"{self.row_hash:016x}"
+        return fields
 
     def committed(self) -> Committed:
         """As the group's offset."""
         return Committed(max(self.batch_id, 0), -1, json.dumps(self.fields(), separators=(",", ":")))
 
 
-def mark_of(batch_id: int, said: Any) -> Mark | None:
+def mark_of(batch_id: int, fields: Any) -> Mark | None:
     """The mark of a batch, from what `Mark.fields` has made; None for what is none of this version."""
     try:
-        if said["v"] != VERSION:
+        if fields["v"] != VERSION:
             return None
-        plan = _plan_of(said["plan"]) if "plan" in said else None
-        if plan is not None and "run" not in said:
+        plan = _plan_of(fields["plan"]) if "plan" in fields else None
+        if plan is not None and "run" not in fields:
             return Mark(NO_BATCH, plan=plan)
-        row_hash = int(said["hash"], 16) if "hash" in said else None
-        mode, offsets, repeated = said.get("mode", EXACTLY_ONCE), said.get("offsets", ""), said.get("repeated")
-        writes = tuple(Write(*each) for each in said.get("writes", ()))
-        counts = said["tasks"], said["rows"]
-        return Mark(batch_id, said["run"], *counts, mode, row_hash, offsets, writes, repeated, plan)
+        row_hash = int(fields["hash"], 16) if "hash" in fields else None
+        mode, offsets, repeated = fields.get("mode", EXACTLY_ONCE), fields.get("offsets", ""), fields.get("repeated")
+        writes = tuple(Write(*each) for each in fields.get("writes", ()))
+        counts = fields["tasks"], fields["rows"]
+        return Mark(batch_id, fields["run"], *counts, mode, row_hash, offsets, writes, repeated, plan)
     except (ValueError, TypeError, KeyError):
         return None
 
@@ -299,7 +299,7 @@ def decide(mark: Mark | None, upcoming: NextWrite, *, trusted: bool) -> Step:
     """
     batch = f"Batch {upcoming.batch_id} of query {upcoming.query_id}"
     if upcoming.write.number >= WRITES_MAX:
-        raise HistoryError(f"{batch} has more than {WRITES_MAX} writes, and its mark has room for no more.")
+        raise HistoryError(f"{batch} has more than {WRITES_MAX} writes, and its mark cannot hold more.")
     marked = -1 if mark is None else mark.batch_id
     if mark is not None and marked == upcoming.batch_id:
         return _repeated(mark, upcoming)

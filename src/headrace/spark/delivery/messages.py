@@ -110,6 +110,6 @@ def received(options: SinkOptions, messages: Sequence[WriterCommitMessage | None
     assert options.exactly_once is not None
     tasks = [message for message in messages if isinstance(message, EncodedTask)]
     if len(tasks) != len(messages):
-        raise ValueError(f"{len(messages) - len(tasks)} of {len(messages)} tasks have not said what they encoded.")
+        raise ValueError(f"{len(messages) - len(tasks)} of {len(messages)} tasks sent no commit message.")
     check_size(sum(task.size for task in tasks), options.exactly_once, "A batch")
     return tasks

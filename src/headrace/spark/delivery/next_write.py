@@ -29,8 +29,8 @@ def next_write_of(options: SinkOptions, batch: QueryBatch, offsets: str | None =
     if offsets is None:
         offsets = (of and of.offsets) or checkpoint_offsets.digest(how.checkpoint, batch_id)
     topic = options.topic or ""
-    said = [topic, options.compression.name, options.batch_headers, how.marker_topic, how.commit_topic]
-    digest = hashlib.sha256(json.dumps(said).encode()).hexdigest()[:WRITE_DIGEST_SIZE]
+    settings = [topic, options.compression.name, options.batch_headers, how.marker_topic, how.commit_topic]
+    digest = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:WRITE_DIGEST_SIZE]
     write = Write(0 if of is None else of.write, topic[: markers.TOPIC_SHOWN], digest)
     return NextWrite(*batch, offsets, write, how.marker_topic, None if of is None else of.before)
 

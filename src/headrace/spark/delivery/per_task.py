@@ -40,7 +40,9 @@ from headrace.spark.process_state import this_process
 from headrace.wire.apis import ApiKey
 
 TIMEOUT_MS: Final = 900_000
-"""A task's transaction is open while the task runs; Kafka allows no more unless `transaction.max.timeout.ms` does."""
+"""A task's transaction is open while the task runs; Kafka refuses a longer timeout unless `transaction.max.timeout.ms`
+allows it.
+"""
 
 
 @dataclass
@@ -217,9 +219,7 @@ class PerTask:
         """The mark of the query, and the sources' offsets: the batch is whole."""
         tasks = [message for message in messages if isinstance(message, CommittedTask)]
         if len(tasks) != len(messages):
-            raise ValueError(
-                f"{len(messages) - len(tasks)} of {len(messages)} tasks have not said what they committed."
-            )
+            raise ValueError(f"{len(messages) - len(tasks)} of {len(messages)} tasks sent no commit message.")
         return commit_parts(options, tasks, batch_id)
 
     def commit_write(

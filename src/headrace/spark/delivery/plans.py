@@ -12,7 +12,7 @@ producer id first and reads the plan then, and a run that takes over does the op
 
 What others have committed by then is known. If that is nothing, each task of the new run commits by itself. Else those
 tasks' rows must be the same in the new run, and no task can know of itself that the others' are. So the others write,
-and leave their transactions to the driver, which ends them when every task has said that its rows fit.
+and leave their transactions to the driver, which ends them when every task has confirmed that its rows match.
 
 A run takes over once: one that has been replaced does not come back. The plan stays in the query's mark from batch to
 batch, so that it costs a run one transaction when it begins, and one whenever a batch has many more tasks than before.
