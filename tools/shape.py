@@ -36,9 +36,6 @@ CYCLES: Final[Mapping[frozenset[str], str]] = {
         "the roles of a node are the states of one machine"
     ),
     _modules("headrace.sim", "clock", "network", "node", "steps", "world"): "a world and its nodes know each other",
-    _modules("headrace.broker", "acl_watch", "broker", "controller_node", "monitoring", "self_topics"): (
-        "to be cut: four parts take the whole broker"
-    ),
 }
 """Cycles that are there, and why."""
 

@@ -6,7 +6,7 @@ starting.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from headrace.broker.telemetry.audit import AuditLog
 from headrace.config.security_table import principals_of
@@ -14,8 +14,7 @@ from headrace.metadata import adoption
 from headrace.security.authorizer import Authorizer, ClosedAuthorizer, OpenAuthorizer
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
-    from headrace.broker.controller_node import ControllerNode
+    from headrace.broker.net.server import Server
     from headrace.broker.quorum.driver import QuorumDriver
     from headrace.broker.telemetry.metrics import Registry
     from headrace.config import BrokerConfig
@@ -51,10 +50,21 @@ class AclFollower:
             self._authorizer.follow(new.kept.acls)
 
 
-class AclWatch:
-    """Watches the images of a node without authorizer, from the time at which it serves."""
+class WatchedNode(Protocol):
+    """A node without an authorizer, as far as the watch ends its service."""
 
-    def __init__(self, node: Broker | ControllerNode) -> None:
+    authorizer: Authorizer
+    server: Server
+
+    def fail(self, why: str) -> None:
+        """Stops the node, which cannot go on."""
+        ...
+
+
+class AclWatch:
+    """Follows the images of a node without an authorizer, from the moment at which it serves."""
+
+    def __init__(self, node: WatchedNode) -> None:
         self._node = node
         self._has_ended = False
 

@@ -138,12 +138,10 @@ class Broker:
         self._cluster_node: ClusterNode | None = None
         self._membership: Membership | None = None
         self._make_gauges()
-        self.self_topics: SelfTopics | None = None
-        if config.self_topics:
-            from headrace.broker.self_topics import SelfTopics
-
-            self.self_topics = SelfTopics(self)
-        self.monitor = monitor_of_broker(self)
+        self.self_topics = self._make_self_topics() if config.self_topics else None
+        self.monitor = monitor_of_broker(
+            node, lambda: self.config, self.metrics, self.logs, self.replicas, self.groups, lambda: self.image
+        )
 
     def _make_gauges(self) -> None:
         self.metrics.gauge("defects", lambda: self.node.defects.count)
@@ -179,6 +177,19 @@ class Broker:
             replicas.flusher,
             replicas.moved,
             replicas.throttles.moves,
+        )
+
+    def _make_self_topics(self) -> SelfTopics:
+        from headrace.broker.quorum.port.topics import ControllerTopics
+        from headrace.broker.self_topics import SelfTopics
+
+        return SelfTopics(
+            self.node,
+            self.metrics,
+            self.replicas,
+            config=lambda: self.config,
+            image=lambda: self.image,
+            topics=lambda: ControllerTopics(self.controller),
         )
 
     def _make_verifier(self) -> Verifier:

@@ -154,7 +154,7 @@ class ControllerNode:
         self._token_sweep: TokenSweep | None = None
         self._locks: list[DiskLock] = []
         self.metrics.gauge("defects", lambda: node.defects.count)
-        self.monitor = monitor_of_controller(self)
+        self.monitor = monitor_of_controller(node, lambda: self.config, self.metrics, lambda: self.quorum)
 
     @property
     def config(self) -> BrokerConfig:

@@ -1,4 +1,4 @@
-"""What the pages of a broker and of a controller are made of: the numbers of the rooms, for the one that shows them."""
+"""The monitors of a broker and of a controller, with the metrics that each of them shows."""
 
 from __future__ import annotations
 
@@ -11,20 +11,34 @@ from headrace.env.tls import TlsStream, scratch_of
 from headrace.env.turns import SlicedTurns
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
-    from headrace.broker.controller_node import ControllerNode
+    from headrace.broker.coordinators.group_coordinator import GroupCoordinator
+    from headrace.broker.partitions.replica_manager import ReplicaManager
+    from headrace.broker.quorum.driver import QuorumDriver
     from headrace.broker.telemetry.families import Section
+    from headrace.broker.telemetry.metrics import Registry
     from headrace.config import BrokerConfig
     from headrace.env import Node, Owner
     from headrace.env.network import Stream
     from headrace.http.server import Secured
+    from headrace.log.manager import LogManager
+    from headrace.metadata.image import ClusterImage
 
 METRICS_LISTENER: Final = "METRICS"
 """The name under which the pages find stores of their own: `listener.name.metrics.ssl.*`."""
 
 
-def monitor_of_broker(broker: Broker) -> Monitor:
-    """The monitor of a broker that is being made; what it asks the broker for is there once it has started."""
+def monitor_of_broker(
+    node: Node,
+    config: Callable[[], BrokerConfig],
+    metrics: Registry,
+    logs: LogManager,
+    replicas: ReplicaManager,
+    groups: GroupCoordinator,
+    image: Callable[[], ClusterImage],
+) -> Monitor:
+    """Returns the monitor of a broker. `config` returns the settings in force, `image` the cluster's metadata, which
+    are there once the broker has started."""
+    node_id = config().node_id
 
     def sections(monitor: Monitor) -> Sequence[Section]:
         from headrace.broker.telemetry.cluster_numbers import ClusterNumbers
@@ -34,66 +48,70 @@ def monitor_of_broker(broker: Broker) -> Monitor:
         from headrace.broker.telemetry.partition_series import PartitionSeries
         from headrace.broker.telemetry.registry_numbers import RegistryNumbers
 
-        node_id, logs = broker.node_id, broker.logs
-        led = broker.replicas.by_name.values
-        topics_max = broker.config.metrics_topics_max
-        partitions = PartitionNumbers(led, topics_max, broker.metrics)
-        series = PartitionSeries(led, broker.config.metrics_partitions_max)
-        sizes = LogSizes(lambda: logs, broker.config.metrics_partitions_max)
+        led = replicas.by_name.values
+        topics_max = config().metrics_topics_max
+        partitions = PartitionNumbers(led, topics_max, metrics)
+        series = PartitionSeries(led, config().metrics_partitions_max)
+        sizes = LogSizes(lambda: logs, config().metrics_partitions_max)
         cluster = ClusterNumbers(node_id, lambda: monitor.quorum, topics_max, is_broker=True)
-        registry = RegistryNumbers(broker.metrics, lambda: monitor.times, is_broker=True)
-        groups = GroupNumbers(broker.groups.committed_offsets, committed_end, broker.config.metrics_offsets_max)
-        broker.metrics.gauge("log.directories_offline", lambda: len(logs.directories) - len(logs.online()))
-        shown = (registry, partitions, series, sizes, groups, cluster)
+        registry = RegistryNumbers(metrics, lambda: monitor.times, is_broker=True)
+        offsets = GroupNumbers(groups.committed_offsets, committed_end, config().metrics_offsets_max)
+        metrics.gauge("log.directories_offline", lambda: len(logs.directories) - len(logs.online()))
+        shown = (registry, partitions, series, sizes, offsets, cluster)
         return [each.families for each in shown]
 
     def committed_end(topic: str, index: int) -> int | None:
-        replica = broker.replicas.held((topic, index))
+        replica = replicas.held((topic, index))
         return None if replica is None else replica.high_watermark
 
     def not_ready() -> str:
-        known = broker.image.brokers.get(broker.node_id)
+        known = image().brokers.get(node_id)
         return "the controller has fenced this broker" if known is None or known.fenced else ""
 
-    return Monitor(
-        broker.node,
-        broker.config,
-        broker.metrics,
-        sections=sections,
-        not_ready=not_ready,
-        directories=broker.config.directories,
-        secured=_secured(broker.node, broker.config),
-    )
+    return _monitor(node, config(), metrics, sections, not_ready)
 
 
-def monitor_of_controller(controller: ControllerNode) -> Monitor:
-    """The monitor of a node without a broker."""
+def monitor_of_controller(
+    node: Node, config: Callable[[], BrokerConfig], metrics: Registry, quorum: Callable[[], QuorumDriver]
+) -> Monitor:
+    """Returns the monitor of a node without a broker. `quorum` returns its part of the metadata quorum, which is there
+    once the node has started."""
 
     def sections(monitor: Monitor) -> Sequence[Section]:
         from headrace.broker.telemetry.cluster_numbers import ClusterNumbers
         from headrace.broker.telemetry.registry_numbers import RegistryNumbers
 
-        topics_max = controller.config.metrics_topics_max
-        cluster = ClusterNumbers(controller.node_id, lambda: monitor.quorum, topics_max, is_broker=False)
-        registry = RegistryNumbers(controller.metrics, lambda: monitor.times, is_broker=False)
+        topics_max = config().metrics_topics_max
+        cluster = ClusterNumbers(config().node_id, lambda: monitor.quorum, topics_max, is_broker=False)
+        registry = RegistryNumbers(metrics, lambda: monitor.times, is_broker=False)
         return registry.families, cluster.families
 
     def not_ready() -> str:
-        quorum = controller.quorum
-        if quorum.raft.known_leader is None:
+        driver = quorum()
+        if driver.raft.known_leader is None:
             return "no leader of the metadata quorum is known"
-        if quorum.raft.leads and not quorum.decides:
+        if driver.raft.leads and not driver.decides:
             return "this node leads the metadata quorum, and has not read yet what was committed before"
         return ""
 
+    return _monitor(node, config(), metrics, sections, not_ready)
+
+
+def _monitor(
+    node: Node,
+    config: BrokerConfig,
+    metrics: Registry,
+    sections: Callable[[Monitor], Sequence[Section]],
+    not_ready: Callable[[], str],
+) -> Monitor:
     return Monitor(
-        controller.node,
-        controller.config,
-        controller.metrics,
+        node,
+        config,
+        metrics,
         sections=sections,
         not_ready=not_ready,
-        directories=controller.config.directories,
-        secured=_secured(controller.node, controller.config),
+        directories=config.directories,
+        secured=_secured(node, config),
     )
 
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.quorum.port.controller import ControllerError
-from headrace.broker.quorum.port.topics import ControllerTopics
 from headrace.broker.telemetry.log_lines import Line, LogLines
 from headrace.broker.telemetry.request_errors import FAMILY
 from headrace.env.node import settle
@@ -25,8 +24,12 @@ from headrace.wire.messages.k19_create_topics import CreatableTopic, CreatableTo
 from headrace.wire.records import Compression, Record, build_batch
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
-    from headrace.env import Timer
+    from headrace.broker.partitions.replica_manager import ReplicaManager
+    from headrace.broker.quorum.port.topics import Topics
+    from headrace.broker.telemetry.metrics import Registry
+    from headrace.config import BrokerConfig
+    from headrace.env import Node, Timer
+    from headrace.metadata.image import ClusterImage
 
 LOGS_TOPIC: Final = "headrace.logs"
 METRICS_TOPIC: Final = "headrace.metrics"
@@ -59,22 +62,37 @@ _API_NAMES: Final = frozenset(api.name for api in APIS.values())
 
 
 class SelfTopics:
-    """What one broker says of itself. It hears the lines of its whole process from its making on, until it is stopped
-    or closed."""
+    """Publishes the log lines and metrics of one broker. It takes the lines of its whole process from its construction
+    on, until it is stopped or closed."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._log = broker.node.logger("self_topics")
-        self._service = f"headrace-{broker.config.node_id}"
+    def __init__(
+        self,
+        node: Node,
+        metrics: Registry,
+        replicas: ReplicaManager,
+        *,
+        config: Callable[[], BrokerConfig],
+        image: Callable[[], ClusterImage],
+        topics: Callable[[], Topics],
+    ) -> None:
+        """`config` returns the settings in force. `image` returns the cluster's metadata, `topics` where topics are
+        created; both are there once the broker has started."""
+        self._node = node
+        self._metrics = metrics
+        self._replicas = replicas
+        self._config = config
+        self._image = image
+        self._topics = topics
+        self._node_id = config().node_id
+        self._log = node.logger("self_topics")
+        self._service = f"headrace-{self._node_id}"
         self._key = self._service.encode()
-        self._interval_s = broker.config.self_topics_metrics_interval_ms / 1000
-        self._published = broker.metrics.counter("self_topics.records")
-        self._refused = broker.metrics.counter("self_topics.refused")
-        self.lines = LogLines(
-            self._service, broker.node.clock.now_ms, broker.metrics.counter("self_topics.lines_dropped")
-        )
-        broker.metrics.gauge("self_topics.lines_queued", lambda: len(self.lines))
-        self._owner = broker.node.owner("self topics")
+        self._interval_s = config().self_topics_metrics_interval_ms / 1000
+        self._published = metrics.counter("self_topics.records")
+        self._refused = metrics.counter("self_topics.refused")
+        self.lines = LogLines(self._service, node.clock.now_ms, metrics.counter("self_topics.lines_dropped"))
+        metrics.gauge("self_topics.lines_queued", lambda: len(self.lines))
+        self._owner = node.owner("self topics")
         self._timer: Timer | None = None
         self._creation: asyncio.Task[None] | None = None
         self._create_at = self._write_at = self._metrics_at = 0.0
@@ -108,7 +126,7 @@ class SelfTopics:
         logging.getLogger().removeHandler(self.lines)
 
     def _tick(self) -> None:
-        now = self._broker.node.clock.monotonic()
+        now = self._node.clock.monotonic()
         if self._missing() and now >= self._create_at:
             self._creation = self._owner.spawn(self._create())
         goes_on = now >= self._write_at and self._publish_lines()
@@ -120,28 +138,28 @@ class SelfTopics:
     # --- the topics
 
     def _missing(self) -> list[str]:
-        topics = self._broker.image.topics
+        topics = self._image().topics
         return [name for name in (LOGS_TOPIC, METRICS_TOPIC) if topics.by_name(name) is None]
 
     async def _ready(self) -> None:
         """Returns when the topics take records, or will not."""
         for topic in (LOGS_TOPIC, METRICS_TOPIC):
-            done = self._broker.node.future()
+            done = self._node.future()
             key = (topic, self._partition(topic))
-            self._broker.replicas.when_ready(key, partial(settle, done), for_appends=True)
+            self._replicas.when_ready(key, partial(settle, done), for_appends=True)
             await done
 
     async def _create(self) -> None:
-        self._create_at = self._broker.node.clock.monotonic() + RETRY_S
-        brokers = max(1, len(self._broker.image.online_brokers()))
-        replicas = min(self._broker.config.default_replication_factor, brokers)
+        self._create_at = self._node.clock.monotonic() + RETRY_S
+        brokers = max(1, len(self._image().online_brokers()))
+        replicas = min(self._config().default_replication_factor, brokers)
         configs = [CreatableTopicConfig(name=name, value=value) for name, value in TOPIC_SETTINGS.items()]
         topics = [
             CreatableTopic(name=name, num_partitions=1, replication_factor=replicas, configs=configs)
             for name in self._missing()
         ]
         try:
-            codes = await ControllerTopics(self._broker.controller).create(topics) if topics else {}
+            codes = await self._topics().create(topics) if topics else {}
         except ControllerError:
             return  # the controller's port has logged it
         for name, code in codes.items():
@@ -160,7 +178,7 @@ class SelfTopics:
         error = self._append(LOGS_TOPIC, lines)
         if error in PASSING:
             self.lines.put_back(lines)
-            self._write_at = self._broker.node.clock.monotonic() + RETRY_S
+            self._write_at = self._node.clock.monotonic() + RETRY_S
             return False
         return len(self.lines) > 0
 
@@ -169,8 +187,8 @@ class SelfTopics:
 
         They are never queued: if an append fails, the next lines include its numbers.
         """
-        now_ms = self._broker.node.clock.now_ms()
-        statistics = self._broker.metrics.statistics()
+        now_ms = self._node.clock.now_ms()
+        statistics = self._metrics.statistics()
         counters = {name: value for name, value in statistics.counters.items() if value}
         metrics: list[Line] = []
         for kind, values in (("counter", counters), ("gauge", statistics.gauges)):
@@ -192,15 +210,14 @@ class SelfTopics:
 
     def _append(self, topic: str, lines: Sequence[Line]) -> ErrorCode:
         """One batch, to the first partition that this broker leads. What was refused for good is counted."""
-        broker = self._broker
         batch = build_batch(
             [Record(0, line.time_ms, self._key, line.value) for line in lines], compression=Compression.LZ4
         )
         with self.lines.muted():
-            replica = broker.replicas.find(topic, self._partition(topic))
+            replica = self._replicas.find(topic, self._partition(topic))
             if isinstance(replica, ErrorCode):
                 return replica
-            result = broker.replicas.appender.append_many(replica, (batch,), broker.node.clock.now_ms())[0]
+            result = self._replicas.appender.append_many(replica, (batch,), self._node.clock.now_ms())[0]
         error = ErrorCode(result.error)
         if error is ErrorCode.NONE:
             self._published.value += len(lines)
@@ -209,9 +226,9 @@ class SelfTopics:
         return error
 
     def _partition(self, topic: str) -> int:
-        known = self._broker.image.topics.by_name(topic)
+        known = self._image().topics.by_name(topic)
         partitions = known.partitions if known is not None else ()
-        return next((each.index for each in partitions if each.leader == self._broker.node_id), 0)
+        return next((each.index for each in partitions if each.leader == self._node_id), 0)
 
 
 def named(name: str) -> dict[str, Any]:
