@@ -19,7 +19,7 @@ from headrace.broker.storage.storage_format import StorageError
 from headrace.client.producer import Producer
 from headrace.machine.decision import Decision
 from headrace.metadata.image import ClusterImage
-from headrace.security.authorizer import ASKED_EACH_TIME, ClosedAuthorizer
+from headrace.security.authorizer import UNCACHED, ClosedAuthorizer
 from headrace.testing import TestCluster
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -237,7 +237,7 @@ def test_envelopes(three: TestCluster, data: bytes, who: bytes | None, address: 
 class Nothing:
     """Allows nothing."""
 
-    generation = ASKED_EACH_TIME
+    generation = UNCACHED
     audit = None
 
     def authorize(self, *_: object) -> bool:

@@ -29,7 +29,7 @@ from headrace.env.posix_node import PosixNode
 from headrace.machine import Decision
 from headrace.metadata.image import ResourceType
 from headrace.raft.messages import Position, ReplicaKey, VoteRequest
-from headrace.security.authorizer import ASKED_EACH_TIME
+from headrace.security.authorizer import UNCACHED
 from headrace.wire.config_source import ConfigSource
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages import k32_describe_configs as k32
@@ -270,7 +270,7 @@ async def test_the_quorum_is_described_by_its_leader(tmp_path: Path) -> None:
 class Nothing:
     """Allows nothing."""
 
-    generation = ASKED_EACH_TIME
+    generation = UNCACHED
     audit = None
 
     def authorize(self, *_: object) -> bool:

@@ -225,8 +225,8 @@ def test_https_is_checked_by_the_jaas_line(tmp_path: Path) -> None:
     ("changed", "why"),
     [
         ({ALLOWED_URLS: ""}, "it is not allowed: sasl.oauthbearer.allowed.urls must name it too"),
-        ({CLIENT_ID: ""}, "may say it as clientId"),
-        ({CLIENT_SECRET: ""}, "may say it as clientSecret"),
+        ({CLIENT_ID: ""}, "may give it as clientId"),
+        ({CLIENT_SECRET: ""}, "may give it as clientSecret"),
         ({RETRY_MS: "soon"}, "sasl.login.retry.backoff.ms"),
         ({TOKEN_URL: "https://ann:hunter2@issuer/"}, "nobody's password"),
         ({TOKEN_URL: "ftp://issuer/"}, "must begin with"),

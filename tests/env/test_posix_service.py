@@ -132,7 +132,7 @@ async def test_a_manager_that_is_gone_is_named_once(tmp_path: Path, caplog: pyte
     made.ready("serves")
     made.close()
     assert [record.message for record in caplog.records] == [
-        "the service manager cannot be told anything: [Errno 2] No such file or directory"
+        "the service manager cannot be notified: [Errno 2] No such file or directory"
     ]
 
 

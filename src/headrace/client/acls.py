@@ -28,7 +28,7 @@ RESOURCES: Final[Mapping[str, int]] = {
     "topic": 2, "group": 3, "cluster": 4, "transactional-id": 5, "delegation-token": 6, "user": 7,
 }  # fmt: skip
 PATTERNS: Final[Mapping[str, int]] = {"match": 2, "literal": 3, "prefixed": 4}
-"""`match` stands in filters alone: whatever would apply to a resource of that name."""
+"""`match` is for filters alone: every pattern that applies to a resource of that name."""
 OPERATIONS: Final[Mapping[str, int]] = {
     "all": 2, "read": 3, "write": 4, "create": 5, "delete": 6, "alter": 7, "describe": 8, "cluster-action": 9,
     "describe-configs": 10, "alter-configs": 11, "idempotent-write": 12, "create-tokens": 13, "describe-tokens": 14,

@@ -1,7 +1,7 @@
 """A connection over a node's network: the channel of `client/channel.py`, moved by callbacks, not by a blocking loop.
 
-For whoever lives on a node: brokers that talk to brokers, and the clients of the simulator. Calls are answered in the
-order in which they were sent; one that takes too long ends the connection, since all behind it would wait as well.
+For code that runs on a node: brokers that talk to brokers, and the clients of the simulator. Calls are answered in the
+order in which they were sent; a timeout ends the connection, since all later calls would wait as well.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from headrace.version import __version__
 from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from headrace.client.login import Asked, Begun, Login
+    from headrace.client.login import Begun, Login, LoginRequest
     from headrace.client.security import Tls
     from headrace.env import Node, Owner, Timer
     from headrace.env.network import Stream
@@ -57,7 +57,7 @@ class AsyncConnection:
         """Not connected yet: see `open`."""
         self.channel = Channel(client_id, peer=peer)
         self.on_end: Callable[[], None] | None = None
-        """Called when the connection ends, before whoever waits for answers hears of it."""
+        """Called when the connection ends, before the waiting calls fail."""
         self._node = node
         self._owner = owner
         self._host = ""
@@ -65,7 +65,7 @@ class AsyncConnection:
         self._waiting: deque[tuple[Call[Any], Future[Any], Timer | None]] = deque()
         self._writing = False
         self._held: deque[tuple[Callable[[], Future[Any]], Future[Any]]] | None = None
-        """What waits for a login that begins the session anew."""
+        """Calls that wait for a reauthentication."""
         self._renewal: Timer | None = None
 
     @property
@@ -126,17 +126,17 @@ class AsyncConnection:
         """`credentials` are for the logins after this one. Raises NotLoggedInError, or what `ask` raises."""
         from headrace.client.login import renewal_s
 
-        login, asked = begun
-        while not isinstance(asked, int):
-            request, response_class, version = asked
+        login, step = begun
+        while not isinstance(step, int):
+            request, response_class, version = step
             answer = await self._ask(request, response_class, timeout_s=timeout_s, version=version)
-            asked = await _moved(self._node, login, answer)
-        pause_s = renewal_s(asked, self._node.entropy.random())
+            step = await _moved(self._node, login, answer)
+        pause_s = renewal_s(step, self._node.entropy.random())
         if pause_s is not None and not self.closed:
             self._renewal = self._owner.later(pause_s, self._renew, credentials, timeout_s)
 
     def _renew(self, credentials: AnyCredentials, timeout_s: float) -> None:
-        """The session ends soon: a login begins it anew, and whatever is asked meanwhile waits for that."""
+        """Reauthenticates before the session ends; calls made meanwhile wait for that (KIP-368)."""
         if not self.closed and self._held is None:
             self._owner.spawn(self._renewed(credentials, timeout_s))
 
@@ -181,10 +181,10 @@ class AsyncConnection:
         if len(self._held) >= HELD_MAX:
             future.set_exception(TimedOutError(f"{self.channel.peer} does not answer a login, and too much waits"))
         else:
-            asked = partial(
+            step = partial(
                 self._ask, request, response_class, timeout_s=timeout_s, version=version, expect_reply=expect_reply
             )
-            self._held.append((asked, future))
+            self._held.append((step, future))
         return future
 
     def _ask(
@@ -312,9 +312,9 @@ class AsyncConnection:
 
 
 def _pass_on(answer: Future[Any], future: Future[Any]) -> None:
-    """Whoever has `future` gets what `answer` will have."""
+    """Passes the outcome of `answer` on to `future`."""
 
-    def told(answer: Future[Any]) -> None:
+    def pass_on(answer: Future[Any]) -> None:
         if future.done() or answer.cancelled():
             return
         error = answer.exception()
@@ -323,7 +323,7 @@ def _pass_on(answer: Future[Any], future: Future[Any]) -> None:
         else:
             future.set_result(answer.result())
 
-    answer.add_done_callback(told)
+    answer.add_done_callback(pass_on)
 
 
 def _settle_unanswered(future: Future[Any]) -> None:
@@ -343,15 +343,15 @@ async def _begun(node: Node, credentials: AnyCredentials, host: str, peer: str) 
     return login, await _moved(node, login)
 
 
-async def _moved(node: Node, login: Login, answer: Any = None) -> Asked | int:
+async def _moved(node: Node, login: Login, answer: Any = None) -> LoginRequest | int:
     """What a login asks next, once workers have done its errands."""
     from headrace.client.waiting import shared
     from headrace.security.login import Errand
 
-    asked = login.send(answer)
-    while isinstance(asked, Errand):
-        asked = login.send(await shared(node, asked))
-    return asked
+    step = login.send(answer)
+    while isinstance(step, Errand):
+        step = login.send(await shared(node, step))
+    return step
 
 
 def _secured(node: Node, owner: Owner, stream: Stream, tls: Tls, host: str) -> Stream:

@@ -33,14 +33,14 @@ from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from headrace.client.login import Asked, Begun, Login
+    from headrace.client.login import Begun, Login, LoginRequest
     from headrace.security.credentials import AnyCredentials
 
 SEND_PARTS_MAX = 64
 """Buffers handed to one `sendmsg`; below every system's IOV_MAX."""
 
 RENEWAL_S = 30.0
-"""How long a login may take that begins a session anew."""
+"""How long a reauthentication may take."""
 
 RECEIVES_MAX = 16
 """Reads from one socket before the others get their turn."""
@@ -92,8 +92,10 @@ class Connection:
     def send(
         self, request: Request, response_class: type[R], *, version: int | None = None, expect_reply: bool = True
     ) -> Call[R]:
-        """Queue a request and push what the socket takes at once. Where the session of a login ends soon, it is begun
-        anew first, after what is outstanding. Raises what a login raises."""
+        """Queue a request and push what the socket takes at once.
+
+        Reauthenticates first if the session ends soon, after what is outstanding. Raises what a login raises.
+        """
         if time.monotonic() >= self._renewed_by:
             self._renew()
         call = self.channel.send(request, response_class, version=version, expect_reply=expect_reply)
@@ -158,17 +160,17 @@ class Connection:
     def _log_in(self, begun: Begun, deadline: float) -> None:
         from headrace.client.login import renewal_s
 
-        login, asked = begun
+        login, step = begun
         try:
-            while not isinstance(asked, int):
-                request, response_class, version = asked
+            while not isinstance(step, int):
+                request, response_class, version = step
                 call = self.send(request, response_class, version=version)
                 wait(call, [self], deadline)
-                asked = _moved(login, call.result())
+                step = _moved(login, call.result())
         except BaseException:
             self.close()
             raise
-        pause_s = renewal_s(asked, random.Random())
+        pause_s = renewal_s(step, random.Random())
         self._renewed_by = math.inf if pause_s is None else time.monotonic() + pause_s
 
     def _negotiate(self, deadline: float) -> None:
@@ -204,15 +206,15 @@ def _begun(credentials: AnyCredentials, host: str, peer: str) -> Begun:
     return login, _moved(login)
 
 
-def _moved(login: Login, answer: Any = None) -> Asked | int:
+def _moved(login: Login, answer: Any = None) -> LoginRequest | int:
     """What a login asks next, once its errands are done."""
     from headrace.client.login import outcome_of
     from headrace.security.login import Errand
 
-    asked = login.send(answer)
-    while isinstance(asked, Errand):
-        asked = login.send(outcome_of(asked))
-    return asked
+    step = login.send(answer)
+    while isinstance(step, Errand):
+        step = login.send(outcome_of(step))
+    return step
 
 
 def _secured(connected: socket.socket, tls: Tls, host: str, peer: str) -> Link:

@@ -11,7 +11,7 @@ from headrace.client.retry import PAUSE_FIRST_S
 from headrace.wire.records import Record
 
 IN_FLIGHT_MAX = 5
-"""Requests in flight a broker; brokers remember five batches a producer, so more could not be told from duplicates."""
+"""Requests in flight a broker; brokers remember five batches a producer, and cannot detect older duplicates."""
 
 
 @dataclass(slots=True, eq=False)

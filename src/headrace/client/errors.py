@@ -18,7 +18,7 @@ class UnreachableError(ClientError):
 
 
 class HungUpError(UnreachableError):
-    """What answers at the addresses closes the connection before it has said a word of Kafka's protocol."""
+    """The server at the address closes the connection before any answer of Kafka's protocol."""
 
 
 class UntrustedError(ClientError):

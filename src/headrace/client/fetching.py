@@ -70,7 +70,7 @@ class _Flight:
     """A fetch under way at one leader."""
 
     call: PendingCall[FetchResponse]
-    asked: dict[TopicPartition, int]
+    requested: dict[TopicPartition, int]
     deadline: float
 
 
@@ -125,8 +125,8 @@ class FetcherMachine:
     def pieces_steps(self) -> Steps[list[Fetched]]:
         """Waits for pieces; returns none once every partition has reached its end.
 
-        When a bounded read makes no progress for the client's timeout, raises the error that stands in its way (no
-        leader, no broker), or `TimedOutError` if there is none: the end is not written.
+        When a bounded read makes no progress for the client's timeout, raises the error that prevents it (no leader, no
+        broker), or `TimedOutError` if there is none: the end is not written.
         """
         # a fetch that nobody answers ends a moment before, and says so
         until = self._clock.monotonic() + self.router.timeout_s + 2 * self.max_wait_ms / 1000
@@ -179,14 +179,14 @@ class FetcherMachine:
         """Continue a partition elsewhere; what is under way for it is dropped."""
         self.positions[at] = position
         for flight in self._flights.values():
-            flight.asked.pop(at, None)
+            flight.requested.pop(at, None)
 
     def remove(self, at: TopicPartition) -> None:
-        """Read this partition no more."""
+        """Stop reading this partition."""
         self.positions.pop(at, None)
         self.ends.pop(at, None)
         for flight in self._flights.values():
-            flight.asked.pop(at, None)
+            flight.requested.pop(at, None)
 
     def close(self) -> None:
         """Forget what is under way. The client's connections stay with it, one outstanding answer a leader at most."""
@@ -199,7 +199,7 @@ class FetcherMachine:
 
         Partitions without a leader wait a moment while the others go on.
         """
-        under_way = {at for flight in self._flights.values() for at in flight.asked}
+        under_way = {at for flight in self._flights.values() for at in flight.requested}
         wanted = [at for at in self._unfinished() if at not in under_way and self._rested(at)]
         if not wanted:
             return
@@ -293,7 +293,7 @@ class FetcherMachine:
                     yield from self._recover(TimedOutError(f"broker {node_id} does not answer a fetch"), set())
                 continue
             del self._flights[node_id]
-            topics = {name for name, _ in flight.asked}
+            topics = {name for name, _ in flight.requested}
             try:
                 response = flight.call.result()
             except ClientError as error:
@@ -302,7 +302,7 @@ class FetcherMachine:
             if response.error_code != ErrorCode.NONE:
                 yield from self._recover(BrokerError(response.error_code, f"fetch at broker {node_id}"), topics)
                 continue
-            for passing, names in self._take(response, flight.asked, pieces):
+            for passing, names in self._take(response, flight.requested, pieces):
                 yield from self._recover(passing, names)
         if self._outside:
             yield from self._reset_positions()
@@ -312,7 +312,7 @@ class FetcherMachine:
         return pieces
 
     def _take(
-        self, response: FetchResponse, asked: dict[TopicPartition, int], pieces: list[Fetched]
+        self, response: FetchResponse, requested: dict[TopicPartition, int], pieces: list[Fetched]
     ) -> list[tuple[ClientError, set[str]]]:
         """Takes in an answer. Returns the errors of partitions that may pass, and their topics."""
         passing: list[tuple[ClientError, set[str]]] = []
@@ -322,7 +322,7 @@ class FetcherMachine:
                 name = self.router.topic_name(topic.topic_id) or name
             for data in topic.partitions:
                 at = (name, data.partition_index)
-                position = asked.get(at)
+                position = requested.get(at)
                 if position is None or self.positions.get(at) != position:
                     continue
                 if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:

@@ -174,13 +174,15 @@ def _offsets_request(router: Router, group: str, wanted: dict[str, list[int]] | 
     if connection.channel.version_for(ApiKey.OFFSET_FETCH) < 8:
         topics = None if wanted is None else [k09.OffsetFetchRequestTopic(name, i) for name, i in wanted.items()]
         return k09.OffsetFetchRequest(group_id=group, topics=topics)
-    asked = k09.OffsetFetchRequestGroup(group_id=group, topics=None)
+    requested = k09.OffsetFetchRequestGroup(group_id=group, topics=None)
     if wanted is not None:
-        asked.topics = []
+        requested.topics = []
         for name, indexes in wanted.items():
             topic_id = (yield from router.topic(name)).id
-            asked.topics.append(k09.OffsetFetchRequestTopics(name=name, topic_id=topic_id, partition_indexes=indexes))
-    return k09.OffsetFetchRequest(groups=[asked])
+            requested.topics.append(
+                k09.OffsetFetchRequestTopics(name=name, topic_id=topic_id, partition_indexes=indexes)
+            )
+    return k09.OffsetFetchRequest(groups=[requested])
 
 
 def _offsets_in(router: Router, response: OffsetFetchResponse) -> dict[TopicPartition, Committed]:

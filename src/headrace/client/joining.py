@@ -134,7 +134,7 @@ class MemberMachine:
     def leave_steps(self) -> Steps[None]:
         """Leaves the group, so that the others take over at once. A static member stays until its session ends.
 
-        Raises nothing: a coordinator that cannot be told finds out by itself.
+        Raises nothing: a coordinator that cannot be reached expires the member by itself.
         """
         if not self.member_id or self.instance_id is not None:
             return

@@ -69,21 +69,21 @@ class LoginContext:
     @property
     def initiator(self) -> str:
         """See Context."""
-        return self._said(lambda: self._context.initiator)
+        return self._checked(lambda: self._context.initiator)
 
     def step(self, token: bytes) -> bytes:
         """See Context."""
-        return self._said(lambda: self._context.step(token))
+        return self._checked(lambda: self._context.step(token))
 
     def wrap(self, message: bytes) -> bytes:
         """See Context."""
-        return self._said(lambda: self._context.wrap(message))
+        return self._checked(lambda: self._context.wrap(message))
 
     def unwrap(self, message: bytes) -> bytes:
         """See Context."""
-        return self._said(lambda: self._context.unwrap(message))
+        return self._checked(lambda: self._context.unwrap(message))
 
-    def _said(self, ask: Callable[[], T]) -> T:
+    def _checked(self, ask: Callable[[], T]) -> T:
         try:
             return ask()
         except self._failure as error:

@@ -1,7 +1,6 @@
 """What is under a blocking client's channel: a non-blocking socket, or TLS on one (see `tls_link`).
 
-Whoever waits for several links at once asks `has_arrived` before it asks the poller: OpenSSL may hold bytes that no
-poller knows of.
+A wait for several links at once checks `has_arrived` before it polls: OpenSSL may hold bytes that no poller knows of.
 """
 
 from __future__ import annotations

@@ -19,18 +19,21 @@ from headrace.wire.messages.k36_sasl_authenticate import SaslAuthenticateRequest
 
 HANDSHAKE_VERSION: Final = 1
 AUTHENTICATE_VERSION: Final = 1
-"""Every broker that a client of ours meets has these; from version 1 on it is told how long the session lives."""
+"""Every broker that a client of ours meets has these; from version 1 on the answer has the session's lifetime."""
 EARLIEST_SHARE: Final = 0.85
 LATEST_SHARE: Final = 0.95
-"""A session is begun anew between these shares of its life, as Kafka's clients do, so that not all come at once."""
+"""A client reauthenticates between these shares of the session's life, as Kafka's clients do, so that not all come at
+once.
+"""
 
-Asked = tuple[Request, Any, int]
+LoginRequest = tuple[Request, Any, int]
 """A request, the class of its response, and its version."""
-Login = Generator[Asked | Errand[Any] | int, Any, None]
-"""Each request is sent its answer, and each errand its outcome; last comes how long the session lives in ms, 0: without
-end. No request comes before what is to be fetched first: a broker gives a login some seconds, so whoever moves it
-connects then."""
-Begun = tuple[Login, Asked | int]
+Login = Generator[LoginRequest | Errand[Any] | int, Any, None]
+"""A login as a generator: each request is sent its answer, and each errand its outcome; the last value is the session's
+lifetime in ms, 0: without end. All errands that a login needs first come before its first request: a broker gives a
+login some seconds, so its driver connects only then.
+"""
+Begun = tuple[Login, LoginRequest | int]
 """A login, and what it asks first."""
 T = TypeVar("T")
 
@@ -77,12 +80,12 @@ def log_in(credentials: AnyCredentials, host: str, peer: str, secret: Callable[[
 
 
 def _shake_hands(mechanism: str, peer: str) -> Login:
-    said: SaslHandshakeResponse = yield SaslHandshakeRequest(mechanism), SaslHandshakeResponse, HANDSHAKE_VERSION
-    if said.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
-        served = ", ".join(said.mechanisms) or "none"
+    handshake: SaslHandshakeResponse = yield SaslHandshakeRequest(mechanism), SaslHandshakeResponse, HANDSHAKE_VERSION
+    if handshake.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+        served = ", ".join(handshake.mechanisms) or "none"
         raise NotLoggedInError(f"{peer} does not log clients in by {mechanism}; it serves {served}")
-    if said.error_code:
-        raise NotLoggedInError(str(BrokerError(said.error_code, f"the login at {peer}")), mechanism)
+    if handshake.error_code:
+        raise NotLoggedInError(str(BrokerError(handshake.error_code, f"the login at {peer}")), mechanism)
 
 
 def _done(step: T | Errand[T]) -> Generator[Errand[T], Any, T]:
@@ -104,7 +107,7 @@ def outcome_of(errand: Errand[T]) -> T | LoginFailedError:
 
 
 def renewal_s(lifetime_ms: int, random: Random) -> float | None:
-    """In how many seconds a session is to be begun anew; None where it has no end."""
+    """Returns the seconds until the reauthentication; None if the session has no end."""
     if lifetime_ms <= 0:
         return None
     return lifetime_ms / 1000 * random.uniform(EARLIEST_SHARE, LATEST_SHARE)

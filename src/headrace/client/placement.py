@@ -1,8 +1,8 @@
 """Which brokers get which replicas: a plan that moves as few as it can, as a pure function.
 
-A partition's replicas stand in as many racks as there are, and in each rack in as many as in any other, as Kafka places
-those of a new topic. Replicas that may stay do; brokers that are asked to share a topic evenly get as many replicas as
-the next one, and as many leaders. A broker without a rack counts for a rack that has no name.
+A partition's replicas are spread over all racks, evenly, as Kafka places those of a new topic. Replicas that may stay
+do; brokers that are asked to share a topic evenly get as many replicas as the next one, and as many leaders. A broker
+without a rack counts for a rack that has no name.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class _Plan:
         return False
 
     def _may_swap(self, replicas: tuple[int, ...], gone: int, new: int) -> bool:
-        """Whether the racks stay as even with another broker in the stead of one."""
+        """Whether the racks stay as even if another broker replaces one."""
         racks = Counter(self._racks[r] for r in replicas if r != gone)
         return self._racks[gone] == self._racks[new] or self._has_room(self._racks[new], racks, len(replicas))
 

@@ -91,9 +91,9 @@ class Profiles:
 def profiles_path() -> Path:
     """Where the file is: HEADRACE_PROFILES says it, or it is in the user's directory of configurations. Raises
     NoHomeError where there is none."""
-    said = os.environ.get(PATH_VARIABLE)
-    if said:
-        return Path(said)
+    path = os.environ.get(PATH_VARIABLE)
+    if path:
+        return Path(path)
     base = os.environ.get("XDG_CONFIG_HOME", "")
     try:
         if sys.platform == "darwin":
@@ -114,7 +114,7 @@ def read_profiles(path: Path | None = None) -> Profiles:
     """What the file holds; nothing where there is none. Raises ProfileError."""
     where = profiles_path() if path is None else path
     try:
-        # a pipe of that name would hold whoever opens it
+        # opening a pipe of that name would block
         opened = os.open(where, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
         return Profiles()
@@ -151,7 +151,8 @@ def profile_named(name: str) -> Profile:
 def reach(
     bootstrap: str | Sequence[str] | None, security: Protection | None, profile: str | None
 ) -> tuple[str | Sequence[str], Security]:
-    """The brokers to ask first, and how connections are protected: as said, else as the profile has it, else as usual.
+    """Returns the bootstrap servers and the protection of connections: those given, else the profile's, else the
+    defaults.
 
     Raises ProfileError, ConfigError, or what `protection_of` does.
     """

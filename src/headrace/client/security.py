@@ -88,18 +88,18 @@ PLAIN_CONNECTION: Final = ConnectionSecurity()
 
 
 Protection = Security | Mapping[str, str] | str | os.PathLike[str]
-"""How a caller may say it: the value, client properties, or the path of a file of them."""
+"""The forms in which a caller may give it: the value, client properties, or the path of a file of them."""
 
 
-def protection_of(said: Protection) -> Security:
+def protection_of(given: Protection) -> Security:
     """Raises ConfigError as `security_of` does, and for a file OSError, or ValueError for one that cannot be read."""
-    if isinstance(said, Security):
-        return said
-    if isinstance(said, Mapping):
-        return security_of(said)
+    if isinstance(given, Security):
+        return given
+    if isinstance(given, Mapping):
+        return security_of(given)
     from headrace.config import load_properties_file
 
-    return security_of(load_properties_file(os.fspath(said)))
+    return security_of(load_properties_file(os.fspath(given)))
 
 
 def security_of(properties: Mapping[str, str]) -> Security:

@@ -1,4 +1,4 @@
-"""How a reader fetches where nothing else is said; apart from `reading`, which imports the messages."""
+"""The defaults of a reader's fetches; apart from `reading`, which imports the messages."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The token that an issuer gives to whoever shows id and secret: OAuth's client credentials grant.
+"""The token of an issuer for a client id and secret: OAuth's client credentials grant.
 
-A token is kept until four fifths of its life are over, and then asked for anew; the old one is shown on while it lasts
-and the issuer is away. Everything here waits: nodes call it on a worker. Source: RFC 6749 (4.4), KIP-768, KIP-1139.
+A token is used until four fifths of its life are over, and then requested again; the old one stays in use while it is
+valid and the issuer is unavailable. Everything here blocks: nodes call it on a worker. Source: RFC 6749 (4.4), KIP-768,
+KIP-1139.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ KEPT_SHARE: Final = 0.8
 """Of its life, a token is shown for so long; Kafka's `sasl.login.refresh.window.factor`."""
 SHOWN_SHARE: Final = 0.95
 """And for so long while no other is to be had."""
-ASKED_AGAIN_S: Final = 10.0
+RETRIED_AFTER_S: Final = 10.0
 """How long the issuer is left alone then."""
 _PERMANENT: Final = frozenset({*range(400, 500), 501, 505} - {408, 429})
 """What a server that answers so will answer again."""
@@ -77,11 +78,11 @@ def grant_of(settings: Mapping[str, str], options: Mapping[str, str]) -> Grant:
     if url not in allowed:
         shown = url.partition("?")[0]
         raise ConfigError(TOKEN_URL, shown, f"it is not allowed: {ALLOWED_URLS} must name it too")
-    said = {}
+    credentials = {}
     for name, option in ((CLIENT_ID, "clientId"), (CLIENT_SECRET, "clientSecret"), (SCOPE, "scope")):
-        said[name] = settings.get(name) or options.get(option) or ""
-        if not said[name] and name != SCOPE:
-            raise ConfigError(name, "", f"an issuer asks for it; the JAAS line may say it as {option}")
+        credentials[name] = settings.get(name) or options.get(option) or ""
+        if not credentials[name] and name != SCOPE:
+            raise ConfigError(name, "", f"an issuer asks for it; the JAAS line may give it as {option}")
 
     def value(name: str) -> Value:
         row = BROKER_SETTINGS[name]
@@ -94,7 +95,7 @@ def grant_of(settings: Mapping[str, str], options: Mapping[str, str]) -> Grant:
 
     tls = tuple(sorted((name, text) for name, text in options.items() if name.startswith("ssl.")))
     return Grant(
-        url, said[CLIENT_ID], said[CLIENT_SECRET], said[SCOPE].strip(), bool(value(URLENCODE)),
+        url, credentials[CLIENT_ID], credentials[CLIENT_SECRET], credentials[SCOPE].strip(), bool(value(URLENCODE)),
         seconds(CONNECT_MS), seconds(READ_MS), seconds(RETRY_MS), seconds(RETRY_MAX_MS), tls,
     )  # fmt: skip
 
@@ -121,11 +122,11 @@ class TokenEndpoint:
                 return self._token
             has_old = now < self._shown_until
             try:
-                answer = self._asked(again=not has_old)
+                answer = self._request(again=not has_old)
             except LoginFailedError:
                 if not has_old:
                     raise
-                self._kept_until = min(self._shown_until, time.monotonic() + ASKED_AGAIN_S)
+                self._kept_until = min(self._shown_until, time.monotonic() + RETRIED_AFTER_S)
                 return self._token
             self._token, life_s = _token_in(answer, self._grant.url)
             now = time.monotonic()
@@ -141,8 +142,8 @@ class TokenEndpoint:
         except ConfigError as error:
             raise LoginFailedError(f"the issuer at {_shown(grant.url)} cannot be asked: {error}") from None
 
-    def _asked(self, *, again: bool) -> bytes:
-        """What the issuer answers; `again`: after a failure it is asked again, for a while."""
+    def _request(self, *, again: bool) -> bytes:
+        """Returns the issuer's answer; `again`: retries after a failure, for a while."""
         grant = self._grant
         ends = time.monotonic() + grant.retry_max_s
         pause_s = grant.retry_s
@@ -186,15 +187,15 @@ def _answer(grant: Grant, context: ssl.SSLContext | None) -> bytes:
 def _token_in(answer: bytes, url: str) -> tuple[str, float]:
     """The token of an answer, and how many seconds it lives; 0: nobody says. Raises LoginFailedError."""
     try:
-        said = json.loads(answer)
+        credentials = json.loads(answer)
     except (ValueError, RecursionError):
-        said = None
-    token = said.get("access_token") if isinstance(said, dict) else None
+        credentials = None
+    token = credentials.get("access_token") if isinstance(credentials, dict) else None
     if not isinstance(token, str) or not token.strip():
         raise LoginFailedError(f"no token from {_shown(url)}: what it answers holds no access_token")
     life_s = _end_s(token) - time.time()
     if math.isinf(life_s):
-        life_s = _seconds(said.get("expires_in"))
+        life_s = _seconds(credentials.get("expires_in"))
         life_s = life_s if math.isfinite(life_s) else 0.0
     return token.strip(), max(0.0, life_s)
 
@@ -210,12 +211,12 @@ def _end_s(token: str) -> float:
     return _seconds(end)
 
 
-def _seconds(said: Any) -> float:
+def _seconds(credentials: Any) -> float:
     """A number of JSON, which may have hundreds of digits; infinite for what is none of use."""
-    if isinstance(said, bool) or not isinstance(said, int | float):
+    if isinstance(credentials, bool) or not isinstance(credentials, int | float):
         return math.inf
     try:
-        number = float(said)
+        number = float(credentials)
     except OverflowError:
         return math.inf
     return number if math.isfinite(number) else math.inf

@@ -84,8 +84,9 @@ def create_token(
 
 @operation
 def list_tokens(router: Router, owners: Iterable[str] | None = None) -> Steps[list[Token]]:
-    """The tokens that whoever asks may see, sorted by owner and age: all, or those that one of `owners` owns, has asked
-    for, or may renew. Raises `BrokerError`."""
+    """List the tokens that this principal may see, sorted by owner and age: all, or those that one of `owners` owns,
+    has requested, or may renew. Raises `BrokerError`.
+    """
     from headrace.wire.messages import k41_describe_delegation_token as k41
 
     wanted = None
@@ -134,8 +135,10 @@ def renew_token(router: Router, token: Token, period_ms: int = CLUSTERS_TIME_MS)
 
 @operation
 def expire_token(router: Router, token: Token, period_ms: int = AT_ONCE_MS) -> Steps[int]:
-    """Let a token end in `period_ms`, or now; returns when it does. Comes back once brokers tell of it no more, where
-    it ends now. Raises `BrokerError` as `renew_token` does."""
+    """Let a token expire in `period_ms`, or now; returns when it does.
+
+    If it expires now, waits until no broker lists it any longer. Raises `BrokerError` as `renew_token` does.
+    """
     from headrace.wire.messages import k40_expire_delegation_token as k40
 
     response = yield from router.checked(
@@ -150,8 +153,10 @@ def expire_token(router: Router, token: Token, period_ms: int = AT_ONCE_MS) -> S
 
 
 def _wait_until_listed(router: Router, token: Token, *, is_there: bool) -> Steps[None]:
-    """The controller has decided; a broker hears of it a moment later. What was decided holds in any case: whoever
-    made a token must get it, so nothing is raised where it takes too long."""
+    """Waits until the brokers have applied the controller's decision.
+
+    The decision holds in any case, and the creator of a token must get it, so a timeout raises nothing.
+    """
     retry = router.retry(min(router.timeout_s, VISIBLE_PATIENCE_S))
     try:
         while True:

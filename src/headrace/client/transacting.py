@@ -101,7 +101,7 @@ def _leaves_open(api_key: int, error: ClientError) -> bool:
 
 
 class State(Enum):
-    """Where a producer stands. `NEW` has no epoch yet, or must get another one."""
+    """The state of a producer. `NEW` has no epoch yet, or must get another one."""
 
     NEW = auto()
     READY = auto()

@@ -3,7 +3,7 @@
     child = TransactionalProducer(client, child_id(client, "load", f"load-{task}"))     # on each of many machines
     child.begin()
     child.send("paid", b"...")
-    opened = child.hand_over()                      # three values, to be sent to whoever decides
+    opened = child.hand_over()                      # three values, to be sent to the parent
 
     main = TransactionalProducer(client, "load")
     main.begin()

@@ -108,16 +108,16 @@ def describe_transaction(router: Router, transactional_id: str) -> Steps[Transac
         lambda r: r.transaction_states[0].error_code,
         kind=TRANSACTION,
     )
-    told = response.transaction_states[0]
+    described = response.transaction_states[0]
     return TransactionDescription(
         transactional_id,
         (yield from router.coordinator(transactional_id, kind=TRANSACTION)),
-        told.transaction_state,
-        told.transaction_timeout_ms,
-        told.transaction_start_time_ms,
-        told.producer_id,
-        told.producer_epoch,
-        tuple(sorted((topic.topic, index) for topic in told.topics for index in topic.partitions)),
+        described.transaction_state,
+        described.transaction_timeout_ms,
+        described.transaction_start_time_ms,
+        described.producer_id,
+        described.producer_epoch,
+        tuple(sorted((topic.topic, index) for topic in described.topics for index in topic.partitions)),
     )
 
 
@@ -182,7 +182,7 @@ def find_hanging(
     return [
         each
         for each in silent
-        if (told := known.get(each.producer_id)) is None or each.partition not in told.partitions
+        if (described := known.get(each.producer_id)) is None or each.partition not in described.partitions
     ]
 
 

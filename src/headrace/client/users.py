@@ -58,8 +58,7 @@ def set_password(
 
 @operation
 def delete_password(router: Router, user: str, mechanism: str) -> Steps[None]:
-    """Let a user log in by a mechanism no more. Raises `BrokerError`, RESOURCE_NOT_FOUND where nobody of that name
-    could."""
+    """Delete a user's credential of a mechanism. Raises `BrokerError`, RESOURCE_NOT_FOUND if there is none."""
     from headrace.wire.messages import k51_alter_user_scram_credentials as k51
 
     change = k51.ScramCredentialDeletion(user, MECHANISMS[mechanism])

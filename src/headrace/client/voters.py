@@ -1,4 +1,4 @@
-"""Changes of who votes on the metadata: controllers that become voters, and voters that are ones no more.
+"""Changes of the voters of the metadata quorum: adds controllers and removes voters.
 
 Functions over a `Client`, one a task, as in `moves`. Every broker takes these and has the controller decide.
 """
@@ -37,8 +37,10 @@ def add_voter(
 
 @operation
 def remove_voter(router: Router, voter: int, directory_id: bytes) -> Steps[None]:
-    """Makes a voter one no more; it may run or not. Raises `BrokerError`, VOTER_NOT_FOUND where no node votes with this
-    id and directory, `ProtocolMismatchError`."""
+    """Removes a voter, whether it runs or not.
+
+    Raises `BrokerError`, VOTER_NOT_FOUND if no voter has this id and directory, `ProtocolMismatchError`.
+    """
     from headrace.wire.messages import k81_remove_raft_voter as k81
 
     yield from router.checked(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 class BrokerFields:
     """Broker settings under their names in snake case, in the table's units; a test holds them to the table.
 
-    What only stands in for another setting is not here: `log.retention.hours`, or `message.max.bytes`, which topics
+    Settings that only replace another one are not here: `log.retention.hours`, or `message.max.bytes`, which topics
     take as their `max.message.bytes`.
     """
 

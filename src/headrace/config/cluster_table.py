@@ -6,9 +6,9 @@ from typing import Final
 
 from .setting import LONG_MAX, Family, Setting, Type
 
-_ASKED_OTHERWISE: Final = "how long an answer of a controller may take goes by what is asked"
+_BY_REQUEST: Final = "each kind of request to a controller has its own timeout"
 _NOT_LOGGED: Final = "a controller works in pieces of some milliseconds, and logs none of them"
-_READY_OR_SAID: Final = "logs may take their time, and `initial.broker.registration.timeout.ms` bounds the rest"
+_NO_START_LIMIT: Final = "logs may take their time, and `initial.broker.registration.timeout.ms` bounds the rest"
 _ONE_TRY: Final = "each try may take `socket.connection.setup.timeout.ms`"
 _NO_RECEIVE_BUFFER: Final = "the system sizes the buffers of a broker's own connections"
 _SMALL_PIECES: Final = "logs are read 64 KB at a time, so that others have their turn"
@@ -62,7 +62,7 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         1048576,
         "The most bytes in a fetch of metadata.",
         at_least=1,
-        unserved="a fetch asks for 1 MiB, and gets no more beyond its first batch",
+        unserved="a fetch gets at most 1 MiB beyond its first batch",
     ),
     Setting(
         "controller.quorum.fetch.snapshot.max.bytes",
@@ -121,7 +121,7 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         Type.INT,
         30000,
         "How long the controller waits on a connection to a broker.",
-        unserved=_ASKED_OTHERWISE,
+        unserved=_BY_REQUEST,
     ),
     Setting(
         "controller.performance.always.log.threshold.ms",
@@ -148,7 +148,7 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         "How long a start may take.",
         at_least=0,
         internal=True,
-        unserved=_READY_OR_SAID,
+        unserved=_NO_START_LIMIT,
     ),
     Setting(
         "auto.leader.rebalance.enable",

@@ -43,20 +43,20 @@ _POOLS: Final = (
 _ADDRESS: Final = re.compile(r"[0-9a-zA-Z\-%._:]*")
 
 
-def check_dynamic(now: BrokerConfig, after: BrokerConfig, asked: Mapping[str, str]) -> None:
-    """Raises ConfigError if the dynamic settings that are `asked` cannot be, in the configuration that they lead to."""
-    _check_threads(now, after, asked)
+def check_dynamic(now: BrokerConfig, after: BrokerConfig, altered: Mapping[str, str]) -> None:
+    """Raises ConfigError if the dynamic settings in `altered` are invalid in the resulting configuration."""
+    _check_threads(now, after, altered)
     for check in (_check_segments, _check_cleaner, _check_connections, _check_directories, _check_reporters):
-        check(after, asked)
+        check(after, altered)
     for of, longer in (("ms", "log.retention.ms"), ("bytes", "log.retention.bytes")):
-        if not {f"log.local.retention.{of}", longer}.isdisjoint(asked):
+        if not {f"log.local.retention.{of}", longer}.isdisjoint(altered):
             _check_local_retention(after, f"log.local.retention.{of}", longer)
     for name, highest in _LESS:
-        if not {name, highest}.isdisjoint(asked) and _number(after[name]) > _number(after[highest]):
+        if not {name, highest}.isdisjoint(altered) and _number(after[name]) > _number(after[highest]):
             raise ConfigError(name, after[name], line=f"{name} must be less than or equal to {highest}")
 
 
-def _check_threads(now: BrokerConfig, after: BrokerConfig, asked: Mapping[str, str]) -> None:
+def _check_threads(now: BrokerConfig, after: BrokerConfig, altered: Mapping[str, str]) -> None:
     for name in _POOLS:
         before, count = _number(now[name]), _number(after[name])
         why = ""
@@ -64,27 +64,27 @@ def _check_threads(now: BrokerConfig, after: BrokerConfig, asked: Mapping[str, s
             why = f"value should not be greater than double the current value {before}"
         elif count < before // 2:
             why = f"value should be at least half the current value {before}"
-        if name in asked and why:
+        if name in altered and why:
             inner = f"Dynamic thread count update validation failed for {name}={count}, {why}"
             raise _invalid(name, count, inner)
     name = "log.cleaner.threads"
     before = _number(now[name])
-    if name in asked and before and _number(after[name]) > before * 2:
-        _check_cleaner(after, asked)
+    if name in altered and before and _number(after[name]) > before * 2:
+        _check_cleaner(after, altered)
         inner = f"Log cleaner threads cannot be increased to more than double the current value {before}"
         raise _invalid(name, after[name], inner)
 
 
-def _check_segments(after: BrokerConfig, asked: Mapping[str, str]) -> None:
+def _check_segments(after: BrokerConfig, altered: Mapping[str, str]) -> None:
     for name, lowest in (("log.roll.ms", 1), ("log.roll.jitter.ms", 0)):
         value = after[name]
-        if name in asked and value is not None and _number(value) < lowest:
+        if name in altered and value is not None and _number(value) < lowest:
             raise _required(name, value, f"{name} must be greater than or equal to {lowest}")
 
 
-def _check_cleaner(after: BrokerConfig, asked: Mapping[str, str]) -> None:
+def _check_cleaner(after: BrokerConfig, altered: Mapping[str, str]) -> None:
     threads, size = "log.cleaner.threads", "log.cleaner.dedupe.buffer.size"
-    if {threads, size}.isdisjoint(asked):
+    if {threads, size}.isdisjoint(altered):
         return
     count = _number(after[threads])
     if count == 0:
@@ -93,16 +93,16 @@ def _check_cleaner(after: BrokerConfig, asked: Mapping[str, str]) -> None:
         raise _required(size, after[size], f"{size} must be at least 1MB per cleaner thread.")
 
 
-def _check_connections(after: BrokerConfig, asked: Mapping[str, str]) -> None:
-    for name, value in asked.items():
+def _check_connections(after: BrokerConfig, altered: Mapping[str, str]) -> None:
+    for name, value in altered.items():
         plain = name.removeprefix(PREFIX).partition(".")[2] if name.startswith(PREFIX) else name
         if plain in ("max.connections", "max.connection.creation.rate") and int(value) == 0:
             raise _invalid(name, 0, f"Invalid {plain} 0")
     each, others = "max.connections.per.ip", "max.connections.per.ip.overrides"
     text = str(after[others] or "")
-    if others in asked and text:
+    if others in altered and text:
         _check_pairs(others, text)
-    if not {each, others}.isdisjoint(asked) and _number(after[each]) == 0 and not text:
+    if not {each, others}.isdisjoint(altered) and _number(after[each]) == 0 and not text:
         raise _required(each, 0, f"{each} can be set to zero only if {others} property is set.")
 
 
@@ -122,9 +122,9 @@ def _check_pairs(name: str, text: str) -> None:
         raise ConfigError(name, text, line=f"{name} contains invalid addresses : {','.join(wrong)}")
 
 
-def _check_directories(after: BrokerConfig, asked: Mapping[str, str]) -> None:
+def _check_directories(after: BrokerConfig, altered: Mapping[str, str]) -> None:
     name = "cordoned.log.dirs"
-    if name not in asked or after.cordoned_log_dirs == (EVERYWHERE,):
+    if name not in altered or after.cordoned_log_dirs == (EVERYWHERE,):
         return
     if EVERYWHERE in after.cordoned_log_dirs:
         why = f"When {name} is set to {EVERYWHERE}, it must not contain other values"
@@ -135,10 +135,10 @@ def _check_directories(after: BrokerConfig, asked: Mapping[str, str]) -> None:
         raise _required(name, ",".join(after.cordoned_log_dirs), why)
 
 
-def _check_reporters(after: BrokerConfig, asked: Mapping[str, str]) -> None:
+def _check_reporters(after: BrokerConfig, altered: Mapping[str, str]) -> None:
     name = "metric.reporters"
     value = after[name]
-    if name in asked and isinstance(value, tuple) and not {_REPORTER}.issuperset(value):
+    if name in altered and isinstance(value, tuple) and not {_REPORTER}.issuperset(value):
         inner = (
             f"Validation of dynamic config update of Set({name}) failed with class class "
             "kafka.server.DynamicMetricsReporters"

@@ -42,7 +42,7 @@ def protocol_map(text: str) -> dict[str, str]:
 
 
 def parse_endpoint(setting: str, text: str, protocols: Mapping[str, str]) -> Endpoint:
-    """`NAME://host:port` as an Endpoint; IPv6 hosts stand in brackets. Raises ConfigError naming `setting`."""
+    """Parses `NAME://host:port`; IPv6 hosts are in brackets. Raises ConfigError naming `setting`."""
     name, scheme, address = text.partition("://")
     host, colon, port = address.rpartition(":")
     is_port = port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535
@@ -55,7 +55,7 @@ def parse_endpoint(setting: str, text: str, protocols: Mapping[str, str]) -> End
 
 
 def parse_voter(setting: str, text: str) -> StaticVoter:
-    """`id@host:port` as a voter; IPv6 hosts stand in brackets. Raises ConfigError naming `setting`."""
+    """Parses `id@host:port` as a voter; IPv6 hosts are in brackets. Raises ConfigError naming `setting`."""
     number, at, address = text.strip().partition("@")
     if not (at and number.isascii() and number.isdigit()):
         raise ConfigError(setting, text, "each voter must read id@host:port")
@@ -63,7 +63,7 @@ def parse_voter(setting: str, text: str) -> StaticVoter:
 
 
 def parse_address(setting: str, text: str, why: str = "each address must read host:port") -> tuple[str, int]:
-    """`host:port`; IPv6 hosts stand in brackets. Raises ConfigError naming `setting`."""
+    """Parses `host:port`; IPv6 hosts are in brackets. Raises ConfigError naming `setting`."""
     host, colon, port = text.strip().rpartition(":")
     is_port = port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) <= 65535
     if not (colon and host and is_port):

@@ -293,7 +293,7 @@ class _Translation:
         return quoted
 
     def _characters(self) -> str | Characters:
-        """What an escape stands for inside a class and outside: one character, or any of several."""
+        """Returns the meaning of an escape inside a class and outside: one character, or any of several."""
         letter = self.pattern[self.at : self.at + 1]
         if letter.lower() in ESCAPED and letter.isascii():
             self.at += 1
@@ -316,7 +316,7 @@ class _Translation:
         return named
 
     def _literal(self) -> str:
-        """The one character that an escape stands for."""
+        """Returns the one character of an escape."""
         hexadecimal = _HEX.match(self.pattern, self.at)
         if hexadecimal is not None:
             self.at = hexadecimal.end()

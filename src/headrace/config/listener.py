@@ -1,5 +1,5 @@
-"""The settings of one listener: what stands behind `listener.name.<name>.` wins over the plain setting, and what stands
-behind `listener.name.<name>.<mechanism>.` over both. Names of listeners and mechanisms are written small there.
+"""The settings of one listener: `listener.name.<name>.<setting>` overrides the plain setting, and
+`listener.name.<name>.<mechanism>.<setting>` both. Names of listeners and mechanisms are in lower case there.
 
 Source: KIP-103 (listener names), KIP-226 (their settings while a broker runs).
 """
@@ -109,5 +109,5 @@ class ListenerConfig(_Prefixed):
 
     @property
     def connection_failed_authentication_delay_ms(self) -> int:
-        """How long a failure waits before it is told."""
+        """How long the answer to a failed login is delayed."""
         return self.number("connection.failed.authentication.delay.ms")

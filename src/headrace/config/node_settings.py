@@ -52,7 +52,7 @@ class NodeSettings(BrokerFields):
         per_broker: Mapping[str, str] | None = None,
         cluster_default: Mapping[str, str] | None = None,
     ) -> None:
-        self.static: Final = _named_both_ways(static)
+        self.static: Final = _with_older_names(static)
         self.per_broker: Final = dict(per_broker or {})
         self.cluster_default: Final = dict(cluster_default or {})
         values = dict(_DEFAULTS)
@@ -185,7 +185,7 @@ class NodeSettings(BrokerFields):
 
     @property
     def advertised_controllers(self) -> tuple[Endpoint, ...]:
-        """Where other nodes reach this controller. An empty host stands for whatever the machine is called."""
+        """Where other nodes reach this controller. An empty host means the machine's host name."""
         return self._advertised(self.controller_listeners)
 
     @property
@@ -195,7 +195,7 @@ class NodeSettings(BrokerFields):
 
     @property
     def advertised_listeners(self) -> tuple[Endpoint, ...]:
-        """What clients are told, a listener each. An empty host stands for whatever the machine is called."""
+        """The addresses that clients get, one per listener. An empty host means the machine's host name."""
         return self._advertised(self.listeners)
 
     def _advertised(self, listeners: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
@@ -244,8 +244,8 @@ class NodeSettings(BrokerFields):
         return tuple(parse_endpoint(setting, text, protocols) for text in texts)
 
 
-def _named_both_ways(static: Mapping[str, str]) -> dict[str, str]:
-    """A file's settings, in which a node's id stands under its older name too, as Kafka reads them (KIP-631)."""
+def _with_older_names(static: Mapping[str, str]) -> dict[str, str]:
+    """Returns a file's settings with the node's id under its older name too, as Kafka reads them (KIP-631)."""
     found = dict(static)
     for name, other in (("node.id", "broker.id"), ("broker.id", "node.id")):
         if name in static:

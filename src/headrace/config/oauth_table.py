@@ -31,7 +31,7 @@ from .oauth import (
 from .setting import LONG_MAX, Family, Setting, Type, Value
 
 _SKEW_S_MAX: Final = 86_400
-_NOT_ASKED: Final = "a node takes its token from a file, or by clientId and clientSecret, and in no other way"
+_NO_ASSERTIONS: Final = "a node takes its token from a file, or by clientId and clientSecret, and by nothing else"
 
 
 def _url_check(value: Value) -> str:
@@ -111,6 +111,6 @@ OAUTH_ROWS: Final[tuple[Setting, ...]] = (
 )  # fmt: skip
 
 OAUTH_FAMILIES: Final[tuple[Family, ...]] = (
-    Family("sasl.oauthbearer.assertion.", "How a node of Kafka proves who it is to the issuer.", _NOT_ASKED),
-    Family("sasl.oauthbearer.jwt.", "Classes that fetch and check the tokens of a node of Kafka.", _NOT_ASKED),
+    Family("sasl.oauthbearer.assertion.", "How a node of Kafka proves who it is to the issuer.", _NO_ASSERTIONS),
+    Family("sasl.oauthbearer.jwt.", "Classes that fetch and check the tokens of a node of Kafka.", _NO_ASSERTIONS),
 )

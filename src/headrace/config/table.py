@@ -49,7 +49,7 @@ GROUP_SETTINGS: Final = _by_name("group")
 
 
 def broker_setting(name: str) -> Setting | None:
-    """The row of a broker setting, whose name may stand behind that of a listener, and of a mechanism of it."""
+    """Returns the row of a broker setting, whose name may have the prefix of a listener, and of a mechanism of it."""
     row = BROKER_SETTINGS.get(name)
     if row is not None or not name.startswith(PREFIX):
         return row

@@ -11,7 +11,7 @@ CLEANUP_POLICIES: Final = ("compact", "delete")
 TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 VALIDATIONS: Final = ("headers", "full")
 
-# Kafka's words, which clients are told as they are.
+# Kafka's words, which clients get unchanged.
 _NO_TIERING: Final = (
     "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage."
 )

@@ -103,7 +103,7 @@ class CompletionQueue:
 class Completion(Generic[T]):
     """An answer that comes later. It is completed once, and has one receiver.
 
-    Whoever holds one that is `done` before there is a receiver takes the value at once.
+    If it is `done` before it has a receiver, its holder takes the value at once.
     """
 
     __slots__ = ("_queue", "_receiver", "_shape", "_value", "abandon", "done", "hurry")

@@ -64,7 +64,7 @@ class File(Protocol):
     def read_ahead(self, at: int, size: int) -> None:
         """Returns when a range is in memory; what follows it is on its way there. For a worker: it waits for the disk.
 
-        From the first call on, the system reads from this file what it is asked for and no more.
+        From the first call on, the system reads only the requested bytes of this file, without read-ahead.
         """
         ...
 

@@ -105,7 +105,7 @@ class Network(Protocol):
     ) -> Connecting:
         """Connects to an address, later: one of the two is called then, unless that was cancelled.
 
-        It has no time limit of its own: whoever connects knows how long it may take.
+        It has no time limit of its own: the caller sets one.
         """
         ...
 

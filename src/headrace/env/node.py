@@ -29,10 +29,10 @@ def settle(waited: Future[Any], value: Any = None) -> None:
 
 
 class Defects(Protocol):
-    """Where it is said that the program is wrong: an assertion failed, or an exception came that nobody expected.
+    """Takes reports of defects: an assertion failed, or an unexpected exception came.
 
-    Tests and the simulator fail with it. In production it is logged with what was asked, and counted; whoever reports
-    it then ends what can no longer be trusted (a connection, a partition).
+    Tests and the simulator fail with it. In production it is logged with its request, and counted; the reporter then
+    ends what can no longer be trusted (a connection, a partition).
     """
 
     count: int
@@ -117,7 +117,7 @@ class Node(Environment, Protocol):
 
     @property
     def errands(self) -> Workers:
-        """Threads for what may wait for other machines, however long: neither disks nor syncs stand behind it."""
+        """Threads for work that may wait for other machines: no disk access or sync queues behind it."""
         ...
 
     @property

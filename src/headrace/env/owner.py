@@ -32,7 +32,7 @@ class Timer(Protocol):
 
 
 class Owner(Protocol):
-    """Whoever starts timers and tasks. Once closed, nothing that it started runs any more, and it starts nothing.
+    """The owner of timers and tasks. Once closed, nothing that it started runs any more, and it starts nothing.
 
     An exception that leaves a callback or a task is a defect, and goes to the node's defect handler.
     """
@@ -48,7 +48,7 @@ class Owner(Protocol):
         ...
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> Task[Any]:
-        """Starts a task. Whoever awaits it gets what it raises; one that nobody awaits must not raise."""
+        """Starts a task. Awaiting it raises what it raised; a task that nobody awaits must not raise."""
         ...
 
     def close(self) -> None:

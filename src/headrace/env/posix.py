@@ -497,8 +497,8 @@ class PosixEnvironment:
 
 
 RESERVED_SHARE = 4
-"""One descriptor in so many is kept from connections: for segments, checkpoints, new topics, and the tools of whoever
-looks what is wrong."""
+"""One descriptor in so many is kept from connections: for segments, checkpoints, new topics, and an operator's tools.
+"""
 HELD_OPEN_SHARE = 8
 """One descriptor in so many, half of the reserve, is what the files of segments may hold; the other half is for files
 that are open for a moment, those that slices on their way to slow consumers keep, and those that holes are filled

@@ -1,7 +1,7 @@
 """Kerberos as this machine has it: GSS-API through the `gssapi` package and MIT's library under it.
 
-The library reads KRB5_CONFIG or /etc/krb5.conf, keytabs, caches of tickets and its record of tickets seen; whoever
-begins a context as a client asks name servers and a KDC. So everything that may wait is called on a worker: `Acceptor`,
+The library reads KRB5_CONFIG or /etc/krb5.conf, keytabs, caches of tickets and its record of tickets seen; beginning a
+client's context contacts name servers and a KDC. So everything that may block is called on a worker: `Acceptor`,
 `begin` of an `Initiator`, and `step` of a context. To wrap and unwrap is arithmetic.
 """
 
@@ -44,9 +44,11 @@ def _kerberos_error(error: GSSError) -> KerberosError:
     """To be called on the thread that met it: the library keeps the words of each thread's last error."""
     # Where GSS-API itself has no name for a failure, Kerberos' number has; elsewhere it may mean nothing.
     is_unnamed = error.maj_code & _ROUTINE == _UNNAMED_FAILURE
-    said = error.get_all_statuses(error.min_code, False) if is_unnamed else error.get_all_statuses(error.maj_code, True)
+    statuses = (
+        error.get_all_statuses(error.min_code, False) if is_unnamed else error.get_all_statuses(error.maj_code, True)
+    )
     number = _signed(error.min_code) - KRB5_ERROR_BASE
-    return KerberosError("; ".join(said), number if 0 <= number <= KRB5_ERROR_MAX else -1)
+    return KerberosError("; ".join(statuses), number if 0 <= number <= KRB5_ERROR_MAX else -1)
 
 
 def _signed(number: int) -> int:
@@ -59,7 +61,7 @@ class Context:
 
     def __init__(self, context: gssapi.SecurityContext, lock: threading.Lock | None = None) -> None:
         """`lock`: held while the library may look into a cache of tickets that others use too."""
-        context.__DEFER_STEP_ERRORS__ = False  # what is wrong is said at once, not at the next call
+        context.__DEFER_STEP_ERRORS__ = False  # an error shows at once, not at the next call
         self._context = context
         self._lock = lock
 
@@ -176,7 +178,7 @@ def _check_readable(keytab: str) -> None:
 
 @lru_cache(maxsize=CACHES_MAX)
 def _lock_of(_cache: str) -> threading.Lock:
-    """One for each cache: the library empties it before it fills it anew."""
+    """One for each cache: the library empties it before it refills it."""
     return threading.Lock()
 
 

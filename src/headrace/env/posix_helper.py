@@ -96,7 +96,7 @@ class PosixHelper:
         self._closed = True
         process = self._process
         if process is not None:
-            process.kill()  # whoever waits for it is told so
+            process.kill()  # its waiters get the error
         with self._lock:
             self._end()
 

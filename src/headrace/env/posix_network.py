@@ -167,9 +167,9 @@ class BusyPoll:
     """Keeps the event loop awake for a moment after it served something, where that pays.
 
     A request that follows an answer at once finds the loop polling instead of asleep: on a virtual machine waking a
-    sleeping processor costs more than serving the request. Whoever else wants the processor gets it between two looks;
-    where somebody wants it for long there is too much to do for polling, and the moment ends. The moments that nothing
-    came of, and those that ended so, double the number of events that pass without one.
+    sleeping processor costs more than serving the request. Other processes get the processor between two polls; if one
+    wants it for long there is too much to do for polling, and the moment ends. The moments that nothing came of, and
+    those that ended so, double the number of events that pass without one.
     """
 
     __slots__ = ("_came", "_loop", "_misses", "_pause", "_polling", "_until", "window_s")
@@ -233,7 +233,7 @@ class PosixListener:
         self._turns = turns
         self._listens = False
         self._paused = True
-        self._turn_is_asked = False
+        self._turn_is_scheduled = False
         self._watches = False
         self._closed = False
 
@@ -248,7 +248,7 @@ class PosixListener:
         self._watch()
 
     def _watch(self) -> None:
-        wanted = not self._paused and not self._turn_is_asked
+        wanted = not self._paused and not self._turn_is_scheduled
         if wanted == self._watches:
             return
         self._watches = wanted
@@ -269,13 +269,13 @@ class PosixListener:
         if self._turns is None:
             self._accept()
         else:
-            self._turn_is_asked = True
+            self._turn_is_scheduled = True
             self._watch()
             self._turns.ask(self._turn)
 
     def _turn(self) -> None:
         self._accept()
-        self._turn_is_asked = False
+        self._turn_is_scheduled = False
         if not self._closed:
             self._watch()
 

@@ -200,7 +200,7 @@ class PosixNode(PosixEnvironment):
             self._loop.set_exception_handler(self._loop_failed)
 
     def _loop_failed(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """A callback raised: whoever scheduled it expected nothing of the kind."""
+        """Reports an exception of a callback: callbacks must not raise."""
         error = context.get("exception") or RuntimeError(context["message"])
         self.defects.report(error, "a callback", handle=context.get("handle") or context["message"])
 

@@ -52,7 +52,7 @@ def in_memory(file: int, position: int, size: int) -> bool:
 
 
 def _first_look(file: int, position: int, size: int) -> int:
-    """Only whoever sends records from files needs ctypes, which is brought here."""
+    """Imports ctypes lazily: only sending records from files needs it."""
     global _pages_held
     _pages_held = pages_counted_by(CACHESTAT)
     return _pages_held(file, position, size)
@@ -69,23 +69,23 @@ def pages_counted_by(number: int) -> PagesHeld:
     call.restype = ctypes.c_long
     call.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint]
     buffers = threading.local()  # several brokers may run in one process, each on a thread of its own
-    is_told = sys.platform == "linux"
+    is_supported = sys.platform == "linux"
 
     def pages_held(file: int, position: int, size: int) -> int:
-        nonlocal is_told
-        if not is_told:
+        nonlocal is_supported
+        if not is_supported:
             return -1
         try:
-            asked, told, asked_at, told_at = buffers.mine
+            span, found, span_at, found_at = buffers.mine
         except AttributeError:
-            asked, told = (ctypes.c_uint64 * 2)(), (ctypes.c_uint64 * 5)()
-            asked_at, told_at = ctypes.addressof(asked), ctypes.addressof(told)
-            buffers.mine = asked, told, asked_at, told_at
-        asked[0], asked[1] = position, size
-        if call(number, file, asked_at, told_at, 0):
-            is_told = ctypes.get_errno() not in (errno.ENOSYS, errno.EPERM)
+            span, found = (ctypes.c_uint64 * 2)(), (ctypes.c_uint64 * 5)()
+            span_at, found_at = ctypes.addressof(span), ctypes.addressof(found)
+            buffers.mine = span, found, span_at, found_at
+        span[0], span[1] = position, size
+        if call(number, file, span_at, found_at, 0):
+            is_supported = ctypes.get_errno() not in (errno.ENOSYS, errno.EPERM)
             return -1
-        held: int = told[0]
+        held: int = found[0]
         return held
 
     return pages_held

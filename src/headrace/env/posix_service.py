@@ -97,7 +97,7 @@ class ServiceManager:
         except OSError as error:
             self._unsent.clear()
             if not self._is_failing:
-                log.warning("the service manager cannot be told anything: %s", error)
+                log.warning("the service manager cannot be notified: %s", error)
             self._is_failing = True
             return
         self._unsent.clear()

@@ -56,7 +56,7 @@ class PosixWeb:
         try:
             parts = urlsplit(url)
             for _ in range(REDIRECTS_MAX + 1):
-                answer = _asked(parts, bytes_max, deadline, context)
+                answer = _fetch(parts, bytes_max, deadline, context)
                 if isinstance(answer, bytes):
                     return answer
                 moved = urlsplit(urljoin(parts.geturl(), answer))
@@ -88,7 +88,7 @@ class PosixWeb:
         """
         sent = _Sent("POST", body, headers, connect_timeout_s)
         try:
-            answer = _asked(urlsplit(url), bytes_max, time.monotonic() + timeout_s, context, sent)
+            answer = _fetch(urlsplit(url), bytes_max, time.monotonic() + timeout_s, context, sent)
         except OSError:
             raise
         except (HTTPException, ValueError) as error:
@@ -102,7 +102,7 @@ def _origin(parts: SplitResult) -> tuple[str, str | None, int | None]:
     return parts.scheme, parts.hostname, parts.port
 
 
-def _asked(
+def _fetch(
     parts: SplitResult, bytes_max: int, deadline: float, context: ssl.SSLContext | None, sent: _Sent = _GET
 ) -> bytes | str:
     """What the server sends, or the other address that it names. Raises OSError, HTTPException, ValueError."""

@@ -26,10 +26,12 @@ RECEIVE_BYTES: Final = 128 * 1024
 """What is taken from the socket at once; a connection that is not read from holds so much at most."""
 HANDSHAKE_RECEIVE_BYTES: Final = 16 * 1024
 QUIET_RECEIVE_BYTES: Final = 1460
-"""The same of whoever has said nothing yet, or not with what came last: as changes of keys they cost a millisecond.
-It is what a packet holds: large records that come packet by packet say nothing until their last one."""
+"""The same if no plain bytes have come yet, or not with the last bytes: as changes of keys they would cost a
+millisecond. It is the size of a packet: large records that come packet by packet give no plain bytes until their last
+one.
+"""
 ROOM_GROWS: Final = 4
-"""So many times what somebody has said with the last bytes is taken of him at once."""
+"""So many times the plain bytes of the last read are read at once."""
 HEADER_BYTES: Final = 5
 PIECE_BYTES: Final = 64 * 1024
 """What is encrypted before it is sent, and what a connection whose socket is full holds."""
@@ -100,7 +102,7 @@ class TlsStream:
         "_shakes",
         "_soon",
         "_split",
-        "_step_is_asked",
+        "_step_is_scheduled",
         "_tiny",
         "_turns",
         "_unsent",
@@ -137,7 +139,7 @@ class TlsStream:
         self._soon = soon
         self._turns = turns
         self._shakes = True
-        self._step_is_asked = False
+        self._step_is_scheduled = False
         self._failure = ""
         self._handshake_error: ssl.SSLError | None = None
         self._more = False
@@ -178,14 +180,14 @@ class TlsStream:
     # --- the handshake
 
     def _ask_for_step(self) -> None:
-        if not self._step_is_asked:
-            self._step_is_asked = True
+        if not self._step_is_scheduled:
+            self._step_is_scheduled = True
             self._watch_reads()
             self._turns.ask(self._step)
 
     def _step(self) -> None:
         """One step of the handshake; the socket is not read from meanwhile."""
-        self._step_is_asked = False
+        self._step_is_scheduled = False
         if self.closed:
             return
         try:
@@ -280,7 +282,9 @@ class TlsStream:
         if self._more:
             return
         if self._quiet > QUIET_BYTES_MAX or self._quiet_records > QUIET_RECORDS_MAX:
-            raise self._given_up(f"{self._quiet} bytes in {self._quiet_records} records came over TLS and said nothing")
+            raise self._given_up(
+                f"{self._quiet} bytes in {self._quiet_records} records came over TLS without plain bytes"
+            )
         self._room = min(max(ROOM_GROWS * got, QUIET_RECEIVE_BYTES), RECEIVE_BYTES)
 
     def _given_up(self, why: str) -> TlsFailure:
@@ -298,7 +302,7 @@ class TlsStream:
     def _decrypt(self, buffer: memoryview) -> int:
         """Plain bytes of what has come: 0 when the other side has ended, WOULD_BLOCK when no whole record is there.
 
-        It does not read until OpenSSL has no more: that would cost an exception each time.
+        It does not read until OpenSSL is empty: that would cost an exception each time.
         """
         read, pending, arrived = self._session.read, self._session.pending, self._in
         room = len(buffer)
@@ -315,7 +319,7 @@ class TlsStream:
             return have or WOULD_BLOCK
         except ssl.SSLZeroReturnError:
             if have:
-                self._more = True  # the end is said at the next call
+                self._more = True  # the end is reported by the next call
                 self._soon(self._read_on)
             return have
         except ssl.SSLError as error:
@@ -335,7 +339,7 @@ class TlsStream:
         self._watch_reads()
 
     def _watch_reads(self) -> None:
-        wanted = self._readable is not None and not self._step_is_asked and not self.closed
+        wanted = self._readable is not None and not self._step_is_scheduled and not self.closed
         self._inner.on_readable(self._readable if wanted else None)
         if wanted and self._more:
             self._soon(self._read_on)
@@ -384,7 +388,7 @@ class TlsStream:
             done += write(memoryview(data)[done:])
 
     def _flush(self) -> bool:
-        """Sends what is encrypted; False where the socket takes no more for now."""
+        """Sends encrypted bytes; False if the socket is full for now."""
         unsent = self._unsent
         if not len(unsent) and not self._out.pending:
             return True
@@ -422,7 +426,7 @@ class TlsStream:
             if not self._flush():
                 return
         except OSError as error:
-            # Whoever reads or writes next hears of it.
+            # The next read or write raises it.
             self._failure = f"the connection is gone: {error.strerror}"
             self._unsent = memoryview(b"")
         self._watch_writes()
@@ -442,7 +446,7 @@ class TlsStream:
         return self._inner.has_hung_up(unread_max + FAREWELL_BYTES_MAX)
 
     def close(self) -> None:
-        """See Stream. The other side is told, where it takes it at once."""
+        """Closes as `Stream.close` does; sends a close_notify if the socket takes it at once."""
         if self.closed:
             return
         if not self._shakes and not self._failure:

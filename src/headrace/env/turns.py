@@ -1,7 +1,7 @@
 """Turns for work that can wait: so little of it at once that others on the same loop are served meanwhile.
 
-Steps of TLS handshakes, of logins, connections that knock: each takes some hundred microseconds, and strangers may ask
-for thousands of them.
+Steps of TLS handshakes, of logins, connections that knock: each takes some hundred microseconds, and unauthenticated
+clients may cause thousands of them.
 """
 
 from __future__ import annotations

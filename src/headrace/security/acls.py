@@ -21,8 +21,8 @@ from headrace.metadata.acls import (
     binding_of,
 )
 from headrace.security.authorizer import (
-    ASKED_EACH_TIME,
     FIRST_GENERATION,
+    UNCACHED,
     Audit,
     AuthorizerNotReadyError,
     Operation,
@@ -84,9 +84,9 @@ class AclAuthorizer:
         self, super_users: Iterable[str] = (), *, allow_if_no_acl: bool = False, audit: Audit | None = None
     ) -> None:
         self.audit = audit
-        # What is to be told each time is to be asked each time; and so is what is not known yet.
+        # Audited decisions are made each time; and so are those that are not known yet.
         self._stays = audit is not None and audit.wants_allowed
-        self.generation = ASKED_EACH_TIME
+        self.generation = UNCACHED
         self.super_users = frozenset(super_users)
         self._allow_if_no_acl = allow_if_no_acl
         self._loaded = False
@@ -198,7 +198,7 @@ class AclAuthorizer:
                 raise AuthorizerNotReadyError
 
     def _about(self, resource: int, name: str) -> Iterator[_OfPrincipal]:
-        """The ACLs that are about a resource, whoever they are of."""
+        """Returns the ACLs of a resource, of all principals."""
         for key in (name, WILDCARD) if name != WILDCARD else (WILDCARD,):
             found = self._literal.get((resource, key))
             if found is not None:
@@ -216,7 +216,7 @@ class AclAuthorizer:
         self._must_be_loaded()
         key = (principal, client_host, resource << 8 | operation, None)
         known = self._decisions.get(key)
-        # All ACLs are looked at: whoever asks again and again shall not keep the node busy with that.
+        # All ACLs are searched: repeated requests must not keep the node busy with that.
         return (
             self._remember(key, self._decide_any(principal, client_host, operation, resource))
             if known is None

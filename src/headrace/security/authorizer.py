@@ -77,19 +77,20 @@ OPERATIONS_OF: dict[ResourceType, tuple[Operation, ...]] = {
 """The operations that exist for a resource, as the authorized-operations bit fields report them."""
 
 
-ASKED_EACH_TIME: Final = -1
+UNCACHED: Final = -1
 OPEN_GENERATION: Final = 0
 FIRST_GENERATION: Final = 1
-"""Generations of authorizers, see `Authorizer.generation`: of one whose answers stand for nothing but the request, of
-one that allows everything, and the first of one that goes by rules."""
+"""Generations of authorizers, see `Authorizer.generation`: of one whose answers hold for one request only, of one that
+allows everything, and the first of one that goes by rules.
+"""
 
 
 class AuthorizerNotReadyError(Exception):
-    """Nobody knows yet who may do what: whoever asks is to come again. He is neither allowed nor refused."""
+    """The ACLs are not loaded yet: the client has to retry. It is neither allowed nor refused."""
 
 
 class Audit(Protocol):
-    """Who is told of decisions on what was asked for."""
+    """Receives the decisions on requested operations."""
 
     wants_allowed: bool
     """Whether of those that allow it too."""
@@ -113,9 +114,9 @@ class Authorizer(Protocol):
     """Answers whether a principal may do an operation to a resource. Both questions raise AuthorizerNotReadyError."""
 
     generation: int
-    """Every answer stands for as long as this number stays: whoever remembers one, compares it.
+    """Every answer is valid for as long as this number stays the same: a cache compares it.
 
-    `ASKED_EACH_TIME`: none may be remembered.
+    `UNCACHED`: none may be remembered.
     """
 
     @property
@@ -154,7 +155,7 @@ class OpenAuthorizer:
 class ClosedAuthorizer:
     """Nobody may do anything, apart from what the nodes of a cluster do to one another."""
 
-    generation = ASKED_EACH_TIME
+    generation = UNCACHED
     audit: Audit | None = None
 
     def authorize(

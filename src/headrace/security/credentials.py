@@ -32,7 +32,7 @@ class ClientLogin(Protocol):
         ...
 
     def respond(self, token: bytes) -> bytes | Errand[bytes]:
-        """The answer to what the server said. Raises LoginFailedError."""
+        """Returns the answer to the server's message. Raises LoginFailedError."""
         ...
 
 

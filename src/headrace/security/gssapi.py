@@ -2,10 +2,9 @@
 
 A client shows a ticket for the service, the server proves that it has the service's key, and then both agree that no
 layer of protection follows: the server offers layers in a wrapped message of four bytes, the client chooses in another.
-As Kafka has it: no layer is the only one that is offered, and whatever a client says behind its choice of whom it wants
-to be is not listened to, for clients of Python write the server's name there. It is whoever its ticket says, as the
-rules of `kerberos_names` map that.
-Source: RFC 4752, RFC 2743 (3.1: what a first token begins with), RFC 4121, KIP-12, KIP-190.
+As in Kafka, "no layer" is the only one offered, and an authorization id after the client's choice is ignored, for
+Python clients write the server's name there. The client is the principal of its ticket, as the rules of
+`kerberos_names` map that. Source: RFC 4752, RFC 2743 (3.1: what a first token begins with), RFC 4121, KIP-12, KIP-190.
 """
 
 from __future__ import annotations
@@ -149,7 +148,7 @@ class GssapiServer:
         if choice[0] != NO_LAYER:
             raise LoginFailedError("a client that wants a layer of protection, and none is offered")
         principal = self._context.initiator
-        # A backslash stands before what a name holds and what would divide it: no such name is taken apart here.
+        # A backslash escapes a separator within a name: no such name is taken apart here.
         name = None if "\\" in principal else self._rules.principal_name(principal)
         if name is None or not name or principal.startswith(ANONYMOUS):
             raise LoginFailedError(f"no rule of sasl.kerberos.principal.to.local.rules takes {principal!r}")
@@ -186,7 +185,7 @@ class GssapiClient:
         return Errand(partial(self._context.step, b""))
 
     def respond(self, token: bytes) -> bytes | Errand[bytes]:
-        """The answer to what the server said. Raises LoginFailedError."""
+        """Returns the answer to the server's message. Raises LoginFailedError."""
         context = self._context
         if self._has_chosen:
             if token:

@@ -22,7 +22,7 @@ REFUSED_MODULES: Final = (
     "com.sun.security.auth.module.JndiLoginModule",
     "com.sun.security.auth.module.LdapLoginModule",
 )
-"""Modules that would fetch and run what a stranger names; Kafka refuses them too."""
+"""Modules that would fetch and run code from any address; Kafka refuses them too."""
 FLAGS: Final = ("REQUIRED", "REQUISITE", "SUFFICIENT", "OPTIONAL")
 
 _ESCAPES: Final = {"a": "\x07", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
@@ -114,14 +114,14 @@ class _Tokens:
     def _quoted(self, quote: str) -> _Token:
         text = self._text
         self._at += 1
-        said: list[str] = []
+        chars: list[str] = []
         while self._at < len(text) and text[self._at] not in (quote, "\n", "\r"):
             char = text[self._at]
             self._at += 1
-            said.append(self._escaped() if char == "\\" and self._at < len(text) else char)
+            chars.append(self._escaped() if char == "\\" and self._at < len(text) else char)
         if text[self._at : self._at + 1] == quote:
             self._at += 1
-        return _Token("quoted", "".join(said))
+        return _Token("quoted", "".join(chars))
 
     def _escaped(self) -> str:
         """What a backslash and what follows it mean."""

@@ -23,9 +23,11 @@ class KerberosOptionsError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class KerberosOptions:
-    """Where the keys or tickets of a principal are. Exactly one of the first two counts: the path of a keytab, or,
-    where that is empty, a cache of tickets by its name, empty for the usual one of this user. `principal` may be empty
-    with a cache: it is whoever the cache is of."""
+    """Where the keys or tickets of a principal are.
+
+    Exactly one of the first two counts: the path of a keytab, or, where that is empty, a cache of tickets by its name,
+    empty for the usual one of this user. `principal` may be empty with a cache: it is the cache's principal.
+    """
 
     keytab: str
     ticket_cache: str

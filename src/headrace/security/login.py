@@ -1,4 +1,4 @@
-"""What every SASL mechanism is to whoever speaks SASL: tokens go in, a step of the login comes out.
+"""The interface of every SASL mechanism: tokens go in, a step of the login comes out.
 
 A mechanism of a server is a `ServerMechanism`; each login of a client gets a `ServerLogin` of its own.
 """
@@ -47,9 +47,10 @@ LoginStep = Challenge | Proved
 
 @dataclass(frozen=True, slots=True)
 class Errand(Generic[T_co]):
-    """What a login of either side needs before it goes on and what may take a while: a file, or a server elsewhere.
-    Whoever moves the login runs `work` on a worker, or where nobody else waits, and asks nothing else of the login
-    meanwhile. Equal errands are one: who waits for it may share what comes of it."""
+    """Work that a login of either side needs before it goes on, and that may take a while: reading a file, or asking
+    another server. The driver of the login runs `work` on a worker, or directly if nothing else waits, and asks nothing
+    else of the login meanwhile. Equal errands are one: logins may share the outcome.
+    """
 
     work: Callable[[], T_co]
     """Raises LoginFailedError."""
@@ -72,7 +73,8 @@ class ServerLogin(Protocol):
     """A server's side of one login."""
 
     claimed: str
-    """Who the client says that it is, `User:` before it; empty before it said so, and where only a proof tells."""
+    """The principal that the client claims, with `User:`; empty before its first message, and if only a proof names it.
+    """
 
     def respond(self, token: bytes) -> LoginStep | Errand[LoginStep]:
         """The step that follows a client's token. Raises LoginFailedError; nothing may be asked of it then."""

@@ -1,7 +1,7 @@
 """Who a certificate is for: its subject as Kafka writes it (`User:<DN>`), and what a change of it is compared by.
 
 The text is that of Java's `X500Principal.getName()`: RFC 2253, the last part of the certificate first. Nine kinds of
-attribute have a keyword; any other stands as its object identifier with the value in hexadecimal DER, as does a value
+attribute have a keyword; any other is written as its object identifier with the value in hexadecimal DER, as is a value
 that is no text. Java reads text as UTF-8 whatever its tag says, and so does this.
 """
 

@@ -1,6 +1,6 @@
 """PLAIN: a client sends its name and password, and the server compares.
 
-Users stand in the server's JAAS line as `user_<name>="<password>"`. Source: RFC 4616, KIP-43.
+The server's JAAS line lists users as `user_<name>="<password>"`. Source: RFC 4616, KIP-43.
 """
 
 from __future__ import annotations

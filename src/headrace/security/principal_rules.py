@@ -17,7 +17,7 @@ from headrace.config.java_regex import JavaPattern, JavaRegexError, compiled, en
 DEFAULT: Final = "DEFAULT"
 RULES_MAX: Final = 256
 MATCHED_CHARACTERS_MAX: Final = 1_024
-"""The longest name that a pattern is tried on: whoever has a certificate chooses the name."""
+"""The longest name that a pattern is tried on: the holder of a certificate chooses its name."""
 
 _SPACE: Final = " \t\n\r\x0b\f"
 _RULE: Final = "RULE:"
@@ -30,7 +30,7 @@ class PrincipalRulesError(ValueError):
 
 
 Replacement = tuple[str | int, ...]
-"""What stands in the place of a match: texts, and groups by number."""
+"""The replacement of a match: texts, and groups by number."""
 
 
 def filled(replacement: Replacement, match: re.Match[str]) -> str:
@@ -151,7 +151,7 @@ def replacement_of(text: str, pattern: re.Pattern[str], *, literal_beyond: bool 
 
 
 def _group(text: str, at: int, pattern: re.Pattern[str], literal_beyond: bool) -> tuple[str | int, int]:
-    """What the text behind a `$` stands for, and where it ends."""
+    """Reads the reference after a `$`; returns its meaning and where it ends."""
     named = _NAMED.match(text, at)
     if named is not None and named[1] in pattern.groupindex:
         return pattern.groupindex[named[1]], named.end()

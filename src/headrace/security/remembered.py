@@ -11,8 +11,10 @@ Made = TypeVar("Made")
 
 
 def remembered(most: int) -> Callable[[Callable[Given, Made]], Callable[Given, Made]]:
-    """A decorator that has a function make each thing once, as long as it is among the `most` that were made last. What
-    the function is given is told apart by its `repr`."""
+    """A decorator that has a function make each thing once, as long as it is among the `most` that were made last.
+
+    Arguments are compared by their `repr`.
+    """
 
     def decorated(make: Callable[Given, Made]) -> Callable[Given, Made]:
         kept: dict[bytes, Made] = {}

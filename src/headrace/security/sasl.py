@@ -34,7 +34,7 @@ REAUTH_INTERVAL_S: Final = 1.0
 RAW_VERSION: Final = 0
 """The version of SaslHandshake after which tokens come without a request around them."""
 SHOWN_MAX: Final = 64
-"""How much of a stranger's words comes into the log."""
+"""How many characters of an unauthenticated client's text are logged."""
 FAILED_TEXT: Final = "Authentication failed during {} due to invalid credentials with SASL mechanism {}"
 READY_TEXT: Final = "SaslAuthenticate request received after successful authentication"
 
@@ -119,7 +119,7 @@ class SaslSession:
         self._last_reauth_s: float | None = None
         self.phase = Phase.NEW
         self.claimed = ""
-        """Who the client said it is, when it did not prove it."""
+        """The name that the client claimed, if it did not prove it."""
         self.identity: Identity | None = None
         """Who has logged in; who is at it once more is still who it was."""
         self.expires_s: float | None = None
@@ -127,7 +127,7 @@ class SaslSession:
 
     @property
     def mechanism_name(self) -> str:
-        """What the client logs in by; empty before it said so."""
+        """The client's mechanism; empty before it has chosen one."""
         return "" if self._mechanism is None else self._mechanism.name
 
     @property
@@ -158,7 +158,7 @@ class SaslSession:
                 return SaslAnswer(ErrorCode.ILLEGAL_SASL_STATE)
             self._last_reauth_s = now.monotonic_s
         elif self.phase not in (Phase.NEW, Phase.LISTED):
-            return self._end(ErrorCode.ILLEGAL_SASL_STATE, "a SaslHandshake amid a login")
+            return self._end(ErrorCode.ILLEGAL_SASL_STATE, "a SaslHandshake during a login")
         chosen = self.mechanisms.get(mechanism)
         if chosen is None:
             why = f"the mechanism {mechanism[:SHOWN_MAX]!r} is not among {', '.join(offered)}"

@@ -38,7 +38,7 @@ from headrace.security.login import (
 )
 
 CLIENT_ITERATIONS_MAX: Final = 131_072
-"""What a client computes at most for a server: a stranger shall not keep it busy for minutes."""
+"""The most iterations that a client computes for a server: an unverified server must not keep it busy for minutes."""
 MESSAGE_BYTES_MAX: Final = 4096
 """A longer message of a client is refused unread: a server keeps the first one until the last has come, for anybody."""
 NONCE_TWICE: Final = "the client says its nonce twice, as librdkafka before 2.6.1 does: it needs a newer version"
@@ -71,7 +71,7 @@ class ScramUsers(Protocol):
         ...
 
     def fake(self, mechanism: ScramMechanism, name: str, *, is_token: bool) -> ScramCredential:
-        """What stands for the credential where there is none: always the same for a name (see scram_fakes)."""
+        """Returns a fake credential if there is none: always the same for a name (see scram_fakes)."""
         ...
 
 
@@ -123,7 +123,7 @@ class ScramServer:
         self._credential: ScramCredential | None = None
         self._client_nonce = ""
         self._nonce = ""
-        self._said = ""
+        self._first_messages = ""
         self.claimed = ""
 
     def respond(self, token: bytes) -> LoginStep:
@@ -153,7 +153,7 @@ class ScramServer:
         self._nonce = nonce + random_text(self._random)
         salt = base64.b64encode(credential.salt).decode()
         first = f"r={self._nonce},s={salt},i={credential.iterations}"
-        self._said = f"{bare},{first}"
+        self._first_messages = f"{bare},{first}"
         return Challenge(first.encode())
 
     def _final(self, credential: ScramCredential, token: bytes) -> LoginStep:
@@ -163,12 +163,12 @@ class ScramServer:
         without_proof, nonce, _, written = match.groups()
         mechanism = self.mechanism
         proof = base64.b64decode(written)
-        said = f"{self._said},{without_proof}".encode()
-        signature = keyed_hash(mechanism, credential.stored_key, said)
+        auth_message = f"{self._first_messages},{without_proof}".encode()
+        signature = keyed_hash(mechanism, credential.stored_key, auth_message)
         if len(proof) != len(signature):
             raise LoginFailedError("a proof of another length")
         stored = hashlib.new(mechanism.hash_name, _xor(proof, signature)).digest()
-        verifier = keyed_hash(mechanism, credential.server_key, said)
+        verifier = keyed_hash(mechanism, credential.server_key, auth_message)
         is_proved = hmac.compare_digest(stored, credential.stored_key)
         is_fresh = hmac.compare_digest(nonce.encode(), self._nonce.encode())
         if nonce == self._client_nonce + self._nonce:
@@ -226,9 +226,9 @@ class ScramClient:
         mechanism = self.mechanism
         salted = salted_password(mechanism, self._password.encode(), base64.b64decode(salt), int(digits))
         without_proof = f"c=biws,r={nonce}"
-        said = f"{self._bare},{first},{without_proof}".encode()
+        auth_message = f"{self._bare},{first},{without_proof}".encode()
         client_key = keyed_hash(mechanism, salted, b"Client Key")
         stored = hashlib.new(mechanism.hash_name, client_key).digest()
-        proof = _xor(client_key, keyed_hash(mechanism, stored, said))
-        self._verifier = keyed_hash(mechanism, keyed_hash(mechanism, salted, b"Server Key"), said)
+        proof = _xor(client_key, keyed_hash(mechanism, stored, auth_message))
+        self._verifier = keyed_hash(mechanism, keyed_hash(mechanism, salted, b"Server Key"), auth_message)
         return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()

@@ -1,9 +1,10 @@
 """What a SCRAM user looks like whom nobody made: a salt and an iteration count, as real users have them.
 
 A server names salt and iterations before a client has proved anything. For a name that nobody has, it names made-up
-ones, so that nobody learns who exists. They must tell nothing to whoever asks twice: they are a function of the name
-and of a secret that all nodes of a cluster have in common, the same on each of them, and after a restart. No user's
-credential is part of the secret: what a stranger hears would let him try passwords out at home.
+ones, so that nobody learns who exists. They must reveal nothing when a name is tried twice: they are a function of the
+name and of a secret that all nodes of a cluster have in common, the same on each of them, and after a restart. No
+user's credential is part of the secret: the values that an unauthenticated client receives would allow an offline
+attack on the password.
 
 Iterations, and the form of the salt, are drawn from what the real users of the mechanism have, in proportion; the draw
 is fixed for a name, and another user changes it for as few names as can be (weighted rendezvous hashing).
@@ -95,7 +96,7 @@ class FakeCredentials:
             del forms[form]
 
     def of(self, mechanism: ScramMechanism, name: str) -> ScramCredential:
-        """What stands for the credential of a user of that name; nobody can log in with it."""
+        """Returns a fake credential for a user of that name; nobody can log in with it."""
         seed = self._seed("user", mechanism, name)
         return _credential(mechanism, seed, self._form(mechanism, seed))
 

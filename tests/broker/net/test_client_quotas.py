@@ -18,7 +18,7 @@ from headrace.broker.net.client_quotas import ClientLimits, ClientQuotas, Meter
 from headrace.broker.requests.produce_run import ProduceRun
 from headrace.broker.requests.short_fetch import ShortFetch
 from headrace.config import BrokerConfig
-from headrace.security.authorizer import ASKED_EACH_TIME, OpenAuthorizer, Operation, ResourceType
+from headrace.security.authorizer import UNCACHED, OpenAuthorizer, Operation, ResourceType
 from headrace.security.quotas.lookup import BucketName, Limit
 from headrace.testing.running import TestBroker
 from headrace.testing.running import broker as running_broker
@@ -539,7 +539,7 @@ def test_a_client_id_of_any_length_is_limited_and_not_kept(served: TestBroker) -
 class NoNode(OpenAuthorizer):
     """Allows everything but what nodes do."""
 
-    generation = ASKED_EACH_TIME
+    generation = UNCACHED
 
     def authorize(
         self, principal: str, client_host: str, operation: Operation, resource: ResourceType, name: str

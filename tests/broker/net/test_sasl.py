@@ -31,7 +31,7 @@ from headrace.broker.net import logins as logins_module
 from headrace.env import turns as turns_module
 from headrace.env.turns import SlicedTurns
 from headrace.metadata.scram_credentials import SCRAM_SHA_256
-from headrace.security.authorizer import ASKED_EACH_TIME, OpenAuthorizer, Operation, ResourceType
+from headrace.security.authorizer import UNCACHED, OpenAuthorizer, Operation, ResourceType
 from headrace.security.scram import ScramClient
 from headrace.testing.running import TestBroker
 from headrace.testing.running import broker as running_broker
@@ -234,7 +234,7 @@ class Watching(OpenAuthorizer):
     def __init__(self) -> None:
         self.principals: list[str] = []
 
-    generation = ASKED_EACH_TIME
+    generation = UNCACHED
 
     def authorize(
         self, principal: str, client_host: str, operation: Operation, resource: ResourceType, name: str

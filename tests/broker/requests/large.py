@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, get_args, get_type_hints
 
-from headrace.security.authorizer import ASKED_EACH_TIME, OpenAuthorizer, Operation, ResourceType
+from headrace.security.authorizer import UNCACHED, OpenAuthorizer, Operation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.message import Message
 from headrace.wire.messages import request_class
@@ -124,7 +124,7 @@ def _make_acls(message: Any) -> None:
 class Some(OpenAuthorizer):
     """Allows what a function allows."""
 
-    generation = ASKED_EACH_TIME
+    generation = UNCACHED
 
     def __init__(self, allows: Callable[[ResourceType], bool]) -> None:
         self.allows = allows
@@ -151,7 +151,7 @@ _AT = {host: WHO[who] for who, host in HOSTS.items()}
 class ByHost(OpenAuthorizer):
     """Allows each host what `WHO` allows there."""
 
-    generation = ASKED_EACH_TIME
+    generation = UNCACHED
 
     def authorize(self, principal: str, host: str, operation: Operation, resource: ResourceType, name: str) -> bool:
         return _AT[host].authorize(principal, host, operation, resource, name)

@@ -12,7 +12,7 @@ from broker.raw import Raw, batch, create_topic
 from broker.scripted_coordinator import NONE, PATIENCE_S, ScriptedCoordinator, ask_there
 
 from headrace.broker.broker import Broker
-from headrace.security.authorizer import ASKED_EACH_TIME, OpenAuthorizer, Operation, ResourceType
+from headrace.security.authorizer import UNCACHED, OpenAuthorizer, Operation, ResourceType
 from headrace.testing.running import TestBroker
 from headrace.testing.running import broker as running_broker
 from headrace.wire.errors import ErrorCode
@@ -156,7 +156,7 @@ def test_who_may_not_write_to_the_transaction(
     assert told(raw.ask(request, 12)) == [(FORBIDDEN, -1)] * 2
 
     class NoTransactions(OpenAuthorizer):
-        generation = ASKED_EACH_TIME
+        generation = UNCACHED
 
         def authorize(self, *asked: Any) -> bool:
             return bool(asked[2:] != (Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "x"))

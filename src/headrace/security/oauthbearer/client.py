@@ -114,7 +114,7 @@ def _part(value: dict[str, Any]) -> str:
 
 
 def _list(text: str) -> list[str]:
-    """A list whose first character is what stands between its elements."""
+    """Reads a list whose first character is its separator."""
     return text[1:].split(text[0]) if len(text) > 1 else []
 
 

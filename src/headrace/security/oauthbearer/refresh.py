@@ -1,7 +1,7 @@
 """When an unknown key id is a reason to fetch the keys of an issuer again, and when it is not any more.
 
-Anybody may send tokens of key ids that never were. One id asks for one fetch a minute, and few ids are remembered, the
-newest of them; whoever fetches has one fetch under way at a time, and its own pause between two.
+Anybody may send tokens of key ids that never were. One id causes one fetch a minute, and only the newest ids are
+remembered; the fetcher has one fetch in flight at a time, and its own pause between two.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ OTHER_AUTHZID: Final = (
 
 Check = Callable[[str], Accepted | Refused]
 """Checks a token now: `SignedTokens.checked` or `UnsecuredTokens.checked` with the time and the keys of the moment.
-Whoever makes it sees `Refused.unknown_key`, and logs `Refused.why`."""
+The code that provides it handles `Refused.unknown_key`, and logs `Refused.why`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class OAuthBearerMechanism:
 
 
 class OAuthBearerServer:
-    """A server's side of one login. Who it is stands in the token: whose is refused is nobody."""
+    """A server's side of one login. The token names the client; a client whose token is refused has no name."""
 
     claimed = ""
 

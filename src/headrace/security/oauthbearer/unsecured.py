@@ -1,6 +1,6 @@
 """Tokens that nobody has signed, which the default handler of OAUTHBEARER takes: for tests and development alone.
 
-Anybody can make one and be whoever they like. Kafka has it as the default, with these names of JAAS options:
+Anybody can make one with any name. Kafka has it as the default, with these names of JAAS options:
 `unsecuredValidatorPrincipalClaimName`, `...ScopeClaimName`, `...RequiredScope`, `...AllowableClockSkewMs`.
 """
 

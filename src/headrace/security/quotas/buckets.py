@@ -1,7 +1,7 @@
 """What was used of each quota. A bucket that is not used dies, and there are so many at most.
 
-Where one more is needed, the one that was not used for the longest time goes: whoever uses a quota keeps what it has
-used, however many clients with other names come by.
+If one more is needed, the least recently used one goes: an active client keeps the state of its quota, however many
+clients with other names connect.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Which quota a client has, of those for users, client ids, both and their defaults, and whose bucket it uses.
 
 The nearest one counts, alone: user and client id, user and any client id, user, any user and client id, any user and
-any client id, any user, client id, any client id. A quota of a user is shared by all clients of that user, a default
-is one bucket for each that it stands for, and one of a client id alone is shared by all users. Source: KIP-55, KIP-257.
+any client id, any user, client id, any client id. A quota of a user is shared by all clients of that user, a default is
+one bucket for each entity that it applies to, and one of a client id alone is shared by all users. Source: KIP-55,
+KIP-257.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from headrace.metadata.client_quotas import (
 )
 
 CLIENT_ID_MAX: Final = 255
-"""A longer client id stands in the name of a bucket as its digest: a client may call itself anything, 32 KB long."""
+"""The name of a bucket has the digest of a longer client id: clients may send any id, up to 32 KB long."""
 
 
 class BucketName(NamedTuple):
@@ -42,7 +43,7 @@ class Limit(NamedTuple):
 
 
 class _OfKey:
-    """The quotas of one key; None stands for the default."""
+    """The quotas of one key; None is the default entity."""
 
     def __init__(self) -> None:
         self.both: dict[tuple[str | None, str | None], float] = {}
@@ -74,7 +75,7 @@ def _digest(client_id: str) -> str:
 
 
 class QuotaTable:
-    """All quotas of an image, for whoever looks for one."""
+    """All quotas of an image, indexed for lookups."""
 
     def __init__(self, records: QuotaRecords) -> None:
         self._of_key: dict[str, _OfKey] = {}

@@ -1,6 +1,6 @@
 """How much work a file may ask for before its password is tried: the rounds of key derivation that it names.
 
-A file of a hundred bytes can name four thousand million rounds, and whoever opens it hangs. Every password-based
+A file of a hundred bytes can name four thousand million rounds, and opening it would hang. Every password-based
 scheme in use (PKCS#12's own, PBES1, PBES2 with PBKDF2) writes its salt, an OCTET STRING, and next to it the number of
 rounds.
 """

@@ -1,7 +1,7 @@
 """Keys and certificates in PEM (RFC 7468), as Kafka's stores of type PEM take them.
 
 A keystore is one text with exactly one private key in PKCS#8 and its chain, or two texts. Text around the blocks is
-passed over, and white space within one may be of any kind, so a block may stand on a single line of a properties file.
+passed over, and white space within one may be of any kind, so a block may be on a single line of a properties file.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CERTIFICATES: Final = ("CERTIFICATE", "X509 CERTIFICATE")
 
 
 class Block(NamedTuple):
-    """What stands between BEGIN and END, decoded."""
+    """Returns the bytes between BEGIN and END, decoded."""
 
     label: str
     der: bytes
@@ -80,7 +80,7 @@ def blocks(data: bytes) -> list[Block]:
 
 
 def _decoded(text: str, label: str) -> bytes:
-    lines = [line for line in text.rstrip("-").splitlines() if ":" not in line]  # attributes stand before the base64
+    lines = [line for line in text.rstrip("-").splitlines() if ":" not in line]  # attributes come before the base64
     packed = _SPACE.sub("", "".join(lines)).rstrip("=")
     try:
         return base64.b64decode(packed + "=" * (-len(packed) % 4), validate=True)
@@ -93,7 +93,8 @@ def private_key(der: bytes, password: str | None) -> Any:
     block does not say so. Raises StoreError.
 
     OpenSSL would look for 35 ms whether the parts of an RSA key are primes, and hold the event loop meanwhile: that its
-    numbers belong together is checked here, and by whoever makes an entry of it that it signs for its certificate.
+    numbers belong together is checked here, and the code that makes an entry of it checks that it signs for its
+    certificate.
     """
     _, serialization = cryptography_modules()
     from cryptography.exceptions import UnsupportedAlgorithm

@@ -22,7 +22,7 @@ from .entries import (
 from .iterations import check_iterations
 
 _KEY_BAGS: Final = (bytes.fromhex("060b2a864886f70d010c0a0101"), bytes.fromhex("060b2a864886f70d010c0a0102"))
-"""The object identifiers of a key bag and of a shrouded key bag, which stand in the open."""
+"""The object identifiers of a key bag and of a shrouded key bag, which are not encrypted."""
 
 
 def keystore(data: bytes, store_password: str, key_password: str | None) -> KeyEntry:

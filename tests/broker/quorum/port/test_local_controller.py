@@ -20,7 +20,7 @@ from headrace.controller.producer_ids import AllocateProducerIds
 from headrace.controller.topics import CreateTopics, DeleteTopics
 from headrace.env.posix_node import PosixNode
 from headrace.metadata.image import ResourceType as Config
-from headrace.security.authorizer import ASKED_EACH_TIME, CLUSTER_NAME, Operation, ResourceType
+from headrace.security.authorizer import CLUSTER_NAME, UNCACHED, Operation, ResourceType
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
 from headrace.wire.messages.k37_create_partitions import CreatePartitionsTopic
@@ -32,7 +32,7 @@ PRINCIPAL, HOST = "User:ann", "10.0.0.1"
 class Rules:
     """Allows what it lists, to one principal at one host."""
 
-    generation = ASKED_EACH_TIME
+    generation = UNCACHED
     audit = None
 
     def __init__(self) -> None:

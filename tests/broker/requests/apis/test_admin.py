@@ -14,7 +14,7 @@ import pytest
 from peers.link import Link
 
 from headrace.metadata.image import DIRECTORY_UNASSIGNED
-from headrace.security.authorizer import ASKED_EACH_TIME, Operation, ResourceType
+from headrace.security.authorizer import UNCACHED, Operation, ResourceType
 from headrace.testing import TestBroker
 from headrace.wire.batch import read_header
 from headrace.wire.errors import ErrorCode
@@ -421,7 +421,7 @@ def test_pages_of_topic_partitions(start: Callable[..., Running]) -> None:
 class Nobody:
     """Allows nothing but what it is told to."""
 
-    generation = ASKED_EACH_TIME
+    generation = UNCACHED
     audit = None
 
     def __init__(self, *allowed: tuple[Operation, ResourceType]) -> None:

@@ -12,7 +12,7 @@ from compat.kafka_says.refusals import GROUP, NO_TRANSACTION, SERVED_KEYS, TOPIC
 from headrace.broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from headrace.broker.requests.apis import SERVED
 from headrace.broker.requests.produce_run import ProduceRun
-from headrace.security.authorizer import ASKED_EACH_TIME, Authorizer, OpenAuthorizer, Operation, ResourceType
+from headrace.security.authorizer import UNCACHED, Authorizer, OpenAuthorizer, Operation, ResourceType
 from headrace.testing.running import TestBroker
 from headrace.testing.running import broker as running_broker
 from headrace.wire.apis import APIS
@@ -40,7 +40,7 @@ OUR_OWN = Refusal(k19900.HeadraceGroupEndTxnRequest("mine", 1, 0, True), NO_TRAN
 class Only:
     """Allows nothing but what it is told to."""
 
-    generation = ASKED_EACH_TIME
+    generation = UNCACHED
     audit = None
 
     def __init__(self, *allowed: tuple[Operation, ResourceType, str]) -> None:

@@ -12,7 +12,7 @@ import pytest
 from broker.raw import Raw, create_topic
 
 from headrace.machine import patterns
-from headrace.security.authorizer import ASKED_EACH_TIME, OpenAuthorizer, Operation, ResourceType
+from headrace.security.authorizer import UNCACHED, OpenAuthorizer, Operation, ResourceType
 from headrace.testing.running import TestBroker
 from headrace.testing.running import broker as running_broker
 from headrace.wire.errors import ErrorCode
@@ -43,7 +43,7 @@ GROUP_CONFIG = 32
 class Hides(OpenAuthorizer):
     """Hides one topic from everybody."""
 
-    generation = ASKED_EACH_TIME
+    generation = UNCACHED
 
     def __init__(self, topic: str) -> None:
         self.topic = topic

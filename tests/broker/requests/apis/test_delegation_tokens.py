@@ -24,7 +24,7 @@ from broker.tokens import (
     renew,
 )
 
-from headrace.security.authorizer import ASKED_EACH_TIME, OpenAuthorizer, Operation, ResourceType
+from headrace.security.authorizer import UNCACHED, OpenAuthorizer, Operation, ResourceType
 from headrace.testing.running import TestBroker
 from headrace.testing.running import broker as running_broker
 from headrace.wire.errors import ErrorCode
@@ -163,7 +163,7 @@ def test_whose_token_it_is(served: TestBroker) -> None:
 class Ruling(OpenAuthorizer):
     """Allows what it was told, about users and tokens, and all else."""
 
-    generation = ASKED_EACH_TIME
+    generation = UNCACHED
 
     def __init__(self, *allowed: tuple[Operation, ResourceType, str]) -> None:
         self._allowed = allowed

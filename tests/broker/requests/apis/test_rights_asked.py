@@ -13,7 +13,7 @@ from compat.kafka_says.rights import GROUP, HELD, TRANSACTION, World
 from compat.kafka_says.rights_asked import cases
 
 from headrace.broker.requests.apis import SERVED, Access
-from headrace.security.authorizer import ASKED_EACH_TIME, OPERATIONS_OF, OpenAuthorizer, Operation, ResourceType
+from headrace.security.authorizer import OPERATIONS_OF, UNCACHED, OpenAuthorizer, Operation, ResourceType
 from headrace.testing.running import TestBroker
 from headrace.testing.running import broker as running_broker
 from headrace.wire.apis import APIS, ApiKey
@@ -47,7 +47,7 @@ transaction or members of a group, of which other tests tell."""
 class Noted(OpenAuthorizer):
     """Says the same to everything, and notes what it was."""
 
-    generation = ASKED_EACH_TIME
+    generation = UNCACHED
 
     def __init__(self, refused: Iterable[Access], *, allows: bool) -> None:
         self.refused = set(refused)

@@ -11,7 +11,7 @@ from broker.raw import Raw
 
 from headrace.broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from headrace.broker.coordinators.transaction_coordinator import TRANSACTIONS_TOPIC
-from headrace.security.authorizer import ASKED_EACH_TIME, OpenAuthorizer
+from headrace.security.authorizer import UNCACHED, OpenAuthorizer
 from headrace.testing.running import TestBroker
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages import k10_find_coordinator as k10
@@ -33,7 +33,7 @@ FORBIDDEN = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 class Nobody:
     """Nobody may do anything."""
 
-    generation = ASKED_EACH_TIME
+    generation = UNCACHED
     audit = None
 
     def authorize(self, *_: object) -> bool:

@@ -14,7 +14,7 @@ from peers.waiting import until
 from headrace.broker.broker import Broker
 from headrace.broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from headrace.broker.requests.apis import SERVED, may
-from headrace.security.authorizer import ASKED_EACH_TIME, OpenAuthorizer, Operation, ResourceType
+from headrace.security.authorizer import UNCACHED, OpenAuthorizer, Operation, ResourceType
 from headrace.testing.running import TestBroker
 from headrace.testing.running import broker as running_broker
 from headrace.wire.apis import ApiKey
@@ -234,7 +234,7 @@ def test_who_may_not(
     }[resource]
 
     class AllBut(OpenAuthorizer):
-        generation = ASKED_EACH_TIME
+        generation = UNCACHED
 
         def authorize(self, *asked: Any) -> bool:
             return bool(asked[2:] != wanted)
