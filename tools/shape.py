@@ -47,8 +47,6 @@ LARGE_CONSTRUCTORS: Final[Mapping[str, str]] = {
     "headrace.broker.partitions.fetchers.Fetchers": "to be cut",
     "headrace.broker.partitions.opening.Opener": "to be cut",
     "headrace.broker.partitions.replica_manager.ReplicaManager": "to be cut",
-    "headrace.broker.requests.fetching.Fetch": "to be cut",
-    "headrace.broker.requests.follower_fetching.FollowerFetch": "to be cut",
 }
 """Constructors that take more than the rules allow, and why."""
 

@@ -136,8 +136,9 @@ class Completion(Generic[T]):
     def take(self) -> T:
         """Returns the value of a completion that is done."""
         assert self.done, "a value is taken once it is there"
-        value, shape = self._value, self._shape
-        return cast("T", value if shape is None else shape(value))
+        shape = self._shape
+        value: T = self._value if shape is None else shape(self._value)
+        return value
 
     def deliver_to(self, receiver: Callable[[T], object]) -> None:
         """Sets the receiver, which is called at the end of a turn: of this one if the completion is done."""

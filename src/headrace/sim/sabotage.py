@@ -16,7 +16,7 @@ from headrace.broker.quorum.log.completeness import Completeness
 from headrace.broker.quorum.log.metadata_log import MetadataLog
 from headrace.broker.quorum.log.snapshot_files import SnapshotFiles
 from headrace.broker.quorum.uncommitted import Uncommitted
-from headrace.broker.requests.fetching import Fetch
+from headrace.broker.requests.fetching.fetch import Fetch
 from headrace.groups import offsets
 from headrace.groups.classic import membership
 from headrace.groups.classic.kind import ClassicKind

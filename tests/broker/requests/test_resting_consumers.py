@@ -12,8 +12,8 @@ from broker.guarded import CLIENT, OPEN_WITHOUT_ACLS, OWNER, acl, create, delete
 from broker.raw import Raw, batch, create_topic, fetch, produce
 from peers.waiting import until
 
-from headrace.broker.requests import fetching
 from headrace.broker.requests.apis import k01_fetch
+from headrace.broker.requests.fetching.reading import Reading
 from headrace.broker.requests.resting import CONSUMERS_REST_FROM, RestingForConsumer
 from headrace.replicas import sessions
 from headrace.replicas.sessions import ERRORS_MAX, Session, SessionPartition
@@ -45,13 +45,13 @@ def served() -> Iterator[TestBroker]:
 def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The indexes of the partitions that fetches have looked at."""
     seen: list[int] = []
-    read = fetching.Fetch._read_partition
+    read = Reading._read_partition
 
-    def noted(self: fetching.Fetch, partition: SessionPartition, left: int, min_one: bool) -> Any:
+    def noted(self: Reading, partition: SessionPartition, left: int, min_one: bool) -> Any:
         seen.append(partition.index)
         return read(self, partition, left, min_one)
 
-    monkeypatch.setattr(fetching.Fetch, "_read_partition", noted)
+    monkeypatch.setattr(Reading, "_read_partition", noted)
     return seen
 
 

@@ -5,7 +5,7 @@ API's name, key and versions, what it does, and what it does not do. `registry.p
 the table that a listener serves, `services.py` names all that a handler may see of the broker. `produce_run.py` is the
 short way of Produce: requests that arrived together are appended together, and answered from templates.
 `short_fetch.py` is the short way of Fetch: a consumer that asks for more of what it reads, in a session or without
-one, is answered out of the file where its last answer ended. `fetching.py` is the long way: reading, and waiting.
+one, is answered out of the file where its last answer ended. `fetching/` is the general path: reading, and waiting.
 `opening.py` has batches opened that take long, on a worker, while their connection waits. `verification.py` says what
 transactional requests have to show.
 `client_access.py`, `topic_creation.py`, `alter_access.py`, `authorized_operations.py` and `bad_batches.py` serve

@@ -1,20 +1,25 @@
-"""Sends consumers that say in which rack they stand to a replica there, where the settings want it (KIP-392)."""
+"""Sends consumers that name their rack to a replica there, if `replica.selector.class` is set (KIP-392)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from headrace.broker.partitions.replica import Replica
 from headrace.replicas.nearest import nearest_replica
 
 if TYPE_CHECKING:
-    from headrace.broker.requests.fetching import Nearest
+    from collections.abc import Callable
+
+    from headrace.broker.partitions.replica import Replica
     from headrace.broker.requests.services import Services
 
 
+Nearest: TypeAlias = "Callable[[Replica, int], int]"
+"""Returns the follower that is nearer to a client which reads a replica, led here, at an offset; -1 if none is."""
+
+
 def nearest_of(broker: Services, rack: str, listener: str) -> Nearest | None:
-    """Who names the replica for a consumer that stands in `rack` ("": it does not say) and came over a listener; None
-    where consumers read from leaders."""
+    """Returns what finds nearer replicas for a consumer in `rack` ("": it does not say) that came by a listener; None
+    if consumers read from leaders."""
     if not rack or not broker.config.replica_selector_class:
         return None
 

@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headrace.broker.net.output import SMALL_SLICE_BYTES
-from headrace.broker.requests.fetching import FOLLOWERS_SERVE_FROM, READ_COMMITTED
+from headrace.broker.requests.fetching.reading import FOLLOWERS_SERVE_FROM, READ_COMMITTED
 from headrace.broker.requests.nearest_replicas import nearest_of
 from headrace.broker.requests.resting import ConsumerReads, RestingForConsumer
 from headrace.log.cursor import OTHERWISE, Cursor
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from headrace.broker.net.client_session import AnsweredConnection
     from headrace.broker.net.context import RequestContext
     from headrace.broker.partitions.replica import Replica
-    from headrace.broker.requests.fetching import Nearest
+    from headrace.broker.requests.nearest_replicas import Nearest
     from headrace.broker.requests.services import Services
     from headrace.wire.messages.k01_fetch import FetchRequest
 

@@ -23,9 +23,11 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.net.context import RequestContext
-from headrace.broker.requests.fetching import FOLLOWERS_SERVE_FROM, MAX_WAIT_MS, NOT_THERE, Answer, Fetch
-from headrace.broker.requests.follower_fetching import FollowerFetch
-from headrace.broker.requests.large_fetch import LargeFetch
+from headrace.broker.requests.fetching.consumer import ConsumerReader
+from headrace.broker.requests.fetching.fetch import MAX_WAIT_MS, Fetch
+from headrace.broker.requests.fetching.follower import FollowerReader
+from headrace.broker.requests.fetching.large_fetch import LargeFetch
+from headrace.broker.requests.fetching.reading import NOT_THERE, Answer, PartitionReader, Reading
 from headrace.broker.requests.leader_hints import endpoints_of
 from headrace.broker.requests.nearest_replicas import nearest_of
 from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, at_once, parts_of, rest_of
@@ -114,86 +116,67 @@ def _opened(broker: Services, request: FetchRequest, context: RequestContext, op
 
 
 def _fetch(broker: Services, request: FetchRequest, context: RequestContext, opened: _Opened) -> Any:
-    fetch = _made(broker, request, context, opened)
-    if fetch.names <= NAMES_AT_ONCE:
-        return _run(broker, request, context, opened, fetch)
-    return LargeFetch(
-        broker,
-        context,
-        fetch,
-        lambda found: _told(request, context, opened, found),
-        max_wait_ms=min(request.max_wait_ms, MAX_WAIT_MS),
-        is_consumers=_follower(request, context.api_version)[0] < 0,
-    ).run()
+    reading = _reading_of(broker, request, context, opened)
+    max_wait_ms = min(request.max_wait_ms, MAX_WAIT_MS)
+    is_followers = type(reading.reader) is FollowerReader
 
+    def response_of(found: list[Answer]) -> Steps[FetchResponse]:
+        return _response_of(request, context, opened, found)
 
-def _made(broker: Services, request: FetchRequest, context: RequestContext, opened: _Opened) -> Fetch:
-    partitions, _, session = opened
-    follower, broker_epoch = _follower(request, context.api_version)
-    meter = context.meter if follower < 0 else None
-    refuse = _refusal_of_followers(context) if follower >= 0 else _refusal(broker, context)
-    nearest = nearest_of(broker, request.rack_id, context.listener) if follower < 0 else None
-    resting: RestingPartitions | None = None
-    resting_for_consumer: RestingForConsumer | None = None
-    if session is None or broker.fetch_sessions.sessions.get(session.id) is not session:
-        pass  # it may have given way to another while the request was looked at
-    elif follower >= 0:
-        resting = _resting(broker, session, follower, broker_epoch) if refuse is _allowed else None
-        _keep(session, resting)
+    if reading.names > NAMES_AT_ONCE:
+        return LargeFetch(
+            broker, context, reading, response_of, max_wait_ms=max_wait_ms, is_followers=is_followers
+        ).run()
+    fetch = Fetch(broker, reading, max_wait_ms=max_wait_ms, holder=context.holder, is_followers=is_followers)
+    found = fetch.run()
+    answer: FetchResponse | Completion[FetchResponse]
+    if isinstance(found, Completion):
+        answer = found.mapped(lambda answers: at_once(response_of(answers)))
     else:
-        reads = reads_of(context, request.isolation_level)
-        resting_for_consumer = _resting_for_consumer(broker, session, reads, refuse) if nearest is None else None
-        _keep(session, resting_for_consumer)
-    return (
-        Fetch(
-            broker,
-            partitions,
-            version=context.api_version,
-            min_bytes=request.min_bytes,
-            max_bytes=request.max_bytes if meter is None else min(request.max_bytes, meter.fetch_bytes_max),
-            isolation_level=request.isolation_level,
-            refuse=refuse,
-            reads_followers=context.api_version >= FOLLOWERS_SERVE_FROM,
-            nearest=nearest,
-            resting=resting_for_consumer,
-            holder=context.holder,
-        )
-        if follower < 0
-        else FollowerFetch(
-            broker,
-            partitions,
-            version=context.api_version,
-            min_bytes=request.min_bytes,
-            max_bytes=request.max_bytes,
-            refuse=refuse,
-            follower=follower,
-            broker_epoch=broker_epoch,
-            resting=resting,
-        )
-    )
-
-
-def _run(
-    broker: Services, request: FetchRequest, context: RequestContext, opened: _Opened, fetch: Fetch
-) -> Completion[FetchResponse]:
-    is_consumers = _follower(request, context.api_version)[0] < 0
-    pending: Completion[FetchResponse] = Completion(
-        broker.node.completions, fetch.cancel, hurry=None if is_consumers else fetch.hurry
-    )
-
-    def respond(found: list[Answer]) -> None:
-        pending.complete(at_once(_told(request, context, opened, found)))
-
-    fetch.run(min(request.max_wait_ms, MAX_WAIT_MS), respond)
-    if is_consumers:
+        answer = at_once(response_of(found))
+    if not is_followers:
         known = context.client.short_fetch
         assert known is None or isinstance(known, ShortFetch)
         context.client.short_fetch = short_fetch_of(broker, request, context, known)
-    return pending
+    return answer
 
 
-def _told(request: FetchRequest, context: RequestContext, opened: _Opened, found: list[Answer]) -> Steps[FetchResponse]:
-    """The response that says what was found."""
+def _reading_of(broker: Services, request: FetchRequest, context: RequestContext, opened: _Opened) -> Reading:
+    """Returns what reads the partitions of a request, for the consumer or the follower that asks."""
+    partitions, _, session = opened
+    version = context.api_version
+    if session is not None and broker.fetch_sessions.sessions.get(session.id) is not session:
+        session = None  # it gave way to another while the request waited
+    follower, broker_epoch = _follower(request, version)
+    max_bytes = request.max_bytes
+    reader: PartitionReader
+    resting: Resting | None = None
+    if follower >= 0:
+        refuse = _refusal_of_followers(context)
+        reader = FollowerReader(broker, refuse, follower=follower, broker_epoch=broker_epoch)
+        if session is not None and refuse is _allowed:
+            resting = _resting_of_follower(broker, session, follower, broker_epoch)
+    else:
+        refuse = _refusal(broker, context)
+        nearest = nearest_of(broker, request.rack_id, context.listener)
+        isolation = request.isolation_level
+        reader = ConsumerReader(broker, refuse, version=version, isolation_level=isolation, nearest=nearest)
+        if context.meter is not None:
+            max_bytes = min(max_bytes, context.meter.fetch_bytes_max)
+        if session is not None and nearest is None:
+            resting = _resting_of_consumer(broker, session, reads_of(context, isolation), refuse)
+    if session is not None and session.kept is not resting:
+        session.keep(resting)
+    min_bytes = request.min_bytes
+    return Reading(
+        broker, reader, partitions, version=version, min_bytes=min_bytes, max_bytes=max_bytes, resting=resting
+    )
+
+
+def _response_of(
+    request: FetchRequest, context: RequestContext, opened: _Opened, found: list[Answer]
+) -> Steps[FetchResponse]:
+    """Returns the response for what was read."""
     _, answer, session = opened
     context.keep(found)
     meter = context.meter if _follower(request, context.api_version)[0] < 0 else None
@@ -228,23 +211,18 @@ def _follower(request: FetchRequest, version: int) -> tuple[int, int]:
     return (-1, -1) if state is None else (state.replica_id, state.replica_epoch)
 
 
-def _resting(broker: Services, session: Session, follower: int, broker_epoch: int) -> RestingPartitions:
-    """What is kept of a follower's session."""
+def _resting_of_follower(broker: Services, session: Session, follower: int, broker_epoch: int) -> RestingPartitions:
+    """Returns the state of a follower's session."""
     kept = session.kept
     if isinstance(kept, RestingPartitions) and (kept.follower, kept.broker_epoch) == (follower, broker_epoch):
         return kept
     return RestingPartitions(broker.logs.resources, session.partitions.values(), follower, broker_epoch)
 
 
-def _keep(session: Session, kept: Resting | None) -> None:
-    if session.kept is not kept:
-        session.keep(kept)
-
-
-def _resting_for_consumer(
+def _resting_of_consumer(
     broker: Services, session: Session, reads: ConsumerReads, refuse: Callable[[str], ErrorCode]
 ) -> RestingForConsumer | None:
-    """What is kept of a consumer's session, if anything."""
+    """Returns the state of a consumer's session; None if its partitions may not rest."""
     kept = session.kept
     if isinstance(kept, RestingForConsumer) and kept.reads == reads:
         return kept

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.net.context import RequestContext
 from headrace.broker.partitions.replica import Replica
-from headrace.broker.requests.fetching import READ_COMMITTED
+from headrace.broker.requests.fetching.reading import READ_COMMITTED
 from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_pieces, parts_of
 from headrace.broker.requests.readiness import keys_in, once_ready
 from headrace.broker.requests.registry import handles

@@ -13,7 +13,7 @@ from broker.turns import turns_of
 from headrace.broker.requests import short_fetch
 from headrace.broker.requests.apis import k01_fetch
 from headrace.broker.requests.apis.k01_fetch import NAMES_AT_ONCE
-from headrace.broker.requests.fetching import Fetch
+from headrace.broker.requests.fetching.reading import Reading
 from headrace.broker.requests.readiness import once_ready
 from headrace.broker.requests.resting import CONSUMERS_REST_FROM
 from headrace.testing.running import TestBroker
@@ -187,10 +187,10 @@ def test_it_hears_of_what_is_written_behind_it(
     raw: Raw, served: TestBroker, held: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A record that is appended to the first partition while the last ones are read is in the answer."""
-    read = Fetch._read_partition
+    read = Reading._read_partition
     seen: set[int] = set()
 
-    def behind(self: Fetch, partition: Any, left: int, min_one: bool) -> Any:
+    def behind(self: Reading, partition: Any, left: int, min_one: bool) -> Any:
         if partition.index == MANY - 1 and not seen:
             seen.add(partition.index)
             here = self._broker
@@ -201,7 +201,7 @@ def test_it_hears_of_what_is_written_behind_it(
     written(raw, held, 0)
     asked = fetch(held, 0, range(MANY), max_wait_ms=60_000)
     asked.topics[0].partitions[0].fetch_offset = 1
-    monkeypatch.setattr(Fetch, "_read_partition", behind)
+    monkeypatch.setattr(Reading, "_read_partition", behind)
     assert told(raw.ask(asked, VERSION))[0] == (0, 0, 2, True)
 
 
