@@ -121,6 +121,30 @@ def test_structs_of_one_name(tmp_path: Path) -> None:
     assert names == ["Same", "Other", "DoThingsRequest", "ResponseOther", "DoThingsResponse"]
 
 
+def test_comments_on_fields_are_in_the_docstring(tmp_path: Path) -> None:
+    fields = (
+        "  # How many. -1:\n  # all of them.\n  count int32 1+\n  parts [Part]\n    # Its number.\n    number int8\n"
+    )
+    path = write(tmp_path, REQUEST.format(fields=fields))
+    text = message_module(parse_file(path), path.name)
+    assert text is not None
+    assert '"""Asks.\n\n    count (1+): How many. -1: all of them.\n    """' in text
+    assert '"""A part of DoThingsRequest.\n\n    number: Its number.\n    """' in text
+    assert '"""Answers."""' in text
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ("  # Apart.\n  struct Thing\n    b int8", "a struct has no comment"),
+        ("  a int8\n  # Of nothing.", "not a comment on a field"),
+    ],
+)
+def test_comments_on_nothing_are_refused(tmp_path: Path, fields: str, why: str) -> None:
+    with pytest.raises(SchemaError, match=why):
+        parse_file(write(tmp_path, REQUEST.format(fields=fields)))
+
+
 def test_names() -> None:
     assert snake("ThrottleTimeMs") == "throttle_time_ms"
     assert snake("V3AndBelowTransactionalId") == "v3_and_below_transactional_id"

@@ -60,11 +60,8 @@ def _class(w: Writer, plan: ModulePlan, one: ClassPlan) -> None:
     w.line()
     w.use("Message")
     with w.block(f"class {one.name}(Message):"):
+        _docstring(w, one)
         if one.is_message:
-            for line in textwrap.wrap(f'"""{one.message.purpose}', 112):
-                w.line(line)
-            w.lines[-1] += '"""'
-            w.line()
             if one.message.key is not None:
                 w.line(f"API_KEY: ClassVar[int] = {one.message.key}")
             low, high = bounds(one.message)
@@ -74,6 +71,28 @@ def _class(w: Writer, plan: ModulePlan, one: ClassPlan) -> None:
         if one.is_message:
             _decode(w, plan, one.message)
             _encode(w, plan, one.message)
+
+
+def _docstring(w: Writer, one: ClassPlan) -> None:
+    """The purpose of a message, and the fields that the schema has a comment on, each with its versions."""
+    said = [item for item in one.fields if item.comment]
+    if not one.is_message and not said:
+        return
+    for line in textwrap.wrap(f'"""{one.message.purpose if one.is_message else f"A part of {one.message.name}."}', 112):
+        w.line(line)
+    if not said:
+        w.lines[-1] += '"""'
+    else:
+        w.line()
+    for item in said:
+        always = item.versions.within(*bounds(one.message)) == bounds(one.message)
+        versions = "" if always else f" ({item.versions})"
+        text = f"{item.name}{versions}: {item.comment}"
+        for line in textwrap.wrap(text, 112, subsequent_indent="    ", break_long_words=False):
+            w.line(line)
+    if said:
+        w.line('"""')
+    w.line()
 
 
 def _fields(w: Writer, plan: ModulePlan, one: ClassPlan) -> None:

@@ -63,6 +63,7 @@ class Field:
     tag: int | None = None
     default: str | None = None  # as written; None where nothing is written
     flags: frozenset[str] = frozenset()
+    comment: str = ""  # what it means, for readers
 
     @property
     def is_struct(self) -> bool:
@@ -121,6 +122,7 @@ def parse_file(path: Path) -> SchemaFile:
     """Reads one schema file; raises SchemaError, naming the line."""
     parsed = SchemaFile(path, None, path.stem, (), False, "", [])
     comment = ""
+    of_field: list[str] = []
     blocks: list[tuple[int, list[Field]]] = []
     for number, raw in enumerate(path.read_text("utf-8").splitlines(), 1):
         line = raw.rstrip()
@@ -129,13 +131,20 @@ def parse_file(path: Path) -> SchemaFile:
                 continue
             if line.startswith("#"):
                 comment = line.lstrip("# ")
+            elif line.lstrip().startswith("#"):
+                of_field.append(line.lstrip("# "))
             elif not line.startswith(" "):
+                if of_field:
+                    raise SchemaError(f"not a comment on a field: {of_field[-1]}")
                 blocks = _head(parsed, line, comment)
                 comment = ""
             else:
-                _body(parsed.messages[-1], line, blocks)
+                _body(parsed.messages[-1], line, " ".join(of_field), blocks)
+                of_field.clear()
         except (SchemaError, IndexError, ValueError) as error:
             raise SchemaError(f"{path.name}:{number}: {error}: {line.strip()}") from error
+    if of_field:
+        raise SchemaError(f"{path.name}: not a comment on a field: {of_field[-1]}")
     return parsed
 
 
@@ -175,13 +184,15 @@ def _message(parsed: SchemaFile, words: list[str], comment: str) -> Message:
     return Message(words[0], words[1], key, versions, flexible, comment)
 
 
-def _body(message: Message, line: str, blocks: list[tuple[int, list[Field]]]) -> None:
-    """An indented line: a field, or the head of a struct that stands apart."""
+def _body(message: Message, line: str, comment: str, blocks: list[tuple[int, list[Field]]]) -> None:
+    """An indented line: a field with the comment above it, or the head of a struct that stands apart."""
     indent = len(line) - len(line.lstrip())
     while blocks[-1][0] >= indent:
         blocks.pop()
     words = line.split()
     if words[0] == "struct":
+        if comment:
+            raise SchemaError("a struct has no comment; its fields have")
         struct = Struct(words[1], Versions.parse(words[2]) if len(words) > 2 else ALWAYS)
         if struct.name in message.structs:
             raise SchemaError("the struct is declared twice")
@@ -189,6 +200,7 @@ def _body(message: Message, line: str, blocks: list[tuple[int, list[Field]]]) ->
         blocks.append((indent, struct.fields))
         return
     parsed = _field(words)
+    parsed.comment = comment
     blocks[-1][1].append(parsed)
     if parsed.is_struct:
         # Fields may follow in place; where none do, the struct stands apart and is looked up by name.

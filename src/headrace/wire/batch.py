@@ -61,21 +61,38 @@ class CorruptBatch(Exception):
 
 
 class BatchHeader(NamedTuple):
-    """The header as it lies in the log. Timestamps in ms; `batch_length` counts from the leader epoch on."""
+    """The header as it lies in the log, in the order of its fields there. Timestamps are ms since 1970."""
 
     base_offset: int
+    """The offset of the first record; producers send 0, and the leader stamps it."""
     batch_length: int
+    """Bytes of the batch after this field: it does not count itself and the base offset, 12 bytes."""
     partition_leader_epoch: int
+    """The epoch of the leader that appended the batch, which stamps it; -1 from producers. Followers keep it."""
     magic: int
+    """2. Formats 0 and 1 have another layout, and a batch of theirs is not accepted."""
     crc: int
+    """CRC-32C of all that follows: a leader may stamp the fields before it without a new checksum."""
     attributes: int
+    """Bits 0 to 2: the codec. 3: timestamps of the log's append time. 4: transactional. 5: a control batch, whose
+    record is a marker. 6: the base timestamp is the delete horizon."""
     last_offset_delta: int
+    """The last offset less the base offset. Compaction removes records and leaves it, so it may be more than the record
+    count less 1."""
     base_timestamp: int
+    """The timestamp to which records give differences; -1 if they have none. Since KIP-534 the delete horizon, if the
+    attributes say so."""
     max_timestamp: int
+    """The greatest timestamp of the records, or the append time of all; -1 if they have none."""
     producer_id: int
+    """The id from InitProducerId; -1: no idempotence, and epoch and sequence are -1 too."""
     producer_epoch: int
+    """The epoch of that id: batches of an older one are refused."""
     base_sequence: int
+    """The sequence number of the first record in its partition, by which the leader finds gaps and repetitions. After
+    2^31 - 1 comes 0."""
     record_count: int
+    """Records in the batch; 0 after compaction has removed all and kept the batch for its producer's state."""
 
     @property
     def size(self) -> int:

@@ -72,6 +72,12 @@ _read_uB = Struct(">16sB").unpack_from
 
 
 class PartitionProduceData(Message):
+    """A part of ProduceRequest.
+
+    records: One record batch of format 2, as it is in the log; base offset and leader epoch are the broker's to
+        set.
+    """
+
     __match_args__ = __slots__ = ("index", "records",)
 
     def __init__(
@@ -84,6 +90,11 @@ class PartitionProduceData(Message):
 
 
 class TopicProduceData(Message):
+    """A part of ProduceRequest.
+
+    topic_id (13+): The topic's id, in place of its name (KIP-516). A wrong one is answered with UNKNOWN_TOPIC_ID.
+    """
+
     __match_args__ = __slots__ = ("name", "topic_id", "partition_data",)
 
     def __init__(
@@ -98,7 +109,16 @@ class TopicProduceData(Message):
 
 
 class ProduceRequest(Message):
-    """Asks partition leaders to append record batches."""
+    """Asks partition leaders to append record batches.
+
+    transactional_id: Set if the batches belong to a transaction of this id; null for others. The broker checks the
+        right to it.
+    acks: The condition for the response. 0: the broker sends no response, whatever happens to the records. 1: the
+        leader's log has them. -1 (acks=all): every replica in sync has them, and there are min.insync.replicas of
+        these. Other values are answered with INVALID_REQUIRED_ACKS.
+    timeout_ms: How long the leader waits for the in-sync replicas with acks=-1. After REQUEST_TIMED_OUT the records
+        are in the leader's log and may still be replicated.
+    """
 
     API_KEY: ClassVar[int] = 0
     MIN_VERSION: ClassVar[int] = 3
@@ -389,6 +409,12 @@ class ProduceRequest(Message):
 
 
 class BatchIndexAndErrorMessage(Message):
+    """A part of ProduceResponse.
+
+    batch_index (8+): The place of the record in the batch, from 0.
+    batch_index_error_message (8+): A sentence for people; null leaves that to error_message.
+    """
+
     __match_args__ = __slots__ = ("batch_index", "batch_index_error_message",)
 
     def __init__(
@@ -413,6 +439,23 @@ class LeaderIdAndEpoch(Message):
 
 
 class PartitionProduceResponse(Message):
+    """A part of ProduceResponse.
+
+    error_code: 0, or the reason why the whole batch was refused. After REQUEST_TIMED_OUT,
+        NOT_ENOUGH_REPLICAS_AFTER_APPEND and KAFKA_STORAGE_ERROR its records may be in the log all the same.
+    base_offset: The offset of the batch's first record; -1 with an error. For a batch that was sent again and is
+        known (idempotence) it is the offset of the first time.
+    log_append_time_ms: The broker's time that all records got, with message.timestamp.type=LogAppendTime. -1: the
+        timestamps are the producer's.
+    log_start_offset (5+): The first offset of the log, by which a producer tells UNKNOWN_PRODUCER_ID after
+        retention from loss of data; -1 with an error.
+    record_errors (8+): The records for which the batch was refused; the producer may send the others again
+        (KIP-467).
+    error_message (8+): A sentence for people about the whole batch.
+    current_leader (10+): The leader as the broker knows it, sent with NOT_LEADER_OR_FOLLOWER or
+        FENCED_LEADER_EPOCH, so that the client needs no Metadata request (KIP-951).
+    """
+
     __match_args__ = __slots__ = ("index", "error_code", "base_offset", "log_append_time_ms", "log_start_offset", "record_errors", "error_message", "current_leader",)
 
     def __init__(
@@ -467,7 +510,12 @@ class NodeEndpoint(Message):
 
 
 class ProduceResponse(Message):
-    """Says for each partition where its batch went, or why it was refused."""
+    """Says for each partition where its batch went, or why it was refused.
+
+    throttle_time_ms: Milliseconds for which the broker reads nothing more of this connection, as the client has
+        exceeded a quota (KIP-219); 0 if it has not.
+    node_endpoints (10+): Where the leaders named in this response listen; empty if none is named (KIP-951).
+    """
 
     API_KEY: ClassVar[int] = 0
     MIN_VERSION: ClassVar[int] = 3

@@ -103,6 +103,13 @@ _read_uB = Struct(">16sB").unpack_from
 
 
 class ReplicaState(Message):
+    """A part of FetchRequest.
+
+    replica_id (15+): As replica_id up to version 14.
+    replica_epoch (15+): The broker epoch of the follower; an older one must not count as in sync (KIP-903). -1: not
+        known.
+    """
+
     __match_args__ = __slots__ = ("replica_id", "replica_epoch",)
 
     def __init__(
@@ -115,6 +122,21 @@ class ReplicaState(Message):
 
 
 class FetchPartition(Message):
+    """A part of FetchRequest.
+
+    current_leader_epoch (9+): The leader epoch that the client knows: a broker with another answers
+        FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH. -1 is not compared (KIP-320).
+    fetch_offset: The first offset that is wanted; for a follower it acknowledges all records before it.
+    last_fetched_epoch (12+): The leader epoch of the follower's last batch, by which the leader finds where the
+        logs diverge (KIP-595). -1: none, or the sender truncates by OffsetForLeaderEpoch.
+    log_start_offset (5+): The first offset of the follower's log; -1 from consumers. DeleteRecords waits for it.
+    partition_max_bytes: About how many bytes there may be of this partition; see max_bytes.
+    replica_directory_id (17+): The log directory of a voter, which distinguishes it from one of the same id that
+        has lost its disk (KIP-853).
+    high_watermark (18+): The high watermark that the follower knows: a leader of a metadata quorum answers at once
+        if its own is another (KIP-1166). The default is the greatest number, which asks for no such response.
+    """
+
     __match_args__ = __slots__ = ("partition", "current_leader_epoch", "fetch_offset", "last_fetched_epoch", "log_start_offset", "partition_max_bytes", "replica_directory_id", "high_watermark",)
 
     def __init__(
@@ -139,6 +161,11 @@ class FetchPartition(Message):
 
 
 class FetchTopic(Message):
+    """A part of FetchRequest.
+
+    topic_id (13+): The topic's id, in place of its name (KIP-516). A wrong one is answered with UNKNOWN_TOPIC_ID.
+    """
+
     __match_args__ = __slots__ = ("topic", "topic_id", "partitions",)
 
     def __init__(
@@ -167,7 +194,24 @@ class ForgottenTopic(Message):
 
 
 class FetchRequest(Message):
-    """Asks for record batches from given offsets on, within a fetch session or without one."""
+    """Asks for record batches from given offsets on, within a fetch session or without one.
+
+    cluster_id (12+): Set by voters of a metadata quorum alone, against a node of another cluster.
+    replica_id (0-14): The id of the broker that fetches as a follower. -1: a consumer, which reads up to the high
+        watermark or the last stable offset. From version 15 on it is in replica_state.
+    max_wait_ms: How long the broker may wait for min_bytes.
+    min_bytes: The response waits for this many bytes, an error, or max_wait_ms. 0: it does not wait.
+    max_bytes: About how many bytes of records there may be in all. No hard bound: the first batch of the first
+        partition that has one is sent whole, so that a consumer makes progress.
+    isolation_level: 0 (READ_UNCOMMITTED): up to the high watermark. 1 (READ_COMMITTED): up to the last stable
+        offset, with a list of aborted transactions.
+    session_id (7+): The fetch session (KIP-227). 0: none yet.
+    session_epoch (7+): The number of the request within its session, which counts up. 0: a full fetch that begins a
+        session. -1: a full fetch that ends one, or wants none. With others, topics and forgotten_topics_data name
+        changes of the session's partitions.
+    forgotten_topics_data (7+): Partitions that leave the session.
+    rack_id (11+): The consumer's client.rack: the leader may name a replica near it (KIP-392).
+    """
 
     API_KEY: ClassVar[int] = 1
     MIN_VERSION: ClassVar[int] = 4
@@ -697,6 +741,25 @@ class AbortedTransaction(Message):
 
 
 class PartitionData(Message):
+    """A part of FetchResponse.
+
+    high_watermark: The offset up to which the in-sync replicas have the log; -1 with an error. A follower takes it
+        over.
+    last_stable_offset: The offset up to which every transaction is decided, at most the high watermark.
+    log_start_offset (5+): The first offset of the log.
+    diverging_epoch (12+): Set if the follower's log diverges from the leader's: the newest epoch that both may
+        have, and its end offset there. The follower truncates and fetches again; there are no records (KIP-595).
+    current_leader (12+): The leader as the broker knows it, sent with NOT_LEADER_OR_FOLLOWER or
+        FENCED_LEADER_EPOCH, so that the client needs no Metadata request (KIP-951).
+    snapshot_id (12+): Set if the offset is before the log start of a metadata log: the snapshot to fetch instead
+        (KIP-630).
+    aborted_transactions: The aborted transactions that may have records among these, for READ_COMMITTED; null for
+        READ_UNCOMMITTED. A consumer drops the producer's records from first_offset up to its ABORT marker.
+    preferred_read_replica (11+): The broker that the consumer should fetch from next; -1: this one.
+    records: Batches as they are in the log, which may begin before fetch_offset, as a batch is never cut at its
+        start, and end in the middle of a batch.
+    """
+
     __match_args__ = __slots__ = ("partition_index", "error_code", "high_watermark", "last_stable_offset", "log_start_offset", "diverging_epoch", "current_leader", "snapshot_id", "aborted_transactions", "preferred_read_replica", "records",)
 
     def __init__(
@@ -757,7 +820,16 @@ class NodeEndpoint(Message):
 
 
 class FetchResponse(Message):
-    """Carries the batches, and how far each partition can be read."""
+    """Carries the batches, and how far each partition can be read.
+
+    throttle_time_ms: Milliseconds for which the broker reads nothing more of this connection, as the client has
+        exceeded a quota (KIP-219); 0 if it has not.
+    error_code (7+): An error of the request or its session, such as FETCH_SESSION_ID_NOT_FOUND; the partitions have
+        their own.
+    session_id (7+): The session to go on with; 0: the broker keeps none, and each request has to be a full one.
+    responses: Within a session only the partitions with records, an error or a changed bound.
+    node_endpoints (16+): Where the leaders named in this response listen; empty if none is named (KIP-951).
+    """
 
     API_KEY: ClassVar[int] = 1
     MIN_VERSION: ClassVar[int] = 4

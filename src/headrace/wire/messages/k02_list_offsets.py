@@ -61,6 +61,15 @@ _read_iq = Struct(">iq").unpack_from
 
 
 class ListOffsetsPartition(Message):
+    """A part of ListOffsetsRequest.
+
+    current_leader_epoch (4+): The leader epoch that the client knows: a broker with another answers
+        FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH. -1 is not compared (KIP-320).
+    timestamp: Milliseconds since 1970: the first record at or after it. -1: LATEST. -2: EARLIEST. -3 (7+): the
+        record of the greatest timestamp. -4 (8+): EARLIEST_LOCAL, -5 (9+): the last offset in remote storage, -6
+        (11+): the earliest that waits for upload.
+    """
+
     __match_args__ = __slots__ = ("partition_index", "current_leader_epoch", "timestamp",)
 
     def __init__(
@@ -87,7 +96,13 @@ class ListOffsetsTopic(Message):
 
 
 class ListOffsetsRequest(Message):
-    """Asks which offset a timestamp, or a special one such as earliest or latest, stands for."""
+    """Asks which offset a timestamp, or a special one such as earliest or latest, stands for.
+
+    replica_id: The id of the broker that asks as a follower; -1: a consumer; -2: a consumer for debugging, which
+        any replica answers.
+    isolation_level (2+): With 1 (READ_COMMITTED) LATEST is the last stable offset, with 0 the high watermark.
+    timeout_ms (10+): How long the broker may look in remote storage.
+    """
 
     API_KEY: ClassVar[int] = 2
     MIN_VERSION: ClassVar[int] = 1
@@ -285,6 +300,13 @@ class ListOffsetsRequest(Message):
 
 
 class ListOffsetsPartitionResponse(Message):
+    """A part of ListOffsetsResponse.
+
+    timestamp: The timestamp of the record found; -1 for special timestamps but -3, and if nothing was found.
+    offset: The offset found; -1: no record is that late.
+    leader_epoch (4+): The leader epoch of that offset; -1: not known.
+    """
+
     __match_args__ = __slots__ = ("partition_index", "error_code", "timestamp", "offset", "leader_epoch",)
 
     def __init__(
@@ -315,7 +337,11 @@ class ListOffsetsTopicResponse(Message):
 
 
 class ListOffsetsResponse(Message):
-    """Gives the offset found for each partition."""
+    """Gives the offset found for each partition.
+
+    throttle_time_ms (2+): Milliseconds for which the broker reads nothing more of this connection, as the client
+        has exceeded a quota (KIP-219); 0 if it has not.
+    """
 
     API_KEY: ClassVar[int] = 2
     MIN_VERSION: ClassVar[int] = 1

@@ -79,6 +79,11 @@ _read_uoB = Struct(">16s?B").unpack_from
 
 
 class MetadataRequestTopic(Message):
+    """A part of MetadataRequest.
+
+    topic_id (10+): Asks by id, if it is not all zeros; the name is null then, and no topic is created (KIP-516).
+    """
+
     __match_args__ = __slots__ = ("topic_id", "name",)
 
     def __init__(
@@ -91,7 +96,17 @@ class MetadataRequestTopic(Message):
 
 
 class MetadataRequest(Message):
-    """Asks where the partitions of topics are led."""
+    """Asks where the partitions of topics are led.
+
+    topics: The topics that are asked for. null: all of them; an empty list: none (in version 0, which has no null,
+        all).
+    allow_auto_topic_creation (4+): Whether a topic that does not exist may be created, if auto.create.topics.enable
+        is set as well. Consumers send false.
+    include_cluster_authorized_operations (8-10): Asks for the operations that the client may perform on the cluster
+        (KIP-430); from version 11 on DescribeCluster returns them.
+    include_topic_authorized_operations (8+): Asks for the operations that the client may perform on each topic
+        (KIP-430).
+    """
 
     API_KEY: ClassVar[int] = 3
     MIN_VERSION: ClassVar[int] = 0
@@ -288,6 +303,11 @@ class MetadataRequest(Message):
 
 
 class MetadataResponseBroker(Message):
+    """A part of MetadataResponse.
+
+    rack (1+): broker.rack; null: not set.
+    """
+
     __match_args__ = __slots__ = ("node_id", "host", "port", "rack",)
 
     def __init__(
@@ -304,6 +324,18 @@ class MetadataResponseBroker(Message):
 
 
 class MetadataResponsePartition(Message):
+    """A part of MetadataResponse.
+
+    error_code: LEADER_NOT_AVAILABLE if it has no leader, LISTENER_NOT_FOUND if the leader has no listener of this
+        name.
+    leader_id: -1: no leader.
+    leader_epoch (7+): Counts the leaders of the partition; a client ignores metadata with an older one than it
+        knows (KIP-320).
+    replica_nodes: All replicas, the preferred leader first.
+    isr_nodes: The replicas in sync.
+    offline_replicas (5+): Replicas whose broker or log directory is not available.
+    """
+
     __match_args__ = __slots__ = ("error_code", "partition_index", "leader_id", "leader_epoch", "replica_nodes", "isr_nodes", "offline_replicas",)
 
     def __init__(
@@ -326,6 +358,16 @@ class MetadataResponsePartition(Message):
 
 
 class MetadataResponseTopic(Message):
+    """A part of MetadataResponse.
+
+    error_code: UNKNOWN_TOPIC_OR_PARTITION also for topics that the client may not describe; LEADER_NOT_AVAILABLE
+        for one that is being created.
+    name: null if the topic was asked for by an id that is not known.
+    is_internal (1+): Whether it is a topic of the brokers, such as __consumer_offsets.
+    topic_authorized_operations (8+): A bit for each operation that is allowed, by the number of AclOperation.
+        -2147483648: not asked for.
+    """
+
     __match_args__ = __slots__ = ("error_code", "name", "topic_id", "is_internal", "partitions", "topic_authorized_operations",)
 
     def __init__(
@@ -346,7 +388,16 @@ class MetadataResponseTopic(Message):
 
 
 class MetadataResponse(Message):
-    """Lists the brokers, and the topics with the leader and replicas of each partition."""
+    """Lists the brokers, and the topics with the leader and replicas of each partition.
+
+    throttle_time_ms (3+): Milliseconds for which the broker reads nothing more of this connection, as the client
+        has exceeded a quota (KIP-219); 0 if it has not.
+    brokers: Every broker that is not fenced, at its address on the listener that was asked.
+    controller_id (1+): Under KRaft some broker, as a client cannot reach the controllers; that broker forwards
+        requests to the active one. -1: none.
+    cluster_authorized_operations (8-10): As topic_authorized_operations.
+    error_code (13+): REBOOTSTRAP_REQUIRED asks the client to begin again with its bootstrap servers (KIP-1102).
+    """
 
     API_KEY: ClassVar[int] = 3
     MIN_VERSION: ClassVar[int] = 0

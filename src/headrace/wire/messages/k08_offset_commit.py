@@ -60,6 +60,14 @@ _read_uB = Struct(">16sB").unpack_from
 
 
 class OffsetCommitRequestPartition(Message):
+    """A part of OffsetCommitRequest.
+
+    committed_offset: The next offset to read, which is one more than that of the last record processed.
+    committed_leader_epoch (6+): The leader epoch of the last record read, by which a consumer finds truncation
+        after a restart (KIP-320). -1: not known.
+    committed_metadata: Any text of the client's, up to offset.metadata.max.bytes; null is kept as an empty one.
+    """
+
     __match_args__ = __slots__ = ("partition_index", "committed_offset", "committed_leader_epoch", "committed_metadata",)
 
     def __init__(
@@ -76,6 +84,11 @@ class OffsetCommitRequestPartition(Message):
 
 
 class OffsetCommitRequestTopic(Message):
+    """A part of OffsetCommitRequest.
+
+    topic_id (10+): The topic's id, in place of its name (KIP-516). A wrong one is answered with UNKNOWN_TOPIC_ID.
+    """
+
     __match_args__ = __slots__ = ("name", "topic_id", "partitions",)
 
     def __init__(
@@ -90,7 +103,15 @@ class OffsetCommitRequestTopic(Message):
 
 
 class OffsetCommitRequest(Message):
-    """Asks the coordinator to keep the offsets that a group has consumed up to."""
+    """Asks the coordinator to keep the offsets that a group has consumed up to.
+
+    generation_id_or_member_epoch: The generation of a classic group, or the member epoch of a consumer group. -1
+        with an empty member_id: a commit from outside, which is accepted while the group has no members.
+    group_instance_id (7+): group.instance.id of a static member, which keeps its id and partitions over a restart
+        (KIP-345). null: a dynamic member.
+    retention_time_ms (2-4): How long the offsets are kept. -1: offsets.retention.minutes, which alone counts from
+        version 5 on (KIP-211).
+    """
 
     API_KEY: ClassVar[int] = 8
     MIN_VERSION: ClassVar[int] = 2
@@ -429,6 +450,12 @@ class OffsetCommitRequest(Message):
 
 
 class OffsetCommitResponsePartition(Message):
+    """A part of OffsetCommitResponse.
+
+    error_code: Errors of the group, such as ILLEGAL_GENERATION or STALE_MEMBER_EPOCH, are repeated for every
+        partition.
+    """
+
     __match_args__ = __slots__ = ("partition_index", "error_code",)
 
     def __init__(
@@ -455,7 +482,11 @@ class OffsetCommitResponseTopic(Message):
 
 
 class OffsetCommitResponse(Message):
-    """Says for each partition whether its offset is kept."""
+    """Says for each partition whether its offset is kept.
+
+    throttle_time_ms (3+): Milliseconds for which the broker reads nothing more of this connection, as the client
+        has exceeded a quota (KIP-219); 0 if it has not.
+    """
 
     API_KEY: ClassVar[int] = 8
     MIN_VERSION: ClassVar[int] = 2

@@ -71,6 +71,11 @@ class OffsetFetchRequestTopic(Message):
 
 
 class OffsetFetchRequestTopics(Message):
+    """A part of OffsetFetchRequest.
+
+    topic_id (10+): The topic's id, in place of its name (KIP-516). A wrong one is answered with UNKNOWN_TOPIC_ID.
+    """
+
     __match_args__ = __slots__ = ("name", "topic_id", "partition_indexes",)
 
     def __init__(
@@ -85,6 +90,14 @@ class OffsetFetchRequestTopics(Message):
 
 
 class OffsetFetchRequestGroup(Message):
+    """A part of OffsetFetchRequest.
+
+    member_id (9+): The member of a consumer group that asks, which is fenced by member_epoch; null: nobody is
+        checked.
+    member_epoch (9+): The epoch of that member; -1: not checked.
+    topics (8+): null: all partitions with a committed offset.
+    """
+
     __match_args__ = __slots__ = ("group_id", "member_id", "member_epoch", "topics",)
 
     def __init__(
@@ -101,7 +114,13 @@ class OffsetFetchRequestGroup(Message):
 
 
 class OffsetFetchRequest(Message):
-    """Asks for the committed offsets of one group or several."""
+    """Asks for the committed offsets of one group or several.
+
+    topics (0-7): The partitions that are asked for. null: all with a committed offset.
+    groups (8+): Several groups at once (KIP-709).
+    require_stable (7+): Whether a partition with an offset in an open transaction is answered with
+        UNSTABLE_OFFSET_COMMIT, so that the client asks again (KIP-447). Without it the older offset is returned.
+    """
 
     API_KEY: ClassVar[int] = 9
     MIN_VERSION: ClassVar[int] = 1
@@ -469,6 +488,12 @@ class OffsetFetchRequest(Message):
 
 
 class OffsetFetchResponsePartition(Message):
+    """A part of OffsetFetchResponse.
+
+    committed_offset (0-7): The next offset to read; -1: none is committed.
+    committed_leader_epoch (5-7): As it was committed; -1: not known.
+    """
+
     __match_args__ = __slots__ = ("partition_index", "committed_offset", "committed_leader_epoch", "metadata", "error_code",)
 
     def __init__(
@@ -499,6 +524,12 @@ class OffsetFetchResponseTopic(Message):
 
 
 class OffsetFetchResponsePartitions(Message):
+    """A part of OffsetFetchResponse.
+
+    committed_offset (8+): The next offset to read; -1: none is committed.
+    committed_leader_epoch (8+): As it was committed; -1: not known.
+    """
+
     __match_args__ = __slots__ = ("partition_index", "committed_offset", "committed_leader_epoch", "metadata", "error_code",)
 
     def __init__(
@@ -531,6 +562,11 @@ class OffsetFetchResponseTopics(Message):
 
 
 class OffsetFetchResponseGroup(Message):
+    """A part of OffsetFetchResponse.
+
+    error_code (8+): An error of this group alone.
+    """
+
     __match_args__ = __slots__ = ("group_id", "topics", "error_code",)
 
     def __init__(
@@ -545,7 +581,12 @@ class OffsetFetchResponseGroup(Message):
 
 
 class OffsetFetchResponse(Message):
-    """Gives the committed offset and metadata of each partition."""
+    """Gives the committed offset and metadata of each partition.
+
+    throttle_time_ms (3+): Milliseconds for which the broker reads nothing more of this connection, as the client
+        has exceeded a quota (KIP-219); 0 if it has not.
+    error_code (2-7): An error of the group; before version 2 it is with each partition.
+    """
 
     API_KEY: ClassVar[int] = 9
     MIN_VERSION: ClassVar[int] = 1

@@ -46,7 +46,13 @@ _read_ihB = Struct(">ihB").unpack_from
 
 
 class FindCoordinatorRequest(Message):
-    """Asks which broker coordinates a group, a transactional id or a share partition."""
+    """Asks which broker coordinates a group, a transactional id or a share partition.
+
+    key (0-3): The one key that is asked for: a group id or a transactional id.
+    key_type (1+): 0: groups. 1: transactional ids. 2 (6+): share partitions, each key as group:topic id:partition
+        (KIP-932).
+    coordinator_keys (4+): Several keys of one type at once (KIP-699).
+    """
 
     API_KEY: ClassVar[int] = 10
     MIN_VERSION: ClassVar[int] = 0
@@ -190,6 +196,12 @@ class FindCoordinatorRequest(Message):
 
 
 class Coordinator(Message):
+    """A part of FindCoordinatorResponse.
+
+    node_id (4+): -1 with an error.
+    error_code (4+): COORDINATOR_NOT_AVAILABLE while the coordinator's topic is being created or has no leader.
+    """
+
     __match_args__ = __slots__ = ("key", "node_id", "host", "port", "error_code", "error_message",)
 
     def __init__(
@@ -210,7 +222,13 @@ class Coordinator(Message):
 
 
 class FindCoordinatorResponse(Message):
-    """Names the coordinator of each key."""
+    """Names the coordinator of each key.
+
+    throttle_time_ms (1+): Milliseconds for which the broker reads nothing more of this connection, as the client
+        has exceeded a quota (KIP-219); 0 if it has not.
+    error_code (0-3): COORDINATOR_NOT_AVAILABLE while the coordinator's topic is being created or has no leader.
+    node_id (0-3): -1 with an error.
+    """
 
     API_KEY: ClassVar[int] = 10
     MIN_VERSION: ClassVar[int] = 0

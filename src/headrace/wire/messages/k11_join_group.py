@@ -58,6 +58,11 @@ _read_oB = Struct(">?B").unpack_from
 
 
 class JoinGroupRequestProtocol(Message):
+    """A part of JoinGroupRequest.
+
+    metadata: Only the leader of the group reads it; in a consumer group it is a subscription.
+    """
+
     __match_args__ = __slots__ = ("name", "metadata",)
 
     def __init__(
@@ -70,7 +75,21 @@ class JoinGroupRequestProtocol(Message):
 
 
 class JoinGroupRequest(Message):
-    """Asks to be a member of a group, and offers protocols."""
+    """Asks to be a member of a group, and offers protocols.
+
+    session_timeout_ms: After so long without a Heartbeat the coordinator removes the member; within group.min. and
+        group.max.session.timeout.ms.
+    rebalance_timeout_ms (1+): How long the coordinator waits for the member to join again in a rebalance;
+        max.poll.interval.ms of a consumer. -1 (version 0): session_timeout_ms.
+    member_id: Empty the first time. From version 4 on that is answered with MEMBER_ID_REQUIRED and an id to join
+        with, so that a lost answer leaves no member behind (KIP-394).
+    group_instance_id (5+): group.instance.id of a static member, which keeps its id and partitions over a restart
+        (KIP-345). null: a dynamic member.
+    protocol_type: consumer, connect or another; all members of a group have the same.
+    protocols: The protocols that the member supports (for consumers: assignors), the preferred one first. The
+        coordinator selects one that all members support.
+    reason (8+): Why the member joins, for the coordinator's log (KIP-800).
+    """
 
     API_KEY: ClassVar[int] = 11
     MIN_VERSION: ClassVar[int] = 0
@@ -398,7 +417,18 @@ class JoinGroupResponseMember(Message):
 
 
 class JoinGroupResponse(Message):
-    """Tells a member its generation and protocol, and the leader who else is there."""
+    """Tells a member its generation and protocol, and the leader who else is there.
+
+    throttle_time_ms (2+): Milliseconds for which the broker reads nothing more of this connection, as the client
+        has exceeded a quota (KIP-219); 0 if it has not.
+    generation_id: Counts the rebalances that are complete; -1 with an error.
+    protocol_name: The selected protocol. null with an error; up to version 6 it is empty then.
+    leader: The id of the member that computes the assignment.
+    skip_assignment (9+): Whether the leader must not compute one: a static leader is back after a restart, and the
+        assignment stays (KIP-814).
+    member_id: The member's own id, also in a response with MEMBER_ID_REQUIRED.
+    members: All members with their metadata, for the leader; empty for others.
+    """
 
     API_KEY: ClassVar[int] = 11
     MIN_VERSION: ClassVar[int] = 0

@@ -39,7 +39,13 @@ _read_ihB = Struct(">ihB").unpack_from
 
 
 class HeartbeatRequest(Message):
-    """Says that a member is alive."""
+    """Says that a member is alive.
+
+    generation_id: The generation of the last JoinGroup response; another one is answered with ILLEGAL_GENERATION.
+    member_id: The id that the coordinator gave to the member.
+    group_instance_id (3+): group.instance.id of a static member, which keeps its id and partitions over a restart
+        (KIP-345). null: a dynamic member.
+    """
 
     API_KEY: ClassVar[int] = 12
     MIN_VERSION: ClassVar[int] = 0
@@ -192,7 +198,13 @@ class HeartbeatRequest(Message):
 
 
 class HeartbeatResponse(Message):
-    """Says whether the group goes on or rebalances."""
+    """Says whether the group goes on or rebalances.
+
+    throttle_time_ms (1+): Milliseconds for which the broker reads nothing more of this connection, as the client
+        has exceeded a quota (KIP-219); 0 if it has not.
+    error_code: REBALANCE_IN_PROGRESS: the member should join again. UNKNOWN_MEMBER_ID: it was removed.
+        FENCED_INSTANCE_ID: another one has its group_instance_id.
+    """
 
     API_KEY: ClassVar[int] = 12
     MIN_VERSION: ClassVar[int] = 0

@@ -45,6 +45,13 @@ _read_ihB = Struct(">ihB").unpack_from
 
 
 class MemberIdentity(Message):
+    """A part of LeaveGroupRequest.
+
+    member_id (3+): The member's id. Empty if group_instance_id identifies it.
+    group_instance_id (3+): The static member that leaves; null: by member_id.
+    reason (5+): Why it leaves, for the coordinator's log (KIP-800).
+    """
+
     __match_args__ = __slots__ = ("member_id", "group_instance_id", "reason",)
 
     def __init__(
@@ -59,7 +66,10 @@ class MemberIdentity(Message):
 
 
 class LeaveGroupRequest(Message):
-    """Asks to take one member or several out of a group."""
+    """Asks to take one member or several out of a group.
+
+    members (3+): Several at once, for administrators (KIP-345).
+    """
 
     API_KEY: ClassVar[int] = 13
     MIN_VERSION: ClassVar[int] = 0
@@ -314,7 +324,12 @@ class MemberResponse(Message):
 
 
 class LeaveGroupResponse(Message):
-    """Says for each member whether it has left."""
+    """Says for each member whether it has left.
+
+    throttle_time_ms (1+): Milliseconds for which the broker reads nothing more of this connection, as the client
+        has exceeded a quota (KIP-219); 0 if it has not.
+    error_code: An error of the group; up to version 2 also that of the member.
+    """
 
     API_KEY: ClassVar[int] = 13
     MIN_VERSION: ClassVar[int] = 0

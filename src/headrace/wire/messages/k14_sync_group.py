@@ -48,6 +48,11 @@ _read_ihi = Struct(">ihi").unpack_from
 
 
 class SyncGroupRequestAssignment(Message):
+    """A part of SyncGroupRequest.
+
+    assignment: Only the member reads it; the coordinator stores it unchanged.
+    """
+
     __match_args__ = __slots__ = ("member_id", "assignment",)
 
     def __init__(
@@ -60,7 +65,16 @@ class SyncGroupRequestAssignment(Message):
 
 
 class SyncGroupRequest(Message):
-    """Carries the assignments from the leader; from other members it only asks."""
+    """Carries the assignments from the leader; from other members it only asks.
+
+    generation_id: The generation of the last JoinGroup response; another one is answered with ILLEGAL_GENERATION.
+    member_id: The id that the coordinator gave to the member.
+    group_instance_id (3+): group.instance.id of a static member, which keeps its id and partitions over a restart
+        (KIP-345). null: a dynamic member.
+    protocol_type (5+): Compared with the group's, if it is not null: INCONSISTENT_GROUP_PROTOCOL (KIP-559).
+    protocol_name (5+): Compared with the selected protocol, if it is not null.
+    assignments: The leader's, one for each member; from others it is empty, and their answer waits for the leader.
+    """
 
     API_KEY: ClassVar[int] = 14
     MIN_VERSION: ClassVar[int] = 0
@@ -362,7 +376,13 @@ class SyncGroupRequest(Message):
 
 
 class SyncGroupResponse(Message):
-    """Gives a member its assignment."""
+    """Gives a member its assignment.
+
+    throttle_time_ms (1+): Milliseconds for which the broker reads nothing more of this connection, as the client
+        has exceeded a quota (KIP-219); 0 if it has not.
+    error_code: REBALANCE_IN_PROGRESS: a new rebalance has begun, and the member should join again.
+    assignment: The leader's assignment for this member; empty if there is none.
+    """
 
     API_KEY: ClassVar[int] = 14
     MIN_VERSION: ClassVar[int] = 0

@@ -54,7 +54,14 @@ _read_q = Struct(">q").unpack_from
 
 
 class ApiVersionsRequest(Message):
-    """Asks what the broker serves, and introduces the client."""
+    """Asks what the broker serves, and introduces the client.
+
+    client_software_name (3+): For the broker's metrics: letters, digits, dots and hyphens, else INVALID_REQUEST
+        (KIP-511).
+    cluster_id (5+): The cluster that the client intends to reach; null: any.
+    node_id (5+): The node that the client intends to reach, as its address may belong to another one by now; -1:
+        any.
+    """
 
     API_KEY: ClassVar[int] = 18
     MIN_VERSION: ClassVar[int] = 0
@@ -216,7 +223,20 @@ class FinalizedFeatureKey(Message):
 
 
 class ApiVersionsResponse(Message):
-    """Lists the APIs with their versions, and the features of the cluster."""
+    """Lists the APIs with their versions, and the features of the cluster.
+
+    error_code: UNSUPPORTED_VERSION is answered in version 0, with the versions of ApiVersions itself, so that both
+        sides can read it. The header of every response of this API is of version 0.
+    api_keys: The APIs that this listener serves, with the versions that broker and client may speak.
+    throttle_time_ms (1+): Milliseconds for which the broker reads nothing more of this connection, as the client
+        has exceeded a quota (KIP-219); 0 if it has not.
+    supported_features (3+): Features that the node knows, such as metadata.version, with its range of levels
+        (KIP-584).
+    finalized_features_epoch (3+): Grows with each change of the finalized features; -1: not known.
+    finalized_features (3+): Features of the cluster, with the levels that are in force.
+    zk_migration_ready (3+): Whether a controller takes part in a migration from ZooKeeper (KIP-866); false from
+        version 4.0 of Kafka on.
+    """
 
     API_KEY: ClassVar[int] = 18
     MIN_VERSION: ClassVar[int] = 0

@@ -66,6 +66,11 @@ _read_uhB = Struct(">16shB").unpack_from
 
 
 class CreatableReplicaAssignment(Message):
+    """A part of CreateTopicsRequest.
+
+    broker_ids: The preferred leader first.
+    """
+
     __match_args__ = __slots__ = ("partition_index", "broker_ids",)
 
     def __init__(
@@ -90,6 +95,14 @@ class CreatableTopicConfig(Message):
 
 
 class CreatableTopic(Message):
+    """A part of CreateTopicsRequest.
+
+    num_partitions: -1: num.partitions of the cluster, or as many as assignments name (KIP-464).
+    replication_factor: -1: default.replication.factor of the cluster, or as assignments say.
+    assignments: The replicas of each partition, from 0 without a gap, if the client places them itself; empty
+        leaves that to the controller.
+    """
+
     __match_args__ = __slots__ = ("name", "num_partitions", "replication_factor", "assignments", "configs",)
 
     def __init__(
@@ -108,7 +121,12 @@ class CreatableTopic(Message):
 
 
 class CreateTopicsRequest(Message):
-    """Asks for topics to be made, or just checked."""
+    """Asks for topics to be made, or just checked.
+
+    timeout_ms: How long the client waits for the controller; after REQUEST_TIMED_OUT the topics may have been
+        created.
+    validate_only: Whether the request is only checked.
+    """
 
     API_KEY: ClassVar[int] = 19
     MIN_VERSION: ClassVar[int] = 2
@@ -414,6 +432,12 @@ class CreateTopicsRequest(Message):
 
 
 class CreatableTopicConfigs(Message):
+    """A part of CreateTopicsResponse.
+
+    config_source (5+): Where the value comes from, by the numbers of DescribeConfigs.
+    is_sensitive (5+): Whether the value is a secret, and null here.
+    """
+
     __match_args__ = __slots__ = ("name", "value", "read_only", "config_source", "is_sensitive",)
 
     def __init__(
@@ -432,6 +456,17 @@ class CreatableTopicConfigs(Message):
 
 
 class CreatableTopicResult(Message):
+    """A part of CreateTopicsResponse.
+
+    topic_id (7+): The id of the new topic; all zeros with an error.
+    error_message: A sentence for people; null without an error.
+    topic_config_error_code (5+): TOPIC_AUTHORIZATION_FAILED if the client may create the topic and not read its
+        settings; configs is null then (KIP-525).
+    num_partitions (5+): As created; -1 with an error, or if the client may not describe settings.
+    replication_factor (5+): As num_partitions.
+    configs (5+): The settings in force; null if there is an error.
+    """
+
     __match_args__ = __slots__ = ("name", "topic_id", "error_code", "error_message", "topic_config_error_code", "num_partitions", "replication_factor", "configs",)
 
     def __init__(
@@ -456,7 +491,11 @@ class CreatableTopicResult(Message):
 
 
 class CreateTopicsResponse(Message):
-    """Says for each topic whether it was made, and how."""
+    """Says for each topic whether it was made, and how.
+
+    throttle_time_ms: Milliseconds for which the broker reads nothing more of this connection, as the client has
+        exceeded a quota (KIP-219); 0 if it has not.
+    """
 
     API_KEY: ClassVar[int] = 19
     MIN_VERSION: ClassVar[int] = 2

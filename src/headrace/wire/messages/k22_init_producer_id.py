@@ -46,7 +46,19 @@ _read_iqhooB = Struct(">iqh??B").unpack_from
 
 
 class InitProducerIdRequest(Message):
-    """Asks for a producer id and epoch, for idempotence or for a transactional id."""
+    """Asks for a producer id and epoch, for idempotence or for a transactional id.
+
+    transactional_id: The transactional id, whose open transaction is aborted and whose older producer is fenced.
+        null: an id for idempotence alone, which any broker gives.
+    transaction_timeout_ms: After so long the coordinator aborts an open transaction; at most
+        transaction.max.timeout.ms, else INVALID_TRANSACTION_TIMEOUT. Not used without a transactional id.
+    producer_id (3+): The producer's current id, if it raises its own epoch after an error (KIP-360); -1: it has
+        none.
+    producer_epoch (3+): The current epoch with that id. Another one than the coordinator's is answered with
+        PRODUCER_FENCED, up to version 3 with INVALID_PRODUCER_EPOCH.
+    enable_2pc (6+): Whether an outside coordinator decides, so that no timeout aborts the transaction (KIP-939).
+    keep_prepared_txn (6+): Whether an open transaction goes on instead of being aborted (KIP-939).
+    """
 
     API_KEY: ClassVar[int] = 22
     MIN_VERSION: ClassVar[int] = 0
@@ -188,7 +200,16 @@ class InitProducerIdRequest(Message):
 
 
 class InitProducerIdResponse(Message):
-    """Gives the producer id and epoch."""
+    """Gives the producer id and epoch.
+
+    throttle_time_ms: Milliseconds for which the broker reads nothing more of this connection, as the client has
+        exceeded a quota (KIP-219); 0 if it has not.
+    error_code: CONCURRENT_TRANSACTIONS while the older transaction is being ended: the client tries again.
+    producer_id: -1 with an error.
+    producer_epoch: 0 for a new id. Batches of an older epoch are refused with INVALID_PRODUCER_EPOCH.
+    ongoing_txn_producer_id (6+): The id of the transaction that goes on; -1: none.
+    ongoing_txn_producer_epoch (6+): The epoch of the transaction that goes on; -1: none.
+    """
 
     API_KEY: ClassVar[int] = 22
     MIN_VERSION: ClassVar[int] = 0

@@ -67,6 +67,13 @@ class AddPartitionsToTxnTopic(Message):
 
 
 class AddPartitionsToTxnTransaction(Message):
+    """A part of AddPartitionsToTxnRequest.
+
+    verify_only (4+): Whether the partitions are only looked up: a leader asks before the first batch of a
+        transaction. A partition that is not in it is answered with TRANSACTION_ABORTABLE, in version 4 with
+        INVALID_TXN_STATE.
+    """
+
     __match_args__ = __slots__ = ("transactional_id", "producer_id", "producer_epoch", "verify_only", "topics",)
 
     def __init__(
@@ -85,7 +92,11 @@ class AddPartitionsToTxnTransaction(Message):
 
 
 class AddPartitionsToTxnRequest(Message):
-    """Asks to make partitions part of transactions, or to verify that they are."""
+    """Asks to make partitions part of transactions, or to verify that they are.
+
+    transactions (4+): For brokers alone, several at once (KIP-890). Clients send version 3 or older.
+    v3_and_below_topics (0-3): The partitions to add. Either all of them are added, or none.
+    """
 
     API_KEY: ClassVar[int] = 24
     MIN_VERSION: ClassVar[int] = 0
@@ -391,6 +402,11 @@ class AddPartitionsToTxnRequest(Message):
 
 
 class AddPartitionsToTxnPartitionResult(Message):
+    """A part of AddPartitionsToTxnResponse.
+
+    partition_error_code: OPERATION_NOT_ATTEMPTED if another partition of the request was refused.
+    """
+
     __match_args__ = __slots__ = ("partition_index", "partition_error_code",)
 
     def __init__(
@@ -427,7 +443,13 @@ class AddPartitionsToTxnResult(Message):
 
 
 class AddPartitionsToTxnResponse(Message):
-    """Says for each partition whether it is part of the transaction."""
+    """Says for each partition whether it is part of the transaction.
+
+    throttle_time_ms: Milliseconds for which the broker reads nothing more of this connection, as the client has
+        exceeded a quota (KIP-219); 0 if it has not.
+    error_code (4+): An error of the whole request, such as CLUSTER_AUTHORIZATION_FAILED for a sender that is no
+        broker.
+    """
 
     API_KEY: ClassVar[int] = 24
     MIN_VERSION: ClassVar[int] = 0

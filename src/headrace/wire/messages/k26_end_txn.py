@@ -41,7 +41,12 @@ _read_qhoB = Struct(">qh?B").unpack_from
 
 
 class EndTxnRequest(Message):
-    """Asks to commit or abort the open transaction."""
+    """Asks to commit or abort the open transaction.
+
+    producer_epoch: The producer's epoch; an older one is answered with PRODUCER_FENCED, up to version 1 with
+        INVALID_PRODUCER_EPOCH.
+    committed: true: commit. false: abort.
+    """
 
     API_KEY: ClassVar[int] = 26
     MIN_VERSION: ClassVar[int] = 0
@@ -127,7 +132,16 @@ class EndTxnRequest(Message):
 
 
 class EndTxnResponse(Message):
-    """Says whether that is decided, and which producer id and epoch come next."""
+    """Says whether that is decided, and which producer id and epoch come next.
+
+    throttle_time_ms: Milliseconds for which the broker reads nothing more of this connection, as the client has
+        exceeded a quota (KIP-219); 0 if it has not.
+    error_code: 0 once the decision is in the coordinator's log; markers are written to the partitions after that.
+        CONCURRENT_TRANSACTIONS while an earlier end is at work.
+    producer_id (5+): The id for the next transaction, another one if the epochs of this one are used up (KIP-890).
+    producer_epoch (5+): The epoch for the next transaction, one higher than that of the ended one: late batches are
+        refused by it (KIP-890).
+    """
 
     API_KEY: ClassVar[int] = 26
     MIN_VERSION: ClassVar[int] = 0

@@ -65,6 +65,14 @@ _read_ooB = Struct(">??B").unpack_from
 
 
 class DescribeConfigsResource(Message):
+    """A part of DescribeConfigsRequest.
+
+    resource_type: 2: topic. 4: broker. 8: logger of a broker. 16: client metrics. 32: group.
+    resource_name: The name of a topic or group, or the id of a broker. An empty one for brokers asks for the
+        cluster's dynamic defaults alone.
+    configuration_keys: The settings that are asked for; null: all.
+    """
+
     __match_args__ = __slots__ = ("resource_type", "resource_name", "configuration_keys",)
 
     def __init__(
@@ -79,7 +87,11 @@ class DescribeConfigsResource(Message):
 
 
 class DescribeConfigsRequest(Message):
-    """Asks for settings of topics, brokers, groups and more."""
+    """Asks for settings of topics, brokers, groups and more.
+
+    include_synonyms: Asks for every value by which a setting could have been set.
+    include_documentation (3+): Asks for a description of each setting.
+    """
 
     API_KEY: ClassVar[int] = 32
     MIN_VERSION: ClassVar[int] = 1
@@ -296,6 +308,19 @@ class DescribeConfigsSynonym(Message):
 
 
 class DescribeConfigsResourceResult(Message):
+    """A part of DescribeConfigsResponse.
+
+    value: null for a secret, and for one that has no value.
+    read_only: Whether it cannot be changed while the broker runs.
+    config_source: 1: the topic. 2: this broker, dynamic. 3: the cluster's default, dynamic. 4: the file. 5: the
+        default. 6: a logger. 7: client metrics. 8: the group. -1: not known.
+    is_sensitive: Whether the value is a secret, and null here.
+    synonyms: The values that the layers of configuration have for it, the one in force first, each under the name
+        that it has there.
+    config_type (3+): 1: boolean. 2: string. 3: int. 4: short. 5: long. 6: double. 7: list. 8: class. 9: password.
+        0: not known.
+    """
+
     __match_args__ = __slots__ = ("name", "value", "read_only", "config_source", "is_sensitive", "synonyms", "config_type", "documentation",)
 
     def __init__(
@@ -338,7 +363,11 @@ class DescribeConfigsResult(Message):
 
 
 class DescribeConfigsResponse(Message):
-    """Gives each setting with its value and where it comes from."""
+    """Gives each setting with its value and where it comes from.
+
+    throttle_time_ms: Milliseconds for which the broker reads nothing more of this connection, as the client has
+        exceeded a quota (KIP-219); 0 if it has not.
+    """
 
     API_KEY: ClassVar[int] = 32
     MIN_VERSION: ClassVar[int] = 1

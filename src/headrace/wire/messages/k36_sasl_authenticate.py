@@ -43,7 +43,11 @@ _read_qB = Struct(">qB").unpack_from
 
 
 class SaslAuthenticateRequest(Message):
-    """Carries a token from the client."""
+    """Carries a token from the client.
+
+    auth_bytes: The next token of the client, in the mechanism that SaslHandshake has chosen; it may hold a
+        password, and belongs in no log.
+    """
 
     API_KEY: ClassVar[int] = 36
     MIN_VERSION: ClassVar[int] = 0
@@ -120,7 +124,14 @@ class SaslAuthenticateRequest(Message):
 
 
 class SaslAuthenticateResponse(Message):
-    """Carries the answer of the server, and how long the session may last."""
+    """Carries the answer of the server, and how long the session may last.
+
+    error_code: SASL_AUTHENTICATION_FAILED ends the login, and the broker closes the connection after it.
+    error_message: A sentence for people, which gives away no more than a client may know.
+    auth_bytes: The next token of the server; empty if the exchange needs no other.
+    session_lifetime_ms (1+): Within so long the client has to log in again on this connection, or it is closed
+        (KIP-368). 0: never.
+    """
 
     API_KEY: ClassVar[int] = 36
     MIN_VERSION: ClassVar[int] = 0

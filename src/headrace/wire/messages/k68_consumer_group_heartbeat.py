@@ -58,7 +58,25 @@ class TopicPartitions(Message):
 
 
 class ConsumerGroupHeartbeatRequest(Message):
-    """Joins, stays in or leaves a consumer group, and says what has changed."""
+    """Joins, stays in or leaves a consumer group, and says what has changed.
+
+    member_id: Drawn by the member itself, a UUID; in version 0 empty the first time, and the coordinator gives one
+        (KIP-1082).
+    member_epoch: The epoch of the last response. 0: joins. -1: leaves. -2: a static member leaves for a while, and
+        keeps its partitions.
+    instance_id: group.instance.id of a static member, which keeps its id and partitions over a restart (KIP-345).
+        null: a dynamic member.
+    rack_id: client.rack; null: not set, or as before.
+    rebalance_timeout_ms: How long the member may take to give partitions up; -1: as before. It has to be there with
+        epoch 0.
+    subscribed_topic_names: null: as before.
+    subscribed_topic_regex (1+): A pattern in the syntax of RE2, which the coordinator resolves. null: as before;
+        empty: none any more (KIP-848).
+    server_assignor: uniform, range or another of group.consumer.assignors; null: as before, or the coordinator's
+        choice.
+    topic_partitions: The partitions that the member owns now, by which it acknowledges what it has given up. null:
+        as before.
+    """
 
     API_KEY: ClassVar[int] = 68
     MIN_VERSION: ClassVar[int] = 0
@@ -337,7 +355,17 @@ class Assignment(Message):
 
 
 class ConsumerGroupHeartbeatResponse(Message):
-    """Tells the member its epoch, and its assignment where that has changed."""
+    """Tells the member its epoch, and its assignment where that has changed.
+
+    throttle_time_ms: Milliseconds for which the broker reads nothing more of this connection, as the client has
+        exceeded a quota (KIP-219); 0 if it has not.
+    error_code: FENCED_MEMBER_EPOCH and UNKNOWN_MEMBER_ID: the member gives up all partitions and joins again with
+        epoch 0. UNRELEASED_INSTANCE_ID: another one has its instance_id.
+    member_id: The member's id; null with an error.
+    member_epoch: The epoch for the next request. It grows when the member has reached the group's target.
+    heartbeat_interval_ms: When the coordinator expects the next heartbeat: group.consumer.heartbeat.interval.ms.
+    assignment: All partitions that the member may have now. null: as before.
+    """
 
     API_KEY: ClassVar[int] = 68
     MIN_VERSION: ClassVar[int] = 0
