@@ -17,7 +17,7 @@ class LogMonitor:
     """A window's rate is its errors for each line; it alerts at `alert_rate` if it has at least `alert_lines` lines.
 
     A line is an error if its level is one of `error_levels`, in whatever case. Where records are counts themselves,
-    `lines_field` and `errors_field` name the fields that say how many lines each stands for, and how many of them are
+    `lines_field` and `errors_field` name the fields with the number of lines of a record, and how many of them are
     errors; records without the first are not counted. `window` and `watermark` are durations of Spark.
     """
 

@@ -44,7 +44,7 @@ WHOLE: Final = str((1 << 63) - 1)
 COMMITS: Final = "headrace-mirror-commits"
 """The topic at the target where mirrors keep, exactly once, which batches it has and where; none copies it."""
 MAX_PER_BATCH: Final = 100_000
-"""Records of a batch where nothing else is said, exactly once: the driver holds a batch in memory."""
+"""The default records of a batch, exactly once: the driver holds a batch in memory."""
 _LEADING_FLAGS: Final = re.compile(r"(?:\(\?[a-zA-Z]+\))*")
 REPORT: Final = "report"
 """The option that names the file for what was written, as `Span.fields` has it."""

@@ -1,10 +1,9 @@
 """Offsets of one cluster in the copy of it on another: what is known of a partition, and what an offset becomes. Pure.
 
 Offsets of a copy differ from those that were copied: compaction and the markers of transactions leave gaps that the
-copy has not, and a batch that was written again stands there twice. So a copy is known by its runs, stretches of
-records with where they begin on both sides. An offset becomes one from which on the copy has everything that the source
-has from the offset on; where the exact one is not known, an earlier one: then records are read again, and none is
-passed over.
+copy lacks, and a batch that was written again is there twice. So a copy is known by its runs, stretches of records with
+where they begin on both sides. An offset becomes one from which on the copy has everything that the source has from the
+offset on; where the exact one is not known, an earlier one: then records are read again, and none is passed over.
 """
 
 from __future__ import annotations
@@ -47,9 +46,9 @@ Runs = tuple[Run, ...]
 def extended(runs: Runs, written: Iterable[Run], most: int = RUNS_MAX) -> Runs:
     """The runs after more was written, at most `most` of them.
 
-    What is written again counts where it stands last, and what was known of it and of all behind it is forgotten: the
-    copy goes on from there. A copy that ends below what is known is another topic; so it may be where nobody said where
-    records went, which is a target of -1.
+    Of records that are written again the last copy counts, and what was known of them and of all later ones is
+    forgotten: the copy goes on from there. A copy that ends below what is known is another topic; so it may be if it is
+    not known where records went, which is a target of -1.
     """
     kept = list(runs)
     for run in sorted(written, key=lambda run: run.first):
@@ -69,7 +68,7 @@ def extended(runs: Runs, written: Iterable[Run], most: int = RUNS_MAX) -> Runs:
 
 
 def _cut(run: Run, end: int) -> Run:
-    """The part of a run below an offset, with no more records than it must have."""
+    """The part of a run below an offset, with the fewest records that it must have."""
     return Run(run.first, end - 1, run.target, max(run.count - (run.last + 1 - end), 0))
 
 
@@ -91,19 +90,19 @@ def _is_one(before: Run, after: Run) -> bool:
 def translated(runs: Runs, offset: int) -> int | None:
     """The offset of the copy from which on it has all that the source has from `offset` on, or will have it.
 
-    None for an offset below all that is known, whose records may stand anywhere in the copy.
+    None for an offset below all that is known, whose records may be anywhere in the copy.
     """
     place = bisect_right(runs, offset, key=lambda run: run.first) - 1
     if place < 0:
         return None
     run = runs[place]
-    # where there are gaps, no more records of the run can be left than it has offsets left
+    # if there are gaps, the run has at most as many records left as offsets
     left = max(run.last + 1 - offset, 0)
     return run.target + max(run.count - left, 0)
 
 
 def mark_of(offset: int) -> str:
-    """The metadata to commit an offset with that stands for this one of the source."""
+    """Returns the metadata to commit with the offset that matches this one of the source."""
     return f"{MARK}{offset}"
 
 

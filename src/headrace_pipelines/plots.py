@@ -24,7 +24,7 @@ Result = dict[str, Any]
 """A value of a target topic."""
 
 COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-"""Told apart by those who do not see all colours; so many zones or services are drawn."""
+"""Colours for the colour-blind; so many zones or services are drawn."""
 INK: Final = "#1b2733"
 QUIET: Final = "#6b7a88"
 ALARM: Final = "#c1121f"
@@ -90,7 +90,7 @@ def figure_of(name: str, batches: Sequence[Done], results: Sequence[Result]) -> 
     fields, painter = PAINTERS.get(name, (frozenset(), None))
     # others may write to the topic too
     ours = [result for result in results if result.keys() >= fields]
-    # of times along an axis, each part is said once
+    # of times along an axis, each part is shown once
     with rc_context({"date.converter": "concise"}):
         if painter is None or not ours:
             _progress(figure, batches)

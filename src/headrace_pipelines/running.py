@@ -226,7 +226,7 @@ def begin(writer: DataStreamWriter, job: Paced) -> StreamingQuery:
 
 
 def follow(
-    query: StreamingQuery, is_asked_to_stop: Callable[[], bool], beside: Callable[[], None] | None = None
+    query: StreamingQuery, should_stop: Callable[[], bool], beside: Callable[[], None] | None = None
 ) -> Iterator[Batch]:
     """The batches as they get done, until the query ends or is asked to. Raises `PipelineError` for one that fails.
 
@@ -253,7 +253,7 @@ def follow(
             beside()
         if ended:
             return
-        if is_asked_to_stop():
+        if should_stop():
             query.stop()
             return
 
@@ -288,10 +288,10 @@ def behind_of(report: Mapping[str, Any]) -> int | None:
 
 
 def reason_of(text: str) -> str:
-    """Why a query failed, in one line: what Python said last in it, or else Spark's first line."""
+    """Why a query failed, in one line: Python's last message in it, or else Spark's first line."""
     text = text.partition("\n\nJVM stacktrace:")[0]
-    said = re.findall(r"^  File .*\n(?:[ \t].*\n)*(?:[\w.]+: )?(\S.*)$", text, re.MULTILINE)
-    if said:
-        return str(said[-1]).strip().rstrip(".")
+    messages = re.findall(r"^  File .*\n(?:[ \t].*\n)*(?:[\w.]+: )?(\S.*)$", text, re.MULTILINE)
+    if messages:
+        return str(messages[-1]).strip().rstrip(".")
     first = next((line for line in text.splitlines() if line.strip()), "the query failed")
     return re.sub(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: ", "", first).strip().rstrip(".")

@@ -334,7 +334,7 @@ class Api(NamedTuple):
 
 
 class ApiKey(IntEnum):
-    """The number of every API, also of those that exist no more."""
+    """The number of every API, also of those that no longer exist."""
 '''
 
 

@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, annotation_typing=False
 """The loop that turns record bodies into the buffers of Arrow columns. Compiled where a C compiler was there, with the
-C types of `_columns.pxd`; else this same file runs as it stands.
+C types of `_columns.pxd`; else this same file runs uncompiled.
 
 Every bound is checked by hand here. Source: Kafka's message format v2 (KIP-98, KIP-82), Arrow's columnar format 1.0.
 """

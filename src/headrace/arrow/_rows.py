@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, annotation_typing=False
 """The loops that turn Arrow columns into record bodies: partitions by key, an order by partition, records. Compiled
-where a C compiler was there, with the C types of `_rows.pxd`; else this same file runs as it stands.
+where a C compiler was there, with the C types of `_rows.pxd`; else this same file runs uncompiled.
 
 The views are trusted: they come from validated Arrow arrays. Source: Kafka's message format v2, murmur2 of its clients.
 """

@@ -38,8 +38,8 @@ class Place:
 
 
 def access(bootstrap: str | None, command_config: str | None, profile: str | None) -> tuple[str, Security]:
-    """The brokers to contact first, and how connections are protected, by the options of a command and by what is said
-    elsewhere.
+    """The brokers to contact first, and how connections are protected, by the options of a command, the environment and
+    profiles.
 
     Raises `Failure`, one line without secrets.
     """
@@ -76,10 +76,10 @@ def other_access(bootstrap: str | None, command_config: str | None, profile: str
 
 def brokers_of_variables() -> str | None:
     """Raises `Failure` where two variables do not agree."""
-    said = {os.environ[name] for name in BOOTSTRAP_VARIABLES if os.environ.get(name)}
-    if len(said) > 1:
+    named = {os.environ[name] for name in BOOTSTRAP_VARIABLES if os.environ.get(name)}
+    if len(named) > 1:
         raise Failure(f"{' and '.join(BOOTSTRAP_VARIABLES)} name different brokers: set one of them", USAGE)
-    return next(iter(said), None)
+    return next(iter(named), None)
 
 
 def brokers_in(profiles: Iterable[Place]) -> str | None:

@@ -22,7 +22,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 PRODUCER: Final = {"topic": ("write", "describe", "create"), "transactional-id": ("write", "describe")}
 CONSUMER: Final = {"topic": ("read", "describe"), "group": ("read",)}
-"""What --producer and --consumer stand for."""
+"""The operations of --producer and --consumer."""
 
 VERBS: Final = {
     "all": "do everything to",
@@ -34,7 +34,7 @@ VERBS: Final = {
     "describe-tokens": "see the tokens of",
     "two-phase-commit": "commit in two phases as",
 }
-"""Operations as a person says them; the others are said as they are."""
+"""Names of operations for people; the others are shown unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +339,7 @@ def _filters(
     operations: Iterable[str],
     hosts: Iterable[str],
 ) -> list[AclFilter]:
-    """One filter for each combination; what nothing is said of finds everything."""
+    """One filter for each combination; a field without a value matches everything."""
     from headrace.client.acls import AclFilter
 
     anything = ((None, None),)

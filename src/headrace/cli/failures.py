@@ -86,7 +86,7 @@ def usage_failure(error: click.UsageError) -> click.ClickException:
 
 
 def output_is_full(error: OSError) -> bool:
-    """Whether standard output takes no more. Files that a command opens itself have names, and their errors too."""
+    """Whether standard output is closed. Files that a command opens itself have names, and their errors too."""
     return error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 

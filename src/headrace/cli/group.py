@@ -98,13 +98,13 @@ def _epochs(described: dict[str, Any]) -> str:
 
 def _print_members(members: list[dict[str, Any]]) -> None:
     rows = [
-        (m["member"], m["instance"], m["host"], m["protocol"], m["epoch"], _told(m["partitions"]), _told(m["target"]))
+        (m["member"], m["instance"], m["host"], m["protocol"], m["epoch"], _shown(m["partitions"]), _shown(m["target"]))
         for m in members
     ]
     print_table(["member", "instance", "host", "protocol", "epoch", "assigned", "target"], rows)
 
 
-def _told(partitions: list[dict[str, Any]] | None) -> str | None:
+def _shown(partitions: list[dict[str, Any]] | None) -> str | None:
     """Partitions as Kafka's tools write them: orders:0,1 and so on for each topic."""
     if partitions is None:
         return None
@@ -114,7 +114,7 @@ def _told(partitions: list[dict[str, Any]] | None) -> str | None:
     return " ".join(f"{topic}:{','.join(indexes)}" for topic, indexes in by_topic.items())
 
 
-def _said(partitions: Iterable[TopicPartition]) -> list[dict[str, Any]]:
+def _as_fields(partitions: Iterable[TopicPartition]) -> list[dict[str, Any]]:
     return [{"topic": topic, "partition": index} for topic, index in partitions]
 
 
@@ -164,8 +164,8 @@ def _describe(client: Client, found: GroupDescription) -> dict[str, Any]:
                 "host": m.client_host,
                 "protocol": m.protocol,
                 "epoch": m.epoch,
-                "partitions": _said(m.assigned),
-                "target": None if m.target is None else _said(m.target),
+                "partitions": _as_fields(m.assigned),
+                "target": None if m.target is None else _as_fields(m.target),
             }
             for m in found.members
         ],

@@ -270,11 +270,11 @@ def _refused(outcomes: Outcomes) -> dict[TopicPartition, Exception]:
     return {at: error for at, error in outcomes.items() if error is not None}
 
 
-def raise_refused(refused: Mapping[TopicPartition, Exception], asked: int) -> None:
+def raise_refused(refused: Mapping[TopicPartition, Exception], requested: int) -> None:
     """The first refusal, and how many there are of how many asked; nothing where there is none."""
     if refused:
         first = refused[min(refused)]
-        others = f" ({len(refused)} of {asked} refused)" if asked > 1 else ""
+        others = f" ({len(refused)} of {requested} refused)" if requested > 1 else ""
         raise Failure(f"{first}{others}")
 
 

@@ -132,7 +132,7 @@ ESCAPES = {b"t": b"\t", b"n": b"\n", b"r": b"\r", b"0": b"\0", b"\\": b"\\"}
 
 
 def parse_separator(text: str, option: str) -> bytes:
-    r"""The bytes that a separator means: \t, \n, \r, \0, \xNN and \\ stand for what they do in most languages."""
+    r"""Returns the bytes of a separator: \t, \n, \r, \0, \xNN and \\ are escapes as in most languages."""
     import re
 
     def meant(found: re.Match[bytes]) -> bytes:

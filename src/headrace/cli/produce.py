@@ -171,7 +171,7 @@ def _send(written: _Writer, path: Path, read: Reader, unit: str, progress: Progr
                 progress.advance(size)
         except ValueError as error:
             where = "standard input" if str(path) == "-" else str(path)
-            raise Failure(f"{where} {unit} {sent + 1}: {error}; {written.said()}") from error
+            raise Failure(f"{where} {unit} {sent + 1}: {error}; {written.summary()}") from error
 
 
 def _whole(stream: IO[bytes], _: Callable[[], None]) -> Iterator[tuple[Parsed, int]]:
@@ -362,7 +362,7 @@ class _Writer:
             )
         return record.partition
 
-    def said(self) -> str:
+    def summary(self) -> str:
         """How much of the input is in the topic, after all of it that was read has been sent."""
         self.producer.flush()
         written, _ = self.counts()

@@ -83,8 +83,8 @@ def set_quotas(
     if as_json:
         print_json({"entity": entity, "quotas": values, "executed": not dry_run})
         return
-    said = ", ".join(f"{name} {number_text(value)}" for name, value in values.items())
-    click.echo(f"{'could set' if dry_run else 'set'} quotas of {entity_text(entity)}: {said}")
+    values_text = ", ".join(f"{name} {number_text(value)}" for name, value in values.items())
+    click.echo(f"{'could set' if dry_run else 'set'} quotas of {entity_text(entity)}: {values_text}")
 
 
 @quota.command("list")

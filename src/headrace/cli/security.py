@@ -145,12 +145,12 @@ def _keytab_problem(path: str, named: str) -> str:
 def _between_nodes(config: BrokerConfig) -> dict[str, Any]:
     brokers = {"listener": config.inter_broker_listener, "protocol": config.inter_broker_protocol}
     controllers = {"listener": config.controller_listener, "protocol": config.controller_protocol}
-    for way, mechanism in (
+    for use, mechanism in (
         (brokers, "sasl.mechanism.inter.broker.protocol"),
         (controllers, "sasl.mechanism.controller.protocol"),
     ):
-        has_login = way["protocol"].startswith("SASL")
-        way["mechanism"] = str(config.of_listener(way["listener"])[mechanism]) if has_login else ""
+        has_login = use["protocol"].startswith("SASL")
+        use["mechanism"] = str(config.of_listener(use["listener"])[mechanism]) if has_login else ""
     return {"brokers": None if config.is_controller_alone else brokers, "controllers": controllers}
 
 
@@ -223,10 +223,10 @@ def _of_keytab(keytab: dict[str, str] | None) -> str:
 def _of_rights(config: BrokerConfig, found: dict[str, Any]) -> str:
     if not found["authorizer"]:
         return "There is no authorizer: every client may do everything."
-    said = "Clients may do what an ACL allows and no ACL denies."
+    text = "Clients may do what an ACL allows and no ACL denies."
     if config.allow_everyone_if_no_acl_found:
-        said += " Everyone may use what no ACL names (allow.everyone.if.no.acl.found)."
-    return said
+        text += " Everyone may use what no ACL names (allow.everyone.if.no.acl.found)."
+    return text
 
 
 def _of_super_users(found: dict[str, Any]) -> str:
@@ -245,12 +245,12 @@ def _of_nodes(between: dict[str, Any] | None) -> list[str]:
         return ["The node is alone in its cluster, and connects to no other node."]
     lines = []
     for whom in ("brokers", "controllers"):
-        way = between[whom]
-        if way is None:
+        use = between[whom]
+        if use is None:
             continue
-        how = "encrypted (TLS)" if way["protocol"].endswith("SSL") else "not encrypted"
-        who = f"nodes log in by {way['mechanism']}" if way["mechanism"] else "nodes show certificates"
-        if way["protocol"] == "PLAINTEXT":
+        how = "encrypted (TLS)" if use["protocol"].endswith("SSL") else "not encrypted"
+        who = f"nodes log in by {use['mechanism']}" if use["mechanism"] else "nodes show certificates"
+        if use["protocol"] == "PLAINTEXT":
             who = "nodes do not log in"
-        lines.append(f"Between nodes, {whom} use listener {way['listener']}: {how}, and {who}.")
+        lines.append(f"Between nodes, {whom} use listener {use['listener']}: {how}, and {who}.")
     return lines

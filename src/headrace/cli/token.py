@@ -105,8 +105,8 @@ def renew(client: Client, ids: tuple[str, ...], as_json: bool, **given: int | No
     with Done(as_json) as done:
         for each in chosen:
             ends_ms = tokens.renew_token(client, each, tokens.CLUSTERS_TIME_MS if period_ms is None else period_ms)
-            said = {"token": each.token_id, "owner": each.owner, "expires_ms": ends_ms}
-            done.add(said, f"token {each.token_id} of {each.owner} lasts until {time_text(ends_ms)}")
+            fields = {"token": each.token_id, "owner": each.owner, "expires_ms": ends_ms}
+            done.add(fields, f"token {each.token_id} of {each.owner} lasts until {time_text(ends_ms)}")
 
 
 @token.command()
@@ -131,13 +131,13 @@ def expire(client: Client, ids: tuple[str, ...], yes: bool, as_json: bool, **giv
     with Done(as_json) as done:
         for each in chosen:
             ends_ms = tokens.expire_token(client, each, tokens.AT_ONCE_MS if period_ms is None else period_ms)
-            said = {"token": each.token_id, "owner": each.owner, "expires_ms": ends_ms}
+            fields = {"token": each.token_id, "owner": each.owner, "expires_ms": ends_ms}
             when = "has ended" if period_ms is None else f"ends at {time_text(ends_ms)}"
-            done.add(said, f"token {each.token_id} of {each.owner} {when}")
+            done.add(fields, f"token {each.token_id} of {each.owner} {when}")
 
 
 def _named(client: Client, ids: Sequence[str]) -> list[Token]:
-    """Brokers know a token that is to be renewed or ended by its HMAC, which they tell to whoever may see it."""
+    """Finds a token's HMAC, by which brokers renew and expire it; they show it to clients that may see the token."""
     from headrace.client.tokens import list_tokens
 
     known = {each.token_id: each for each in list_tokens(client)}

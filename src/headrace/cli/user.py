@@ -68,8 +68,10 @@ def create(
         for mechanism in dict.fromkeys(mechanisms):
             users.set_password(client, name, password, mechanism, iterations=iterations)
             is_new = mechanism not in had
-            said = {"user": name, "mechanism": mechanism, "iterations": iterations, "created": is_new}
-            done.add(said, f"user {name} {'logs in' if is_new else 'has another password, and logs in'} by {mechanism}")
+            fields = {"user": name, "mechanism": mechanism, "iterations": iterations, "created": is_new}
+            done.add(
+                fields, f"user {name} {'logs in' if is_new else 'has another password, and logs in'} by {mechanism}"
+            )
 
 
 @user.command("list")
@@ -108,8 +110,8 @@ def delete(client: Client, names: tuple[str, ...], mechanisms: tuple[str, ...], 
     with Done(as_json) as done:
         for each in chosen:
             users.delete_password(client, each.user, each.mechanism)
-            said = {"user": each.user, "mechanism": each.mechanism, "deleted": True}
-            done.add(said, f"user {each.user} logs in by {each.mechanism} no more")
+            fields = {"user": each.user, "mechanism": each.mechanism, "deleted": True}
+            done.add(fields, f"user {each.user} no longer logs in by {each.mechanism}")
 
 
 def _check_name(name: str) -> None:

@@ -85,8 +85,8 @@ def first(_choices: int) -> int:
     return 0
 
 
-def not_asked(_level: int) -> str | None:
-    """Nothing stands against a level: nobody is asked."""
+def no_refusal(_level: int) -> str | None:
+    """Accepts every level, without a check."""
     return None
 
 
@@ -110,7 +110,7 @@ class ControllerContext:
     now_ms: int = 0
     voters: Collection[int] = ()
     kraft_version: int = 0
-    kraft_refusal: Callable[[int], str | None] = not_asked
+    kraft_refusal: Callable[[int], str | None] = no_refusal
 
 
 class ControllerRequest(Protocol[R]):

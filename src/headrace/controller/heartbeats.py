@@ -92,7 +92,7 @@ def decide_heartbeat(
     failed = frozenset(broker.directories) & set(beat.failed_directories)
     if failure is None or failure.failed != failed:
         failure = Departure(broker.id, failed=failed)
-    # One that was fenced between two pieces is not alive because of what it said before.
+    # A broker fenced between two pieces is not alive because of its earlier heartbeat.
     moved = _move(changes, sessions, broker, beat, is_caught_up and is_first_piece, departure)
     if moved is not None and broker.fenced and not moved[0] and not broker.in_controlled_shutdown:
         # One that was to stop leads nothing any more, before it registers again.
@@ -190,8 +190,7 @@ def _change(changes: PartitionChanges, broker: im.Broker, *, fenced: int = 0, in
 
 
 def _note_failed(changes: PartitionChanges, sessions: BrokerSessions, broker: im.Broker, failure: Departure) -> bool:
-    """What lies in failed directories is given up, and then they are the broker's no more; True when that is
-    decided."""
+    """Gives up the replicas in failed directories, then removes these from the broker; True when that is decided."""
     failed = failure.failed
     if not failed or not levels.supports_directories(changes.image.features.metadata_version):
         return True

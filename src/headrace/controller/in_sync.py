@@ -74,56 +74,58 @@ def decide_alter_partitions(
         is_known = broker is not None and broker.epoch == broker_epoch
         return None if is_known else PartitionsAltered(ErrorCode.STALE_BROKER_EPOCH)
 
-    def alter(changes: PartitionChanges, asked: PartitionAlteration) -> None:
-        topic = changes.image.topics.by_id(asked.topic_id)
+    def alter(changes: PartitionChanges, alteration: PartitionAlteration) -> None:
+        topic = changes.image.topics.by_id(alteration.topic_id)
         error, partition = (
-            (ErrorCode.UNKNOWN_TOPIC_ID, None) if topic is None else _alter(changes, broker_id, topic, asked)
+            (ErrorCode.UNKNOWN_TOPIC_ID, None) if topic is None else _alter(changes, broker_id, topic, alteration)
         )
-        results.append((asked.topic_id, asked.index, error, partition))
+        results.append((alteration.topic_id, alteration.index, error, partition))
 
     reply = PartitionsAltered(ErrorCode.NONE, results)
     return ManyThings(alterations, reply, alter, context, refusal).decide(image)
 
 
 def _alter(
-    changes: PartitionChanges, broker_id: int, topic: Topic, asked: PartitionAlteration
+    changes: PartitionChanges, broker_id: int, topic: Topic, alteration: PartitionAlteration
 ) -> tuple[ErrorCode, Partition | None]:
-    partition = changes.partition(topic, asked.index)
+    partition = changes.partition(topic, alteration.index)
     if partition is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
-    error = _refusal(changes, broker_id, partition, asked)
+    error = _refusal(changes, broker_id, partition, alteration)
     if error:
         return error, None
-    isr = [member for member, _ in asked.members]
-    after = changes.change(topic, partition, Target(isr=isr, recovery_state=asked.recovery_state))
+    isr = [member for member, _ in alteration.members]
+    after = changes.change(topic, partition, Target(isr=isr, recovery_state=alteration.recovery_state))
     if after.leader != broker_id:
         # Only the end of a reassignment does that: the change holds, and the leader waits for it as metadata.
         return ErrorCode.NEW_LEADER_ELECTED, None
     return ErrorCode.NONE, after
 
 
-def _refusal(changes: PartitionChanges, broker_id: int, partition: Partition, asked: PartitionAlteration) -> ErrorCode:
+def _refusal(
+    changes: PartitionChanges, broker_id: int, partition: Partition, alteration: PartitionAlteration
+) -> ErrorCode:
     # Who knows later epochs knows a later controller.
-    if asked.leader_epoch > partition.leader_epoch or asked.partition_epoch > partition.partition_epoch:
+    if alteration.leader_epoch > partition.leader_epoch or alteration.partition_epoch > partition.partition_epoch:
         return ErrorCode.NOT_CONTROLLER
-    if asked.leader_epoch < partition.leader_epoch:
+    if alteration.leader_epoch < partition.leader_epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
     if partition.leader != broker_id:
         return ErrorCode.INVALID_REQUEST
-    if asked.partition_epoch < partition.partition_epoch:
+    if alteration.partition_epoch < partition.partition_epoch:
         return ErrorCode.INVALID_UPDATE_VERSION
-    if len(asked.members) > len(partition.replicas):
+    if len(alteration.members) > len(partition.replicas):
         return ErrorCode.INVALID_REQUEST
-    members = {member for member, _ in asked.members}
-    if len(members) < len(asked.members) or not members <= set(partition.replicas) or broker_id not in members:
+    members = {member for member, _ in alteration.members}
+    if len(members) < len(alteration.members) or not members <= set(partition.replicas) or broker_id not in members:
         return ErrorCode.INVALID_REQUEST
-    if asked.recovery_state == LEADER_RECOVERING:
+    if alteration.recovery_state == LEADER_RECOVERING:
         # An unclean leader takes others in only when it has recovered, and it recovers once.
         if len(members) > 1 or partition.leader_recovery_state == LEADER_RECOVERED:
             return ErrorCode.INVALID_REQUEST
-    elif asked.recovery_state != LEADER_RECOVERED:
+    elif alteration.recovery_state != LEADER_RECOVERED:
         return ErrorCode.INVALID_REQUEST
-    if not all(_is_eligible(changes, member, epoch) for member, epoch in asked.members):
+    if not all(_is_eligible(changes, member, epoch) for member, epoch in alteration.members):
         return ErrorCode.INELIGIBLE_REPLICA
     return ErrorCode.NONE
 

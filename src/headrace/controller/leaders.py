@@ -50,14 +50,14 @@ def decide_elect_leaders(
     """
     answers: list[tuple[str, list[tuple[int, ApiError]]]] = []
     omitted = () if wanted is not None else (ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    asked: Iterator[tuple[str, Sequence[int]]]
+    requested: Iterator[tuple[str, Sequence[int]]]
     if wanted is None:
-        asked = ((topic.name, range(len(topic.partitions))) for topic in image.topics)
+        requested = ((topic.name, range(len(topic.partitions))) for topic in image.topics)
     else:
-        asked = iter(wanted)
+        requested = iter(wanted)
 
     def partitions() -> Iterator[_Wanted | None]:
-        for name, indexes in asked:
+        for name, indexes in requested:
             answers.append((name, []))
             yield None
             for index in indexes:

@@ -1,7 +1,7 @@
 """Who belongs to a cluster: brokers and controllers register, sessions run out, brokers are unregistered for good.
 
-A registration is checked in Kafka's order. The same incarnation amends what it said before, and keeps its broker epoch;
-another one is fenced, and leaves first what it held: it may have lost what it acknowledged.
+A registration is checked in Kafka's order. The same incarnation amends its registration, and keeps its broker epoch; a
+new one is fenced, and first gives up its replicas' places in the ISR: it may have lost what it acknowledged.
 
 Source: KIP-631, KIP-841, KIP-858, KIP-919, KIP-966.
 """

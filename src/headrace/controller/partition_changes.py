@@ -203,7 +203,7 @@ class PartitionChanges:
         return broker_id in self._active and self.is_online(broker_id, partition.directory_of(broker_id))
 
     def is_online(self, broker_id: int, directory: bytes) -> bool:
-        """Whether a broker's log directory works, as far as the broker has said."""
+        """Whether a broker's log directory works, as far as the broker has reported."""
         if directory in (im.DIRECTORY_UNASSIGNED, im.DIRECTORY_MIGRATING):
             return True
         if directory == im.DIRECTORY_LOST or directory in self._offline:
@@ -349,7 +349,7 @@ class _Draft:
             record.adding_replicas = self.adding
         if self.changes.has_directories:
             directories = [self._directory(replica) for replica in self.replicas]
-            # With the replicas they are said again: who reads the record need not guess which is whose.
+            # With the replicas they are repeated: a reader of the record need not guess which is whose.
             if record.replicas is not None or tuple(directories) != old.directories:
                 record.directories = directories
 

@@ -63,7 +63,7 @@ def decide_create_partitions(
     random: Callable[[int], int] = first,
     validate_only: bool = False,
 ) -> Decision[list[tuple[str, ApiError]]]:
-    """Adds partitions; each topic stands or falls alone, and a name that is given twice is refused.
+    """Adds partitions; each topic succeeds or fails alone, and a name that is given twice is refused.
 
     Many topics grow in pieces, each of them in one. One that grows by thousands is drawn in pieces that write nothing.
     """
@@ -87,7 +87,7 @@ class _ManyTopics:
         self._validate_only = validate_only
         self._named = pieces.Named(topics, _name_of)
         self._waiting: Iterator[CreatePartitionsTopic] = iter(())
-        self._asked: CreatePartitionsTopic | None = None
+        self._current: CreatePartitionsTopic | None = None
         self._drawing = Drawing()
         self._answers: list[tuple[str, ApiError]] = []
         self._records = 0
@@ -100,35 +100,35 @@ class _ManyTopics:
             if not self._named.is_counted:
                 return Decision(self._answers, [], self.decide)
             self._waiting = self._named.in_order()
-            self._asked = next(self._waiting, None)
+            self._current = next(self._waiting, None)
         placer = placement.Placer(image, self._random)
         records: list[Any] = []
         end, full = len(self._answers) + pieces.PIECE_TRIES, self._records + pieces.PIECE_RECORDS
-        while self._asked is not None and len(self._answers) < end and self._records < full:
-            outcome = self._grow(image, self._asked, placer, records)
+        while self._current is not None and len(self._answers) < end and self._records < full:
+            outcome = self._grow(image, self._current, placer, records)
             if outcome is None:
                 break
-            self._answers.append((self._asked.name, outcome))
-            self._asked, self._drawing = next(self._waiting, None), Drawing()
-        rest = None if self._asked is None else self.decide
+            self._answers.append((self._current.name, outcome))
+            self._current, self._drawing = next(self._waiting, None), Drawing()
+        rest = None if self._current is None else self.decide
         return Decision(self._answers, [] if self._validate_only else records, rest)
 
     def _grow(
-        self, image: ClusterImage, asked: CreatePartitionsTopic, placer: placement.Placer, records: list[Any]
+        self, image: ClusterImage, wanted: CreatePartitionsTopic, placer: placement.Placer, records: list[Any]
     ) -> ApiError | None:
         """None: the next piece goes on with it."""
-        if self._named.is_twice(asked.name):
+        if self._named.is_twice(wanted.name):
             return ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-        if not self._may_alter(asked.name):
+        if not self._may_alter(wanted.name):
             return _plain(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        topic = image.topics.by_name(asked.name)
+        topic = image.topics.by_name(wanted.name)
         if topic is None:
             return _plain(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        error = _refusal(asked, len(topic.partitions))
+        error = _refusal(wanted, len(topic.partitions))
         if error is not None:
             return error
         draw = partial(
-            draw_partitions, _place(image, topic, asked, placer), lambda: topic.id, image.features.metadata_version
+            draw_partitions, _place(image, topic, wanted, placer), lambda: topic.id, image.features.metadata_version
         )
         basis = (topic.id, len(topic.partitions), len(topic.partitions[0].replicas))
         drawn = self._drawing.go_on(image, draw, basis)
@@ -143,28 +143,28 @@ class _ManyTopics:
         return DONE
 
 
-def _refusal(asked: CreatePartitionsTopic, existing: int) -> ApiError | None:
-    if asked.count == existing:
+def _refusal(wanted: CreatePartitionsTopic, existing: int) -> ApiError | None:
+    if wanted.count == existing:
         return ApiError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {existing} partition(s).")
-    if asked.count < existing:
+    if wanted.count < existing:
         return ApiError(
             ErrorCode.INVALID_PARTITIONS,
-            f"The topic {asked.name} currently has {existing} partition(s); {asked.count} would not be an increase.",
+            f"The topic {wanted.name} currently has {existing} partition(s); {wanted.count} would not be an increase.",
         )
-    if asked.count - existing > MAX_RECORDS_PER_REQUEST:
+    if wanted.count - existing > MAX_RECORDS_PER_REQUEST:
         return ApiError(ErrorCode.POLICY_VIOLATION, "A request may not add so many partitions.")
     return None
 
 
 def _place(
-    image: ClusterImage, topic: Topic, asked: CreatePartitionsTopic, placer: placement.Placer
+    image: ClusterImage, topic: Topic, wanted: CreatePartitionsTopic, placer: placement.Placer
 ) -> Iterator[Partition | ApiError]:
     """The new partitions one after the other, or why there is not such a one: then that is the last."""
     existing, factor = len(topic.partitions), len(topic.partitions[0].replicas)
-    if asked.assignments is not None:
-        placed: Iterator[tuple[int, ...] | ApiError] = _given_replicas(image, asked, asked.count - existing, factor)
+    if wanted.assignments is not None:
+        placed: Iterator[tuple[int, ...] | ApiError] = _given_replicas(image, wanted, wanted.count - existing, factor)
     else:
-        found = placer.place(existing, asked.count - existing, factor)
+        found = placer.place(existing, wanted.count - existing, factor)
         if isinstance(found, str):
             why = f"Unable to replicate the partition {factor} time(s): {found}"
             yield ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, why)
@@ -186,9 +186,9 @@ def _place(
 
 
 def _given_replicas(
-    image: ClusterImage, asked: CreatePartitionsTopic, additional: int, factor: int
+    image: ClusterImage, wanted: CreatePartitionsTopic, additional: int, factor: int
 ) -> Iterator[tuple[int, ...] | ApiError]:
-    assignments = asked.assignments or []
+    assignments = wanted.assignments or []
     if len(assignments) != additional:
         yield ApiError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,

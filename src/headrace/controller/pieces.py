@@ -1,13 +1,13 @@
 """Work on many partitions is decided in pieces: one decision has some hundred records at most, and looks at some ten
 thousand partitions, so that a controller of many partitions has other things to decide in between.
 
-`ManyThings` is a request for many things, each of which stands or falls alone; `Alterations` is one for settings of
+`ManyThings` is a request for many things, each of which succeeds or fails alone; `Alterations` is one for settings of
 things, each of which may be named once. `Sweep` looks over all topics for
 partitions that are to change. The end of a broker is in `departure`.
 
 Each piece is decided on the newest image: what others decide between two pieces is in it. A log that ends between two
-pieces has what those before decided; Kafka's controller writes such a request as one batch. Whoever asked hears of no
-success then, asks again, and less is left to do.
+pieces has what those before decided; Kafka's controller writes such a request as one batch. The client then gets no
+success, retries, and less is left to do.
 """
 
 from __future__ import annotations

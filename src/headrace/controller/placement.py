@@ -1,6 +1,6 @@
 """Where replicas go: in turn over the racks, and in each rack in turn over its brokers, those that are up first.
 
-So a partition's replicas stand in as many racks as there are, and leaders spread evenly. Where the turns begin is
+So a partition's replicas are spread over all racks, and leaders over all brokers. Where the turns begin is
 chance; each partition begins one further. The first replica is on a broker that is up, because it is to lead.
 
 Source: KIP-631 (StripedReplicaPlacer), KIP-1066.

@@ -86,7 +86,7 @@ def _entity_problem(parts: Sequence[tuple[str, str | None]]) -> str | None:
         return "Each entity type must appear at most once."
     if quotas.IP in names:
         if len(names) > 1:
-            return "Invalid quota entity combination: an IP entity stands alone, without user or client id."
+            return "Invalid quota entity combination: an IP entity excludes a user and a client id."
         address = names[quotas.IP]
         if address is not None and quotas.address_of(address) is None:
             return f"{address} is not a valid IP address."

@@ -54,7 +54,7 @@ class BrokerSessions:
         self._sessions[broker_id] = _Session(broker_epoch, now_ms, record_offset)
 
     def heard(self, broker_id: int, broker_epoch: int, metadata_offset: int, now_ms: int) -> bool:
-        """A broker has said how far it has read the metadata; False where no session of that registration goes on."""
+        """Notes how far a broker has read the metadata; False if no session of that registration exists."""
         session = self._sessions.get(broker_id)
         if session is None or session.epoch != broker_epoch:
             return False

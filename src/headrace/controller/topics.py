@@ -61,7 +61,7 @@ def decide_create_topics(
     may_describe_configs: Callable[[str], bool] = lambda _: True,
     may_change: Callable[[int], bool] = lambda _: True,
 ) -> Decision[CreateTopicsResponse]:
-    """Creates what can be created of a request; each topic stands or falls alone; results keep the request's order.
+    """Creates what can be created of a request; each topic succeeds or fails alone; results keep the request's order.
 
     Many topics are created in pieces, each topic with all that belongs to it in one of them. One of thousands of
     partitions is drawn in pieces that write nothing.
@@ -203,7 +203,7 @@ class _Creation:
         self.written += count
         self._collisions.add(name)
         topic_id = drawn.topic_id
-        # Configurations stand between the topic and its partitions, so that a partition never exists without them.
+        # Configurations come between the topic and its partitions, so that a partition never exists without them.
         self.records.append(TopicRecord(name=name, topic_id=topic_id))
         self.records += [
             ConfigRecord(resource_type=ResourceType.TOPIC, resource_name=name, name=key, value=value)

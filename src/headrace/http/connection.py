@@ -123,13 +123,13 @@ class HttpConnection:
         exchange, limits = self._exchange, self._server.limits
         had_head = exchange.head is not None
         try:
-            asked: Request | Refused | None = exchange.request()
+            received: Request | Refused | None = exchange.request()
         except Refused as refused:
-            asked = refused
-        if asked is not None:
+            received = refused
+        if received is not None:
             self._stream.on_readable(None)
             self._patience(limits.answer_s)
-            self._task = self._server.owner.spawn(self._serve(asked))
+            self._task = self._server.owner.spawn(self._serve(received))
             return
         if not exchange.has_begun:
             self._patience(limits.idle_s)
@@ -140,19 +140,19 @@ class HttpConnection:
 
     # --- responses
 
-    async def _serve(self, asked: Request | Refused) -> None:
+    async def _serve(self, received: Request | Refused) -> None:
         """Answers a request, or refuses it; then the connection goes on with the next one, or ends."""
         closes = False
-        if isinstance(asked, Request):
+        if isinstance(received, Request):
             try:
-                response = await self._exchange.route.handler(asked)
+                response = await self._exchange.route.handler(received)
             except Refused as refused:
                 response, closes = refused.response, refused.closes
             except Exception as error:
-                self._server.defect(error, asked.head)
+                self._server.defect(error, received.head)
                 response, closes = _INTERNAL_ERROR, True
         else:
-            response, closes = asked.response, asked.closes
+            response, closes = received.response, received.closes
         try:
             is_whole = await self._respond(response, closes=closes)
         except ConnectionError:
@@ -162,7 +162,7 @@ class HttpConnection:
         if following is not None:
             self._exchange = following
             self._next_request()
-        elif is_whole and isinstance(asked, Refused):
+        elif is_whole and isinstance(received, Refused):
             self._lingers = True
             self._patience(self._server.limits.linger_s)
             self._stream.on_readable(self._readable)

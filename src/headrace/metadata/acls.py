@@ -27,7 +27,7 @@ WILDCARD_PRINCIPAL: Final = "User:*"
 
 
 class PatternType(IntEnum):
-    """What the name of an ACL's resource means. MATCH stands in filters alone."""
+    """What the name of an ACL's resource means. MATCH is for filters alone."""
 
     MATCH = 2
     LITERAL = 3

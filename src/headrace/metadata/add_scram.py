@@ -1,4 +1,4 @@
-"""`--add-scram` of `storage format`: a user whose credential stands in the first records of a cluster.
+"""`--add-scram` of `storage format`: a user whose credential is in the first records of a cluster.
 
     SCRAM-SHA-256=[name=alice,password=secret,iterations=8192]
     SCRAM-SHA-512=[name="bob",salt="...",saltedpassword="..."]
@@ -54,7 +54,7 @@ def parse_add_scram(text: str, new_salt: Callable[[], bytes]) -> UserScramCreden
 
 def _pairs(rest: str) -> dict[str, str]:
     if not (rest.startswith("[") and rest.endswith("]")):
-        raise ValueError("what stands behind the mechanism must be in [ and ]")
+        raise ValueError("the part after the mechanism must be in [ and ]")
     given: dict[str, str] = {}
     for part in rest[1:-1].split(","):
         key, equals, value = part.strip().partition("=")

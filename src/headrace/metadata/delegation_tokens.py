@@ -47,14 +47,16 @@ def _keyed(secret_key: str) -> hmac.HMAC:
 
 
 def password_of(secret_key: str, token_id: str) -> str:
-    """What whoever has the token logs in with."""
+    """The password of a login with the token."""
     return base64.b64encode(hmac_of(secret_key, token_id)).decode()
 
 
 @lru_cache(maxsize=CREDENTIALS_MAX)
 def credential_of_token(mechanism: ScramMechanism, secret_key: str, token_id: str, salt: bytes) -> ScramCredential:
-    """What a token's login is checked by: made when somebody first logs in with it, as it takes milliseconds. The salt
-    is told to strangers: the secret key is no part of it."""
+    """What a token's login is checked by: made when somebody first logs in with it, as it takes milliseconds.
+
+    Unauthenticated clients get the salt: the secret key is no part of it.
+    """
     return make_credential(mechanism, password_of(secret_key, token_id), salt, ITERATIONS_MIN)
 
 

@@ -1,6 +1,6 @@
-"""The delta from one image to another: how whoever hears of changes hears of a snapshot that was loaded.
+"""The delta from one image to another: it brings listeners up to date after a snapshot was loaded.
 
-A snapshot says what is there, and not what is there no more. Pure.
+A snapshot has what exists, and not what was deleted. Pure.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from headrace.metadata import levels
 NO_LEADER: Final = -1
 LEADER_RECOVERED: Final = 0
 LEADER_RECOVERING: Final = 1
-"""An unclean leader: it may lack records that were acknowledged, and has not said yet that it is done with them."""
+"""An unclean leader: it may lack acknowledged records, and has not finished its recovery yet."""
 
 DIRECTORY_MIGRATING: Final = bytes(16)
 """The directory of a replica that was placed before directories became part of the metadata."""
@@ -142,7 +142,7 @@ class Broker:
     in_controlled_shutdown: bool
     directories: tuple[bytes, ...]
     cordoned_directories: tuple[bytes, ...] | None = None
-    """Closed to new replicas; None: it has never said which are."""
+    """Closed to new replicas; None: the broker has never reported any."""
     is_migrating: bool = False
 
     def endpoint(self, listener: str) -> Endpoint | None:

@@ -43,7 +43,7 @@ def partition_of(record: PartitionRecord, shared: dict[Any, Any]) -> Partition:
 class NewPartitions:
     """PartitionRecords of one topic, for a metadata.version level: made and encoded before they are decided.
 
-    It stands among the records of a decision for all of them, `values` being what the log gets of it.
+    It is one item among the records of a decision, for all of them; `values` is what the log gets of it.
     """
 
     def __init__(self, topic_id: bytes, level: int) -> None:

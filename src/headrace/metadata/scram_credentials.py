@@ -1,7 +1,7 @@
 """What a cluster keeps of users' passwords: the credentials of SCRAM-SHA-256 and SCRAM-SHA-512.
 
 A password is salted and hashed many times over (the slow step), and two keys are derived. One checks what a client
-proves, the other proves to the client that the server knows it. The password cannot be told from either.
+proves, the other proves to the client that the server knows it. The password cannot be derived from either.
 Source: RFC 5802, RFC 7677, KIP-84, KIP-554.
 """
 
@@ -42,7 +42,7 @@ BY_CODE: Final = {each.code: each for each in MECHANISMS.values()}
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """What a server keeps of a password: with it a login can be checked, and the password cannot be told."""
+    """What a server keeps of a password: with it a login can be checked, and the password cannot be derived."""
 
     salt: bytes = field(repr=False)
     stored_key: bytes = field(repr=False)
@@ -56,7 +56,7 @@ def keyed_hash(mechanism: ScramMechanism, key: bytes, data: bytes) -> bytes:
 
 
 def salted_password(mechanism: ScramMechanism, password: bytes, salt: bytes, iterations: int) -> bytes:
-    """The slow step, which only clients and whoever makes users take."""
+    """The slow step, which only clients and the creation of users take."""
     return hashlib.pbkdf2_hmac(mechanism.hash_name, password, salt, iterations)
 
 

@@ -31,7 +31,7 @@ class Faults:
 
     `apart` are the nodes that it cannot reach, `delay_s` how much longer everything to and from it takes, `peers` the
     nodes by the ports they listen on. `unfinished` takes the connections of a node that ended while it was apart from
-    the other end: the other end hears of that when whoever keeps them closes them.
+    the other end: the other end notices when they are closed.
     """
 
     def __init__(self, peers: Mapping[int, int], unfinished: list[Stream]) -> None:
@@ -114,7 +114,7 @@ class FaultyNetwork:
 
 
 class FaultyConnecting:
-    """See `env.network.Connecting`: nothing is tried while the two are apart, and nobody is told so."""
+    """See `env.network.Connecting`: nothing is tried while the two are apart, and nothing is reported."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class FaultyConnecting:
 
 class FaultyStream:
     """See `env.network.Stream`: another stream, and what is held up of it. `peer` is the node at the other end, if this
-    one made the connection; None for whoever came."""
+    one made the connection; None if the peer connected."""
 
     def __init__(self, stream: Stream, faults: Faults, peer: int | None) -> None:
         self.peer_host, self.peer_port = stream.peer_host, stream.peer_port
@@ -334,7 +334,7 @@ class FaultyStream:
             self.on_writable(self._writable)
 
     def _break(self, error: OSError) -> None:
-        """The connection is gone, as whoever uses it sees with the next call."""
+        """Breaks the connection, which its user notices at the next call."""
         self._error = error
         self._outbox.clear()
         self._outbox_bytes = 0

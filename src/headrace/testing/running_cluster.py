@@ -112,16 +112,16 @@ class TestNode(TestBroker):
         worker thread has begun it finishes."""
         assert self._loop is not None, "it was never started"
         assert not self.is_paused, f"node {self.id} is paused already"
-        stands, goes_on = threading.Event(), threading.Event()
+        paused, goes_on = threading.Event(), threading.Event()
 
-        def stand() -> None:
-            stands.set()
+        def pause() -> None:
+            paused.set()
             goes_on.wait()
             if self._killed:
                 self._die()
 
-        self._loop.call_soon_threadsafe(stand)
-        if not stands.wait(STOP_PATIENCE_S):
+        self._loop.call_soon_threadsafe(pause)
+        if not paused.wait(STOP_PATIENCE_S):
             raise RuntimeError(f"the loop of node {self.id} does not turn")
         self._goes_on = goes_on
 

@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, annotation_typing=False
 """Records as objects, out of a body that is not compressed (any more) and into one: for those who open batches, which
 produce, fetch and compaction do not. Compiled where a C compiler was there, with the C types of `_codec.pxd`; else this
-same file runs as it stands.
+same file runs uncompiled.
 
 Every bound is checked by hand here, as the compiled code has no checks of its own. Source: Kafka's message format v2
 (KIP-98).

@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, annotation_typing=False
 """The loops over the records of a body that is not compressed (any more). Compiled where a C compiler was there, with
-the C types of `_walk.pxd`; else this same file runs as it stands.
+the C types of `_walk.pxd`; else this same file runs uncompiled.
 
 A body is records one after the other, each led by its length as a zigzag varint. Every bound is checked by hand here,
 as the compiled code has no checks of its own. Source: Kafka's message format v2 (KIP-98).

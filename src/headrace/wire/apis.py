@@ -24,7 +24,7 @@ class Api(NamedTuple):
 
 
 class ApiKey(IntEnum):
-    """The number of every API, also of those that exist no more."""
+    """The number of every API, also of those that no longer exist."""
 
     PRODUCE = 0
     FETCH = 1

@@ -246,7 +246,7 @@ def seal_batch(
     producer_epoch: int = NO_PRODUCER_EPOCH,
     base_sequence: int = NO_SEQUENCE,
 ) -> bytearray:
-    """Write the header into the first `BATCH_OVERHEAD` bytes of a batch whose records stand behind them; returns it."""
+    """Write the header into the first `BATCH_OVERHEAD` bytes of a batch whose records follow; returns it."""
     size = len(batch)
     _HEADER.pack_into(
         batch, 0, base_offset, size - LENGTH_OVERHEAD, leader_epoch, MAGIC, 0, attributes, last_offset_delta,

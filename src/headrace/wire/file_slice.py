@@ -1,4 +1,4 @@
-"""FileSlice: a range of a file that stands in for its bytes until they are sent."""
+"""FileSlice: a range of a file, used in place of its bytes until they are sent."""
 
 from __future__ import annotations
 

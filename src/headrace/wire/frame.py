@@ -30,7 +30,7 @@ _pack_size_into = Struct(">i").pack_into
 
 @dataclass(slots=True)
 class RequestHeader:
-    """What stands in front of a request's body."""
+    """The header of a request."""
 
     api_key: int
     api_version: int

@@ -1,7 +1,7 @@
 """The batch that ends a transaction on a partition: one control record. Source: KIP-98.
 
 Its key is a version (int16, 0) and a type (int16: 0 abort, 1 commit), its value a version (int16, 0) and the epoch of
-the coordinator that wrote it (int32). Producer id and epoch stand in the header of the batch.
+the coordinator that wrote it (int32). Producer id and epoch are in the header of the batch.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the generated classes have in common: equality, a printed form, and the face of a dataclass.
 
-They are dataclasses to whoever asks (`fields`, `replace`, `asdict` and patterns work), but written out instead of being
+They are dataclasses (`fields`, `replace`, `asdict` and patterns work), but written out instead of being
 made by the decorator, which would take half a millisecond a class at every start.
 """
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from dataclasses import Field
 
 EMPTY: Any = object()
-"""Stands for a new empty list or a new struct where a parameter is left out; None says null."""
+"""The default of a parameter for which a new empty list or struct is made; None means null."""
 
 
 class _Fields:

@@ -1,5 +1,6 @@
-"""A Metadata response that is encoded a few topics at a time: that of a large cluster takes a second, and whoever
-encodes it has other things to do in between."""
+"""A Metadata response that is encoded a few topics at a time: that of a large cluster takes a second, and other work
+has to run in between.
+"""
 
 from __future__ import annotations
 

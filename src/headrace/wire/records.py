@@ -159,8 +159,8 @@ def opened_size(codec: int, data: Buffer, limit: int) -> int:
         return len(data)
     try:
         if codec == Compression.GZIP:
-            said: int = struct.unpack_from("<I", data, len(data) - 4)[0]
-            return min(max(said, 64), limit + 1)
+            size: int = struct.unpack_from("<I", data, len(data) - 4)[0]
+            return min(max(size, 64), limit + 1)
         size = 0
         for count, block in enumerate(_BLOCKS[codec](data)):
             size += block

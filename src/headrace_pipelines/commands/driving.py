@@ -95,8 +95,8 @@ def delivery_option(about: str) -> Callable[[F], F]:
     )  # fmt: skip
 
 
-def told_delivery(delivery: str) -> dict[str, str]:
-    """What a checkpoint is told of it: a batch that was begun one way must not be repeated in the other."""
+def delivery_setting(delivery: str) -> dict[str, str]:
+    """Returns what a checkpoint stores of it: a batch begun in one mode must not be repeated in the other."""
     return {} if delivery == "at-least-once" else {"delivery": delivery}
 
 
@@ -193,7 +193,7 @@ class Stopping:
         self.listen()
 
     def listen(self) -> None:
-        """From now on, whoever listened before."""
+        """Starts listening, in the place of earlier handlers."""
         for number in SIGNALS:
             signal.signal(number, self._on_signal)
 
@@ -202,7 +202,7 @@ class Stopping:
         self._wake.put(None)
 
     @property
-    def asked(self) -> bool:
+    def requested(self) -> bool:
         """Whether there was a signal."""
         return bool(self._numbers)
 
@@ -223,23 +223,23 @@ def drive(report: Report, run: Drive) -> None:
 
     stopping = Stopping()
     log = run.checkpoint / LOG
-    # where a signal ends the Java process first, py4j says so to whoever logs
+    # if a signal ends the Java process first, py4j logs it
     logging.basicConfig(filename=log)
     with ExitStack() as open_things:
         try:
             spark = open_session(f"headrace-{report.name}", log, run.settings)
             open_things.callback(_stop_quietly, spark)
             stopping.listen()  # Spark has put a handler of its own there
-            if not stopping.asked:
+            if not stopping.requested:
                 report.say(f"{report.name}: {run.route}; Spark logs to {log}")
                 with report:
-                    for batch in follow(run.start(spark), lambda: stopping.asked, run.beside):
+                    for batch in follow(run.start(spark), lambda: stopping.requested, run.beside):
                         report.add(batch)
         except Exception as error:
             # what is stopped half-way, with a JVM that perhaps had the signal too, fails in ways of its own
-            if isinstance(error, PipelineError) and not stopping.asked:
+            if isinstance(error, PipelineError) and not stopping.requested:
                 raise Failure(f"{error}; {log} may say more") from error
-            if not stopping.asked:
+            if not stopping.requested:
                 raise
     stopping.leave(once=run.once)
 
@@ -274,9 +274,9 @@ class Report:
     def __post_init__(self) -> None:
         self._live = Progress(self.name, unit="records")
         ctx = click.get_current_context(silent=True)
-        asked = {} if ctx is None else ctx.meta
-        self._plot = asked.get(f"{__name__}.plot")
-        self._listen = asked.get(f"{__name__}.metrics_host", ""), asked.get(f"{__name__}.metrics_port")
+        requested = {} if ctx is None else ctx.meta
+        self._plot = requested.get(f"{__name__}.plot")
+        self._listen = requested.get(f"{__name__}.metrics_host", ""), requested.get(f"{__name__}.metrics_port")
         self._done = deque(maxlen=DRAWN_BATCHES if self._plot else 1)
 
     def __enter__(self) -> Self:

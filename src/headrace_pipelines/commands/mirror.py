@@ -16,10 +16,10 @@ from headrace_pipelines.commands.driving import (
     Report,
     claim_checkpoint,
     delivery_option,
+    delivery_setting,
     drive,
     need_spark,
     run_options,
-    told_delivery,
 )
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def mirror(bootstrap: str, timeout: float, security: Security, **given: Any) -> 
         _check_clusters(chosen, source, target)
         ids = {"from": source.cluster_id, "to": target.cluster_id}
         what = {"topics": ",".join(chosen.topics)} if chosen.topics else {"pattern": chosen.pattern}
-        ours = {"pipeline": "mirror", **ids, **what, "prefix": chosen.prefix, **told_delivery(chosen.delivery)}
+        ours = {"pipeline": "mirror", **ids, **what, "prefix": chosen.prefix, **delivery_setting(chosen.delivery)}
         claim_checkpoint(chosen.checkpoint, ours)
         copies = CopiesFile(chosen.checkpoint)
         topics = TopicFollower(source, target, chosen.subscription, chosen.prefix, _warn)

@@ -18,10 +18,10 @@ from headrace_pipelines.commands.driving import (
     Request,
     claim_checkpoint,
     delivery_option,
+    delivery_setting,
     drive,
     need_spark,
     run_options,
-    told_delivery,
 )
 from headrace_pipelines.commands.mirror import mirror
 from headrace_pipelines.commands.table_sync import table_sync
@@ -178,7 +178,7 @@ def _run(name: str, request: Request, chosen: dict[str, Any]) -> None:
         raise click.UsageError(str(error)) from error
     program = _program(name, chosen)
     ours = {"pipeline": name, "from": request.source, "to": request.sink, **asdict(program)}
-    ours |= told_delivery(request.delivery)
+    ours |= delivery_setting(request.delivery)
     claim_checkpoint(request.checkpoint, ours)
     _prepare_topics(request)
     route = f"{request.source} to {request.sink}"

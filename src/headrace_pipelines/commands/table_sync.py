@@ -18,10 +18,10 @@ from headrace_pipelines.commands.driving import (
     Stopping,
     claim_checkpoint,
     delivery_option,
+    delivery_setting,
     drive,
     need_spark,
     run_options,
-    told_delivery,
 )
 
 if TYPE_CHECKING:
@@ -93,8 +93,8 @@ def table_sync(ctx: click.Context, /, **given: Any) -> None:
         raise click.UsageError(f"--from and --to are both {what}: one must be a topic, the other a table")
     for name in TO_TOPIC if sink is not None else TO_TABLE:
         if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT:
-            way = "from a table" if sink is not None else "to a table"
-            raise click.UsageError(f"{_option(ctx, name)} works only {way}")
+            direction = "from a table" if sink is not None else "to a table"
+            raise click.UsageError(f"{_option(ctx, name)} works only {direction}")
     if sink is not None:
         _to_table(request, sink, **{name: given[name] for name in TO_TABLE if name in given})
     else:
@@ -153,8 +153,8 @@ def _to_table(
         source_options(job.read_options(), streaming=True)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    ours = {"pipeline": NAME, "from": request.source, "to": str(place), **layout.told()}
-    if dead_letters is not None and (delivery := told_delivery(request.delivery)):
+    ours = {"pipeline": NAME, "from": request.source, "to": str(place), **layout.stored()}
+    if dead_letters is not None and (delivery := delivery_setting(request.delivery)):
         ours |= {**delivery, "dead_letters": dead_letters}
     claim_checkpoint(request.checkpoint, ours)
     target = _target(place, layout, buckets, grace / 1000)
@@ -267,7 +267,7 @@ def _to_topic(
     watch = Watch(key_columns, by, deleted_column, included, excluded)
     source = _source(place, watch)
     ours: dict[str, Any] = {"key": list(key_columns), "by": by, "deleted": deleted_column}
-    ours |= told_delivery(request.delivery)
+    ours |= delivery_setting(request.delivery)
     claim_checkpoint(request.checkpoint, {"pipeline": NAME, "from": str(place), "to": request.sink, **ours})
     try:
         source.check()
@@ -314,11 +314,11 @@ def _watch(request: Request, watcher: Watcher, route: str) -> None:
     report.say(f"{NAME}: {route}")
     pages = 0
     with report:
-        while not stopping.asked:
+        while not stopping.requested:
             for page in watcher.look():
                 report.add(_batch(pages, page))
                 pages += 1
-                if stopping.asked:
+                if stopping.requested:
                     break
             if request.once:
                 break

@@ -75,7 +75,7 @@ def connected(place: PostgresPlace, *, writes: bool) -> Iterator[Connection]:
 
 
 def refusal(error: psycopg.Error) -> str:
-    """What the database said, in one line."""
+    """Returns the database's error message, in one line."""
     return error.diag.message_primary or next(iter(str(error).splitlines()), type(error).__name__)
 
 

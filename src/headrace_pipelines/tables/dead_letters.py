@@ -38,6 +38,6 @@ class DeadLetters:
         self.write(pa.record_batch([*kept, pa.array(headers, HEADERS_FIELD.type)], schema=COLUMNS), batch_id)
 
     def _headers(self, partition: int, offset: int, reason: str, had: Any) -> list[Any]:
-        said = {"topic": self.source, "partition": str(partition), "offset": str(offset), "reason": reason}
-        ours = [{"key": PREFIX + name, "value": text.encode(errors="replace")} for name, text in said.items()]
+        fields = {"topic": self.source, "partition": str(partition), "offset": str(offset), "reason": reason}
+        ours = [{"key": PREFIX + name, "value": text.encode(errors="replace")} for name, text in fields.items()]
         return [*(had or ()), *ours]

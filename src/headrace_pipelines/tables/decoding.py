@@ -1,4 +1,5 @@
-"""Records as changes of a table, a batch at a time: keys and values read by the layout, the unreadable ones told why.
+"""Records as changes of a table, a batch at a time: keys and values read by the layout, and the reason for each
+unreadable one.
 
 Arrow's JSON reader takes most values at once. What it refuses, and columns of any JSON or of nested values that the
 table takes as JSON, are read value by value, as `row_format` says; a value's fate depends on itself alone.
@@ -146,16 +147,16 @@ class RecordDecoder:
     def _one_by_one(
         self, texts: Sequence[bytes], rows: Sequence[int], fields: list[pa.Field], reasons: Reasons
     ) -> list[pa.Array]:
-        """The same, a value at a time; `rows` are where they stand."""
+        """The same, a value at a time; `rows` are their indexes."""
         kinds = {field.name: field.type for field in fields}
         reads = [self._read(field.type) for field in fields]
         found: list[list[Any]] = [[] for _ in fields]
         for row, text in zip(rows, texts, strict=True):
             items: list[Any] = [None] * len(fields)
             try:
-                said = fields_of(text.decode(), kinds)
+                item_fields = fields_of(text.decode(), kinds)
                 for place, (field, read) in enumerate(zip(fields, reads, strict=True)):
-                    item = said.get(field.name)
+                    item = item_fields.get(field.name)
                     if item is not None:
                         try:
                             items[place] = read(item)

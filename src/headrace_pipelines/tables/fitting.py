@@ -26,7 +26,7 @@ from headrace_pipelines.tables.places import PostgresPlace
 Step = Literal["batch", "keys", "run", "record"]
 """What goes in at once: all, records of different keys, upserts or deletes of different keys, or a record."""
 INDEXED_BYTES: Final = 2000
-"""Less than what fits into a row of an index, whatever stands between and however it is encoded there."""
+"""Less than what fits into a row of an index, with any separators and encoding."""
 _INTEGERS: Final = ("smallint", "integer", "bigint", "numeric")
 _FITTING: Final[dict[pa.DataType, tuple[str, ...]]] = {
     pa.bool_(): ("boolean",),

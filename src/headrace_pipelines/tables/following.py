@@ -65,9 +65,9 @@ class Following:
 
 def following_of(text: str) -> Following:
     """What `Following.text` has written."""
-    said = json.loads(text)
-    positions = {int(partition): int(at) for partition, at in said["positions"].items()}
-    return Following(Topic(said["topic"], said["topic_id"]), said["run"], positions)
+    stored = json.loads(text)
+    positions = {int(partition): int(at) for partition, at in stored["positions"].items()}
+    return Following(Topic(stored["topic"], stored["topic_id"]), stored["run"], positions)
 
 
 def taken_over(known: Following | None, topic: Topic, run: str, table: str) -> Following:

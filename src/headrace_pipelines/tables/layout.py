@@ -42,7 +42,7 @@ class Layout:
         """The names of the columns that name a row."""
         return [field.name for field in self.key]
 
-    def told(self) -> dict[str, str]:
+    def stored(self) -> dict[str, str]:
         """The layout as texts: what a checkpoint and a manifest keep of it."""
         return {"key": ddl_of(self.key), "value": ddl_of(self.value), "key_format": self.key_format}
 

@@ -119,14 +119,14 @@ def text_of(moment: Moment) -> str:
     return moment.isoformat() if isinstance(moment, date) else str(moment)
 
 
-def told(moment: Moment) -> dict[str, str]:
+def stored(moment: Moment) -> dict[str, str]:
     """A value as JSON keeps it."""
     return {"kind": kind_of(moment), "value": text_of(moment)}
 
 
-def moment_told(said: Any) -> Moment:
-    """The value that `told` has kept."""
-    moment: Moment = _READ[said["kind"]](said["value"])
+def moment_from(value: Any) -> Moment:
+    """The value that `stored` has kept."""
+    moment: Moment = _READ[value["kind"]](value["value"])
     return moment
 
 
@@ -137,11 +137,11 @@ class Position:
         self._path = directory / POSITION
         self.moment: Moment | None = None
         if self._path.exists():
-            self.moment = moment_told(json.loads(self._path.read_text()))
+            self.moment = moment_from(json.loads(self._path.read_text()))
 
     def advance(self, moment: Moment) -> None:
         """Go on to a value that is not before the one kept."""
         if moment == self.moment:
             return
-        replace_text(self._path, json.dumps(told(moment)) + "\n")
+        replace_text(self._path, json.dumps(stored(moment)) + "\n")
         self.moment = moment

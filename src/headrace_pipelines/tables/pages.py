@@ -22,7 +22,7 @@ from headrace.spark.delivery.messages import encode_rows
 from headrace.spark.delivery.spark_task import QueryBatch
 from headrace.spark.options import SinkOptions
 from headrace_pipelines.tables.following import TableError
-from headrace_pipelines.tables.moments import Moment, moment_told, told
+from headrace_pipelines.tables.moments import Moment, moment_from, stored
 from headrace_pipelines.tables.watching import Sent
 from headrace_pipelines.whole_files import replace_text
 
@@ -53,10 +53,10 @@ class Pages:
         mark = settled_mark(options, self._id)
         self._last = -1 if mark is None else mark.batch_id
         if self._last >= 0 and self._last in numbers:
-            said = self._read(self._last)
-            self.moment = None if said["position"] is None else moment_told(said["position"])
+            content = self._read(self._last)
+            self.moment = None if content["position"] is None else moment_from(content["position"])
             self.sent = {
-                key: (None if at is None else moment_told(at), bytes.fromhex(d)) for key, at, d in said["sent"]
+                key: (None if at is None else moment_from(at), bytes.fromhex(d)) for key, at, d in content["sent"]
             }
         elif self._last != -1 or numbers != [0]:
             raise TableError(
@@ -70,9 +70,9 @@ class Pages:
     def keep(self, rows: pa.RecordBatch | None, moment: Moment | None, sent: Sent) -> None:
         """Send a page. Raises `ClientError`, and `HistoryError` where another run has gone on with the checkpoint."""
         number = self._last + 1
-        digests = [[key, None if at is None else told(at), digest.hex()] for key, (at, digest) in sent.items()]
-        said = {"id": self._id, "position": None if moment is None else told(moment), "sent": digests}
-        text = json.dumps(said)
+        digests = [[key, None if at is None else stored(at), digest.hex()] for key, (at, digest) in sent.items()]
+        content = {"id": self._id, "position": None if moment is None else stored(moment), "sent": digests}
+        text = json.dumps(content)
         replace_text(self._directory / f"{number}.json", text)
         batch = QueryBatch(self._id, self._run, number)
         page = encode_rows(iter(() if rows is None else (rows,)), self._options, batch)

@@ -1,8 +1,8 @@
 """A table of Parquet files that follows a topic: buckets by key, each a file, and one manifest that says which files.
 
 A batch writes the buckets that it touches into new files, and then a new manifest in the place of the old one, in one
-rename. Readers read the manifest first, so that they see a batch whole or not at all. A file that the manifest names
-no more stays for a while, for those who read it still.
+rename. Readers read the manifest first, so that they see a batch whole or not at all. A file that the manifest no
+longer names stays for a while, for those who still read it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LOCK: Final = "writer.lock"
 FILES: Final = "files"
 BUCKETS: Final = 16
 GRACE_S: Final = 600.0
-"""How long a file stays that the manifest names no more."""
+"""How long a file stays that the manifest no longer names."""
 READ_TRIES: Final = 5
 FORMAT: Final = 1
 
@@ -50,7 +50,7 @@ FORMAT: Final = 1
 class Manifest:
     """Which files are the table: by bucket, their paths below its directory.
 
-    `layout` is `Layout.told`; `retired` are the files that are to be removed, and when they were replaced, in seconds
+    `layout` is `Layout.stored`; `retired` are the files that are to be removed, and when they were replaced, in seconds
     since 1970.
     """
 
@@ -67,7 +67,7 @@ class Manifest:
 
     def text(self) -> str:
         """As it is kept."""
-        said = {
+        content = {
             "format": FORMAT,
             "layout": self.layout,
             "buckets": self.buckets,
@@ -75,7 +75,7 @@ class Manifest:
             "files": {str(bucket): path for bucket, path in sorted(self.files.items())},
             "retired": self.retired,
         }
-        return json.dumps(said, indent=1) + "\n"
+        return json.dumps(content, indent=1) + "\n"
 
 
 def stored_schema(fields: Iterable[pa.Field]) -> pa.Schema:
@@ -86,17 +86,17 @@ def stored_schema(fields: Iterable[pa.Field]) -> pa.Schema:
 def manifest_of(directory: Path) -> Manifest | None:
     """The manifest of a table; None where there is none. Raises `TableError` for one of another format."""
     try:
-        said: dict[str, Any] = json.loads((directory / MANIFEST).read_text())
+        content: dict[str, Any] = json.loads((directory / MANIFEST).read_text())
     except FileNotFoundError:
         return None
-    if said["format"] != FORMAT:
-        raise TableError(f"{directory / MANIFEST} has format {said['format']}; this release reads {FORMAT}")
+    if content["format"] != FORMAT:
+        raise TableError(f"{directory / MANIFEST} has format {content['format']}; this release reads {FORMAT}")
     return Manifest(
-        layout=said["layout"],
-        buckets=said["buckets"],
-        following=following_of(json.dumps(said["following"])),
-        files={int(bucket): path for bucket, path in said["files"].items()},
-        retired=said["retired"],
+        layout=content["layout"],
+        buckets=content["buckets"],
+        following=following_of(json.dumps(content["following"])),
+        files={int(bucket): path for bucket, path in content["files"].items()},
+        retired=content["retired"],
     )
 
 
@@ -152,15 +152,15 @@ class ParquetTable:
         (self._directory / FILES).mkdir(parents=True, exist_ok=True)
         self._take_lock()
         known = manifest_of(self._directory)
-        told = self._layout.told()
+        stored = self._layout.stored()
         if known is not None:
-            ours = {"buckets": self.buckets, **told}
+            ours = {"buckets": self.buckets, **stored}
             theirs = {"buckets": known.buckets, **known.layout}
             for name, value in ours.items():
                 if theirs[name] != value:
                     raise TableError(f"{self._directory} has {name} {theirs[name]}, not {value}")
         following = taken_over(None if known is None else known.following, topic, run, str(self._directory))
-        fresh = Manifest(told, self.buckets, following) if known is None else replace(known, following=following)
+        fresh = Manifest(stored, self.buckets, following) if known is None else replace(known, following=following)
         self._remove_strays(fresh)
         self._swap(fresh)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
-_TOLD: Final = ("host", "hostaddr", "port", "dbname", "user", "service")
+_SHOWN: Final = ("host", "hostaddr", "port", "dbname", "user", "service")
 """What of an address's parameters says where it is; others may be secrets."""
 _SCHEMES: Final = "postgresql://HOST/DATABASE#TABLE, sqlite:PATH#TABLE or parquet:DIRECTORY"
 
@@ -19,10 +19,10 @@ class PostgresPlace:
     conninfo: str = field(repr=False)
     schema: str | None
     table: str
-    told: str
+    shown_text: str
 
     def __str__(self) -> str:
-        return self.told
+        return self.shown_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def _postgres(rest: str) -> PostgresPlace:
     where, question, query = address[2:].partition("?")
     user, _, hosts = where.rpartition("@")
     user = user.partition(":")[0]
-    told = urlencode([pair for pair in parse_qsl(query) if pair[0] in _TOLD])
-    shown = f"postgresql://{user}{'@' * bool(user)}{hosts}{'?' * bool(told)}{told}#{table}"
+    shown_query = urlencode([pair for pair in parse_qsl(query) if pair[0] in _SHOWN])
+    shown = f"postgresql://{user}{'@' * bool(user)}{hosts}{'?' * bool(shown_query)}{shown_query}#{table}"
     conninfo = f"postgresql://{where}{question}{query}"
     return PostgresPlace(conninfo, parts[0] if len(parts) == 2 else None, parts[-1], shown)

@@ -26,7 +26,7 @@ from headrace_pipelines.tables.statements import free_name, quoted
 from headrace_pipelines.tables.watching import Row, Watch, is_deleted
 
 Say = Callable[[str], None]
-"""Takes a line for whoever runs a pipeline."""
+"""Takes a line for the person who runs a pipeline."""
 
 _NUMBERS: Final = ("smallint", "integer", "bigint", "numeric", "real", "double precision")
 _TIMES: Final = ("date", "timestamp without time zone", "timestamp with time zone")

@@ -54,7 +54,7 @@ _PROBE: Final = "temp.headrace_probe"
 def made_type(kind: pa.DataType) -> str:
     """The type of a column that is made for this type; what SQLite has no type for is text.
 
-    SQLite takes any word for a type. Whoever reads the table again knows truths and JSON by these.
+    SQLite takes any word for a type. A later reader of the table recognizes booleans and JSON by these.
     """
     if pa.types.is_boolean(kind):
         return BOOLEAN

@@ -27,7 +27,7 @@ from headrace_pipelines.tables.layout import Layout
 from headrace_pipelines.tables.row_format import Limits
 
 MAX_PER_BATCH: Final = 100_000
-"""Records of a batch where nothing else is said: the driver holds a batch in memory."""
+"""The default records of a batch: the driver holds a batch in memory."""
 
 
 @dataclass(frozen=True, slots=True)

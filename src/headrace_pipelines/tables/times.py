@@ -3,7 +3,7 @@
 A text is ISO 8601, with a T or a space. Where Python's dates and Arrow's texts end, it is as PostgreSQL writes it:
 years before 1 as `0044-03-15 BC`, later ones with as many digits as they need, and `infinity` and `-infinity` for a
 time without end. A number is days since 1970 (32 bits) or microseconds (64 bits), of which the greatest and the least,
-which no calendar reaches, stand for those without end.
+which no calendar reaches, are those without end.
 """
 
 from __future__ import annotations
@@ -136,6 +136,6 @@ def _civil(days: int) -> tuple[int, int, int]:
 
 
 def _date_text(days: int) -> tuple[str, str]:
-    """The date, and what stands behind it and all else."""
+    """Splits a text into the date, its suffix and all else."""
     year, month, day = _civil(days)
     return f"{year if year > 0 else 1 - year:04}-{month:02}-{day:02}", " BC" * (year <= 0)

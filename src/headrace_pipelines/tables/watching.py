@@ -45,7 +45,7 @@ class Watch:
 
     @property
     def order(self) -> tuple[str, ...]:
-        """The columns that say where a row stands: the increasing one and then the key's."""
+        """The columns that order the rows: the increasing one and then the key's."""
         return (self.by, *self.key)
 
 
@@ -54,7 +54,7 @@ class Row:
     """A row as it is read.
 
     `moment` is the value of the increasing column, None for one that no position can be: an infinity, or NaN. `place`
-    is where the row stands, for `Source.page`.
+    is the position of the row, for `Source.page`.
     """
 
     moment: Moment | None

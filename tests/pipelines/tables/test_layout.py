@@ -9,7 +9,7 @@ from headrace_pipelines.tables.layout import JSON, columns_of, layout_of
 
 def test_a_key_of_one_column_is_text_and_of_several_json() -> None:
     one = layout_of("id BIGINT", "name STRING, price DECIMAL(10, 2)")
-    assert one.told() == {"key": "`id` bigint", "value": "`name` string, `price` decimal(10,2)", "key_format": "text"}
+    assert one.stored() == {"key": "`id` bigint", "value": "`name` string, `price` decimal(10,2)", "key_format": "text"}
     assert (one.names, one.key_names) == (["id", "name", "price"], ["id"])
     assert layout_of("shop STRING, id INT", "n INT").key_format == "json"
     assert layout_of("id INT", "n INT", "json").key_format == "json"
@@ -18,7 +18,7 @@ def test_a_key_of_one_column_is_text_and_of_several_json() -> None:
 def test_variants() -> None:
     told = "`variant` variant, `a, variant` array<decimal(10,2)>, `j` variant, `s` string"
     layout = layout_of("id INT", "variant VARIANT NOT NULL, `a, variant`: ARRAY<DECIMAL(10, 2)>, j: Variant, s STRING")
-    assert layout.told()["value"] == told
+    assert layout.stored()["value"] == told
     assert [field.type == JSON for field in layout.value] == [True, False, True, False]
     assert columns_of(told) == layout.value
 

@@ -95,7 +95,7 @@ def _segments(directory: Path) -> list[Path]:
 
 
 def verify(directory: Path, advance: Callable[[int], None] = lambda _size: None) -> Report:
-    """Read a partition's folder through. `advance` is told the bytes that are done."""
+    """Read a partition's folder through. `advance` gets the number of bytes that are done."""
     report = Report(directory)
     segments = _segments(directory)
     report.segments = len(segments)

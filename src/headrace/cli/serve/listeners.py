@@ -1,9 +1,9 @@
 """Which listeners the nodes of `headrace serve --brokers N` have, by the settings for all of them.
 
 A listener is named with the address of the first node: the others count on from its port. Where the settings name none
-for controllers, or clients have to log in and no listener is named that brokers use among themselves, the nodes get
-one on this machine's loopback, and log in there by a password that is drawn at each start: whoever only reaches the
-machine is no node, and no user of the operator's has to be one.
+for controllers, or clients have to log in and no listener is named that brokers use among themselves, the nodes get one
+on this machine's loopback, and log in there by a password that is drawn at each start: reaching the machine does not
+make a process a node, and the operator needs no user for the nodes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ BROKERS_NAMED: Final = (
     "security.inter.broker.protocol",
     "sasl.mechanism.inter.broker.protocol",
 )
-"""Whoever gives one of these says how brokers find each other, and with which credentials."""
+"""Options that determine how brokers find each other, and with which credentials."""
 CONTROLLERS_NAMED: Final = (CONTROLLERS, "sasl.mechanism.controller.protocol")
 OWN: Final = frozenset(
     {

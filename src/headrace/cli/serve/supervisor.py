@@ -65,7 +65,7 @@ class Supervisor:
         self._options = options
         self._served = served
         self._as_json = as_json
-        self._has_told = False
+        self._has_announced = False
         self._stop = asyncio.Event()
         self._signals = 0
         self._failure: str | None = None
@@ -90,7 +90,7 @@ class Supervisor:
     # --- the end
 
     def _signalled(self, number: int) -> None:
-        """The first signal is passed on; with another one there is no more waiting."""
+        """Passes the first signal on; another one ends the wait."""
         self._signals += 1
         self._stops()
         if self._signals > 1:
@@ -182,8 +182,8 @@ class Supervisor:
         """A node has printed where it listens."""
         if not child.has_served:
             child.has_served = True
-            if not self._has_told and all(each.has_served for each in self._children):
-                self._has_told = True
+            if not self._has_announced and all(each.has_served for each in self._children):
+                self._has_announced = True
                 if self._manager is not None:
                     self._manager.ready(f"{len(self._children)} nodes serve")
                 self._served([each.process.pid for each in self._children if each.process is not None])
