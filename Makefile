@@ -16,7 +16,7 @@ PYTEST := $(RUN) -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 # imports, and each process of pytest every file of tests
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install check static compiled lint types layers tidy docs-check codegen codegen-check docs test coverage demo picture bench bench-spark fuzz crash flaky soak sim mutate lock dist image sbom system-deps clean
+.PHONY: install check static compiled lint types layers tidy ways docs-check codegen codegen-check docs test coverage demo picture bench bench-spark fuzz crash flaky soak sim mutate lock dist image sbom system-deps clean
 
 install: $(INSTALLED)
 
@@ -51,6 +51,10 @@ layers: install
 tidy: install
 	$(RUN) tools/tidy.py
 	$(RUN) tools/shape.py
+
+# How one request of each kind travels down and its answer back, on a broker in one process.
+ways: install
+	$(RUN) -m tools.request_paths
 
 docs: install
 	$(RUN) -m tools.docs
