@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from random import Random
+from types import SimpleNamespace
+from typing import Any, TypeVar
 
 import pytest
 
 from headrace.client.conversation import Await, Connect, Pause, Step, Steps
 from headrace.client.errors import RefusedError, UnreachableError
 from headrace.client.routing import Patience, Router
+from headrace.wire.messages.k03_metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from headrace.wire.messages.k10_find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+
+T = TypeVar("T")
 
 
 class Clock:
@@ -55,3 +66,105 @@ def test_a_client_that_awaits_its_bootstrap_pauses_for_longer_each_time_until_it
     assert len(seen) == 2 * len(pauses) + 1
     assert all(0.8 * 0.02 * 2**at <= pause <= 1.2 * 0.02 * 2**at for at, pause in enumerate(pauses[:5]))
     assert 102.0 < clock.now < 103.0
+
+
+class Answered:
+    """A call whose response is there at once."""
+
+    done, error = True, None
+
+    def __init__(self, response: Any) -> None:
+        self._response = response
+
+    def result(self) -> Any:
+        return self._response
+
+
+class FakeBroker:
+    """A broker that says of one partition who leads it, and of every group who coordinates it."""
+
+    def __init__(self, node_id: int, leader: int, leader_epoch: int) -> None:
+        self.host, self.port, self.peer, self.closed = f"host{node_id}", 9092, f"host{node_id}:9092", False
+        self.channel: Any = SimpleNamespace(version_for=lambda _: 4)
+        self.leader, self.leader_epoch = leader, leader_epoch
+        self.asked = 0
+
+    def send(self, request: Any, _response_class: object, **_: object) -> Any:
+        self.asked += 1
+        if isinstance(request, FindCoordinatorRequest):
+            found = Coordinator(key="g", node_id=self.leader, host=f"host{self.leader}", port=9092)
+            return Answered(FindCoordinatorResponse(coordinators=[found]))
+        partition = MetadataResponsePartition(
+            partition_index=0, leader_id=self.leader, leader_epoch=self.leader_epoch, replica_nodes=[1, 2]
+        )
+        topic = MetadataResponseTopic(name="t", topic_id=b"t" * 16, partitions=[partition])
+        brokers = [MetadataResponseBroker(node_id=each, host=f"host{each}", port=9092) for each in (1, 2)]
+        return Answered(MetadataResponse(brokers=brokers, topics=[topic]))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Cluster:
+    """Two brokers: the second is behind, and believes that it leads. `router` begins at the second."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.brokers = {"host1": FakeBroker(1, 1, 7), "host2": FakeBroker(2, 2, 6)}
+        self.down: set[str] = set()
+        self.connects: list[Connect] = []
+        self.router = Router([("host2", 9092)], Patience(), self.clock, Random(1))
+
+    def run(self, steps: Steps[T]) -> T:
+        """Runs a conversation to its end."""
+        try:
+            step = next(steps)
+            while True:
+                if isinstance(step, Pause):
+                    self.clock.now += step.seconds
+                    step = steps.send(None)
+                    continue
+                assert isinstance(step, Connect)
+                self.connects.append(step)
+                if step.host in self.down:
+                    step = steps.throw(RefusedError(f"cannot connect to {step.host}: refused"))
+                else:
+                    step = steps.send(self.brokers[step.host])
+        except StopIteration as stop:
+            found: T = stop.value
+            return found
+
+    def leader(self) -> int | None:
+        """Who leads, as the cluster says once what was known is forgotten."""
+        self.router.forget(["t"])
+        found = self.run(self.router.leader("t", 0))
+        return None if found is None else found.leader
+
+
+def test_a_broker_that_is_behind_is_not_asked_twice_in_a_row() -> None:
+    cluster = Cluster()
+    assert cluster.leader() == 2
+    assert cluster.leader() == 1
+    assert {broker.asked for broker in cluster.brokers.values()} == {1}
+
+
+def test_a_leader_of_an_older_epoch_is_not_believed() -> None:
+    cluster = Cluster()
+    assert [cluster.leader() for _ in range(4)] == [2, 1, None, 1]
+
+
+def test_the_same_broker_is_asked_again_if_no_other_can_be_reached_soon() -> None:
+    cluster = Cluster()
+    cluster.down.add("host1")
+    assert [cluster.leader(), cluster.leader()] == [2, 2]
+    assert [(each.host, each.timeout_s) for each in cluster.connects] == [("host2", 5.0), ("host1", 1.0)]
+
+
+def test_another_broker_says_who_coordinates_after_an_error() -> None:
+    cluster = Cluster()
+    cluster.run(cluster.router.refresh([]))
+    found = set()
+    for _ in range(2):
+        found.add(cluster.run(cluster.router.coordinator("g")))
+        cluster.router.forget_coordinator("g")
+    assert found == {1, 2}

@@ -9,7 +9,8 @@ loads) is retried with growing pauses until the time allowed is over; every othe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 from typing import Final, TypeVar
 
@@ -37,12 +38,17 @@ CREATION_PATIENCE_S: Final = 5.0
 """How long a client asks again for a topic that a broker may create by itself: a loaded cluster takes seconds."""
 
 CONNECT_TIMEOUT_S: Final = 5.0
+OTHER_CONNECT_TIMEOUT_S: Final = 1.0
+"""How long a connection may take to a broker that is asked for metadata only because another was asked before."""
 
 GROUP, TRANSACTION = 0, 1
 """What has a coordinator: FindCoordinator's kinds of key."""
 
 T = TypeVar("T")
 V = TypeVar("V")
+
+Address = tuple[str, int]
+"""A host and a port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +80,10 @@ class Router:
         self._names: dict[bytes, str] = {}
         self._connections: dict[int, BrokerConnection] = {}
         self._seed: BrokerConnection | None = None
+        self._informant: Address | None = None
+        """The broker that was asked last who leads and who coordinates."""
+        self._leader_epochs: dict[tuple[bytes, int], int] = {}
+        """The newest leader epoch of each partition, by topic id."""
         self._coordinators: dict[tuple[int, str], int] = {}
 
     def retry(self, timeout_s: float | None = None) -> Retry:
@@ -116,13 +126,16 @@ class Router:
             node = self.nodes.get(node_id)
             if node is None:
                 raise UnreachableError(f"broker {node_id} is not in the cluster's metadata")
+        return (yield from self._node_connection(node, CONNECT_TIMEOUT_S))
+
+    def _node_connection(self, node: Node, timeout_s: float) -> Steps[BrokerConnection]:
         seed = self._seed
         if seed is not None and not seed.closed and (seed.host, seed.port) == (node.host, node.port):
             self._seed = None
             connection = seed
         else:
-            connection = yield from self._connect(node.host, node.port)
-        self._connections[node_id] = connection
+            connection = yield from self._connect(node.host, node.port, timeout_s)
+        self._connections[node.id] = connection
         return connection
 
     def any_connection(self) -> Steps[BrokerConnection]:
@@ -130,6 +143,29 @@ class Router:
         for connection in self.connections():
             if not connection.closed:
                 return connection
+        return (yield from self._new_connection())
+
+    def informed_connection(self) -> Steps[BrokerConnection]:
+        """Connects to a broker that is asked who leads and who coordinates: to another one than the last time, if that
+        is possible soon. The one of the last time may have lost the controllers, and answers what was true before."""
+        opened = [connection for connection in self.connections() if not connection.closed]
+        others = [each for each in opened if (each.host, each.port) != self._informant]
+        if not opened:
+            connection = yield from self._new_connection()
+        elif others:
+            connection = self.random.choice(others)
+        else:
+            connection = opened[0]
+            known = [node for node in self.nodes.values() if (node.host, node.port) != self._informant]
+            if len(self.nodes) > 1 and self._informant is not None:
+                try:
+                    connection = yield from self._node_connection(self.random.choice(known), OTHER_CONNECT_TIMEOUT_S)
+                except UnreachableError:
+                    pass  # the one that was asked the last time has to do
+        self._informant = (connection.host, connection.port)
+        return connection
+
+    def _new_connection(self) -> Steps[BrokerConnection]:
         known = [(node.host, node.port) for node in self.nodes.values()]
         self.random.shuffle(known)
         tried: list[UnreachableError] = []
@@ -145,8 +181,8 @@ class Router:
         kind = HungUpError if all(isinstance(error, HungUpError) for error in tried) else UnreachableError
         raise kind(f"no broker answers: {why}")
 
-    def _connect(self, host: str, port: int) -> Steps[BrokerConnection]:
-        connection = yield Connect(host, port, min(CONNECT_TIMEOUT_S, self.timeout_s))
+    def _connect(self, host: str, port: int, timeout_s: float = CONNECT_TIMEOUT_S) -> Steps[BrokerConnection]:
+        connection = yield Connect(host, port, min(timeout_s, self.timeout_s))
         assert connection is not None, "the result of a Connect is a connection"
         return connection
 
@@ -178,17 +214,23 @@ class Router:
         Only for requests that may be repeated. Raises `UnreachableError`, `ConnectionLostError`, `TimedOutError`,
         `ProtocolMismatchError`.
         """
-        retry = self.retry(timeout_s)
+        connect = self.any_connection if node_id is None else partial(self.node_connection, node_id)
+        return (yield from self._call(connect, lambda _: request, response_class, self.retry(timeout_s)))
+
+    def _call(
+        self,
+        connect: Callable[[], Steps[BrokerConnection]],
+        request_for: Callable[[BrokerConnection], Request],
+        response_class: type[R],
+        retry: Retry,
+    ) -> Steps[R]:
         while True:
             try:
-                if node_id is None:
-                    connection = yield from self.any_connection()
-                else:
-                    connection = yield from self.node_connection(node_id)
-                call = connection.send(request, response_class)
+                connection = yield from connect()
+                call = connection.send(request_for(connection), response_class)
                 return (yield from self._wait_or_close(connection, call, self._attempt_ends(retry)))
             except UnreachableError as error:
-                if node_id is None and self.nodes == {} and not self.await_bootstrap:
+                if self.nodes == {} and not self.await_bootstrap:
                     raise
                 yield from retry.pause(error)
             except (ConnectionLostError, TimedOutError) as error:
@@ -242,7 +284,8 @@ class Router:
 
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=auto_create)
-        response = yield from self.call(request, MetadataResponse)
+        connect = self.informed_connection
+        response = yield from self._call(connect, lambda _: request, MetadataResponse, self.retry())
         self.cluster_id = response.cluster_id
         self.controller_id = response.controller_id
         self.nodes = {b.node_id: Node(b.node_id, b.host, b.port, b.rack) for b in response.brokers}
@@ -262,10 +305,21 @@ class Router:
                 errors[topic.name] = topic.error_code
                 self.forget([topic.name])
                 continue
-            self.known_topics[topic.name] = topic_info(topic)
+            info = topic_info(topic)
             if topic.topic_id != uuids.ZERO:
                 self._names[topic.topic_id] = topic.name
+                info = replace(info, partitions=tuple(self._checked_leader(topic.topic_id, p) for p in info.partitions))
+            self.known_topics[topic.name] = info
         return errors
+
+    def _checked_leader(self, topic_id: bytes, partition: PartitionInfo) -> PartitionInfo:
+        """Returns a partition without its leader if a newer leader epoch is known: the broker that was asked is behind
+        (KIP-320)."""
+        newest = self._leader_epochs.get((topic_id, partition.index), -1)
+        if partition.leader_epoch < newest:
+            return replace(partition, leader=-1)
+        self._leader_epochs[topic_id, partition.index] = partition.leader_epoch
+        return partition
 
     def topics(self, names: Iterable[str] | None = None, *, auto_create: bool = False) -> Steps[list[TopicInfo]]:
         """Fetches topics as the cluster has them now, sorted by name; all if `names` is None.
@@ -424,14 +478,18 @@ class Router:
             found = response.coordinators[0] if response.coordinators else response
             return found.error_code, found.error_message
 
-        connection = yield from self.any_connection()
-        request = FindCoordinatorRequest(key_type=kind)
-        if connection.channel.version_for(ApiKey.FIND_COORDINATOR) >= 4:
-            request.coordinator_keys = [key]
-        else:
-            request.key = key
-        about = f"coordinator of {_key_name(key, kind)}"
-        response = yield from self.checked(request, FindCoordinatorResponse, error_of, about, timeout_s=timeout_s)
+        def request_for(connection: BrokerConnection) -> FindCoordinatorRequest:
+            if connection.channel.version_for(ApiKey.FIND_COORDINATOR) >= 4:
+                return FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
+            return FindCoordinatorRequest(key_type=kind, key=key)
+
+        about, retry = f"coordinator of {_key_name(key, kind)}", self.retry(timeout_s)
+        while True:
+            response = yield from self._call(self.informed_connection, request_for, FindCoordinatorResponse, retry)
+            code, detail = error_of(response)
+            if code == ErrorCode.NONE:
+                break
+            yield from retry.pause_or_raise(BrokerError(code, about, detail))
         found = response.coordinators[0] if response.coordinators else response
         self.nodes.setdefault(found.node_id, Node(found.node_id, found.host, found.port))
         self._coordinators[kind, key] = found.node_id
