@@ -26,7 +26,7 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBroker]:
-    settings = {**sasl.SETTINGS, "connections.max.reauth.ms": SESSION_MS}
+    settings = {**sasl.SETTINGS, "connections.max.reauth.ms": str(SESSION_MS)}
     with running_broker(settings, data=tmp_path_factory.mktemp("data")) as running:
         sasl.add_users(running, ann="pencil")
         yield running

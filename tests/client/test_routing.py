@@ -89,7 +89,7 @@ class FakeBroker:
         self.leader, self.leader_epoch = leader, leader_epoch
         self.asked = 0
 
-    def send(self, request: Any, _response_class: object, **_: object) -> Any:
+    def send(self, request: Any, response_class: Any, *, version: int | None = None, expect_reply: bool = True) -> Any:
         self.asked += 1
         if isinstance(request, FindCoordinatorRequest):
             found = Coordinator(key="g", node_id=self.leader, host=f"host{self.leader}", port=9092)
