@@ -8,10 +8,11 @@ import hmac
 import os
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.metadata.delegation_tokens import credential_of_token, hmac_of, password_of, token_of
+from headrace.metadata.delegation_tokens import credential_of_token, hmac_of, is_over, password_of, token_of
 from headrace.metadata.scram_credentials import (
     MECHANISMS,
     SCRAM_SHA_256,
@@ -107,3 +108,12 @@ def test_a_token_is_found_by_its_hmac_alone() -> None:
     assert token_of(tokens, "key", hmac_of("key", "b")).token_id == "b"
     for other in (hmac_of("other", "b"), hmac_of("key", "c"), b"", hmac_of("key", "b")[:-1]):
         assert token_of(tokens, "key", other) is None
+
+
+@pytest.mark.parametrize(
+    ("expires_ms", "at_most_ms", "is_expired"),
+    [(100, 100, False), (99, 100, True), (100, 99, True), (99, 99, True), (101, 101, False)],
+)
+def test_a_token_ends_after_either_of_its_times(expires_ms: int, at_most_ms: int, is_expired: bool) -> None:
+    record = DelegationTokenRecord(expiration_timestamp=expires_ms, max_timestamp=at_most_ms)
+    assert is_over(record, 100) is is_expired

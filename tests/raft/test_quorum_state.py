@@ -142,3 +142,10 @@ def test_a_mutated_control_record_is_read_or_refused_by_name(data: st.DataObject
         decode_control(key, mutated)
     except DecodeError:
         return
+
+
+def test_a_leader_writes_who_votes_and_who_voted_for_it() -> None:
+    message: Any = leader_change(1, [1, 2, 3], [1, 3]).message
+    assert message.leader_id == 1
+    assert [each.voter_id for each in message.voters] == [1, 2, 3]
+    assert [each.voter_id for each in message.granting_voters] == [1, 3]

@@ -252,3 +252,15 @@ def test_a_follower_that_does_not_tell_its_log_start_may_join() -> None:
     state.brokers_are({1: 1, 2: 1, 3: 1})
     state.become_leader(Partition(0, REPLICAS, (bytes(16),) * 3, (1,), NODE, 0, 0), 10, 0, 10)
     assert state.fetched(2, 1, 10, 0, 1).alter is not None
+
+
+def test_a_follower_rests_if_it_asks_for_the_same_again_and_everything_is_committed() -> None:
+    world = World(1, (NODE, 2))
+    state, rest = world.state, Rest()
+    assert not state.rests(2, 1, world.log_end, 0, rest), "it has not fetched yet"
+    state.fetched(2, 1, world.log_end, 0, 1, log_start=0)
+    assert not state.rests(2, 1, world.log_end - 1, 0, rest), "it asks for something else"
+    assert not state.rests(2, 1, world.log_end, 1, rest), "its log begins elsewhere"
+    assert not state.rests(3, 1, world.log_end, 0, rest), "it is not in sync"
+    assert state.rests(2, 1, world.log_end, 0, rest)
+    assert state.followers[2].rest is rest

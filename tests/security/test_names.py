@@ -149,3 +149,21 @@ def test_java_gives_the_same_names() -> None:
 def test_java_takes_the_same_names_for_equal() -> None:
     asked = [f"equal {word(certificate(one))} {word(certificate(other))}" for one, other, _ in PAIRS]
     assert ask(asked) == [str(equal).lower() for _, _, equal in PAIRS]
+
+
+def test_a_certificate_of_version_1_names_nobody_else() -> None:
+    """It has no field for its version, so that all others come one earlier (RFC 5280, 4.1)."""
+    data = certificate(named("ann"))
+    outer = der.whole(data, der.SEQUENCE)
+    body = der.element(data, outer.body, outer.end)
+    _version, *fields = der.children(data, body)
+    inner = b"".join(der.raw(data, each) for each in fields)
+    rest = data[body.end : outer.end]
+    of_version_1 = sequence(sequence(inner) + rest)
+    assert names.read(of_version_1).subject == names.read(data).subject
+    assert names.read(of_version_1).issuer == names.read(data).issuer
+    assert names.subject(of_version_1) == "CN=ann"
+
+
+def sequence(content: bytes) -> bytes:
+    return b"\x30\x82" + len(content).to_bytes(2, "big") + content
