@@ -5,13 +5,14 @@ An import counts wherever it is: at the top, in a function, or for the type chec
 yet is listed below, so that nothing new joins it; an entry that is no longer needed is an error too.
 
     python tools/shape.py
+    python tools/shape.py --assertions    # prints assertions for each function, by package
 """
 
 from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +25,6 @@ PARAMETERS_MAX: Final = 8
 """Parameters of a constructor, beside `self`."""
 CALLABLES_MAX: Final = 3
 """Parameters of a constructor that are callables."""
-
 
 
 def _modules(package: str, *names: str) -> frozenset[str]:
@@ -248,8 +248,31 @@ def violations(trees: Mapping[str, ast.Module]) -> Iterator[str]:
     yield from _of_fields(trees)
 
 
-def main() -> int:
+def assertion_counts(trees: Mapping[str, ast.Module]) -> dict[str, tuple[int, int]]:
+    """Returns the assertions and the functions of each package, by its name (`headrace.raft`)."""
+    counts: dict[str, tuple[int, int]] = {}
+    for name, tree in trees.items():
+        package = ".".join(name.split(".")[:2])
+        asserts, functions = counts.get(package, (0, 0))
+        for node in ast.walk(tree):
+            asserts += isinstance(node, ast.Assert)
+            functions += isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        counts[package] = asserts, functions
+    return {package: counts[package] for package in sorted(counts) if counts[package][1]}
+
+
+def _print_assertions(trees: Mapping[str, ast.Module]) -> None:
+    counts = assertion_counts(trees)
+    counts["all"] = sum(each[0] for each in counts.values()), sum(each[1] for each in counts.values())
+    for package, (asserts, functions) in counts.items():
+        print(f"{package:<24} {asserts:>5} assertions in {functions:>5} functions: {asserts / functions:.2f}")
+
+
+def main(arguments: Sequence[str]) -> int:
     """Prints what does not meet a rule, a line each; returns 1 if anything does not."""
+    if list(arguments) == ["--assertions"]:
+        _print_assertions(parsed())
+        return 0
     wrong = list(violations(parsed()))
     for line in wrong:
         print(line)
@@ -257,4 +280,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -10,6 +10,7 @@ from tools.shape import (
     CYCLES,
     LARGE_CONSTRUCTORS,
     ROOT,
+    assertion_counts,
     cycles_of,
     foreign_fields,
     imports_of,
@@ -105,3 +106,12 @@ def test_each_rule_names_what_breaks_it() -> None:
         "headrace.raft.machine.Raft meets the rules, and is listed still",
     ):
         assert line in found
+
+
+def test_assertions_are_counted_by_package() -> None:
+    trees = {
+        "headrace.raft.a": ast.parse("def f():\n assert 1\n def g():\n  assert 2\nassert 3"),
+        "headrace.raft.b": ast.parse("async def f(): pass"),
+        "headrace.log": ast.parse("x = 1"),
+    }
+    assert assertion_counts(trees) == {"headrace.raft": (3, 3)}

@@ -160,6 +160,7 @@ def decide_elect_returned(image: ClusterImage, node_id: int, *, was_clean: bool)
 
 def _election(topic_id: bytes, partition: Partition, node_id: int, has_elr: bool) -> PartitionChangeRecord | None:
     """Makes a replica the leader of a partition without one, where it holds all that was acknowledged."""
+    assert partition.leader == im.NO_LEADER and node_id in partition.replicas
     safe = node_id in partition.isr or node_id in partition.eligible_leaders
     if not safe and len(partition.replicas) > 1:
         return None
@@ -179,6 +180,7 @@ def _election(topic_id: bytes, partition: Partition, node_id: int, has_elr: bool
 
 def step_down(topic_id: bytes, partition: Partition) -> PartitionChangeRecord:
     """Leaves a partition without leader: its only replica cannot be read. It stays in sync, so it may lead again."""
+    assert partition.leader != im.NO_LEADER, "nobody leads, and nobody steps down"
     return PartitionChangeRecord(partition_id=partition.index, topic_id=topic_id, leader=im.NO_LEADER)
 
 

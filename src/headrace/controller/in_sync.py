@@ -99,6 +99,7 @@ def _alter(
     if after.leader != broker_id:
         # Only the end of a reassignment does that: the change holds, and the leader waits for it as metadata.
         return ErrorCode.NEW_LEADER_ELECTED, None
+    assert set(after.isr) <= set(isr), "nobody is in sync whom the leader did not name"
     return ErrorCode.NONE, after
 
 

@@ -151,9 +151,16 @@ class PartitionChanges:
 
     def _note(self, topic: Topic, partition: Partition, record: PartitionChangeRecord) -> Partition:
         after = merge_change(partition, record)
-        assert len(set(after.replicas)) == len(after.replicas)
-        assert set(after.isr) <= set(after.replicas)
-        assert not set(after.isr) & set(after.eligible_leaders)
+        replicas, isr = set(after.replicas), set(after.isr)
+        assert len(replicas) == len(after.replicas) and len(isr) == len(after.isr), "a broker has one replica"
+        assert isr <= replicas, "replicas alone are in sync"
+        assert isr.isdisjoint(after.eligible_leaders), "a replica in sync is not eligible besides"
+        assert after.leader == NO_LEADER or after.leader in isr, "a leader is in sync with itself"
+        assert replicas.issuperset(after.adding) and replicas.issuperset(after.removing)
+        assert after.partition_epoch == partition.partition_epoch + 1, "each change has a partition epoch"
+        assert after.leader_epoch >= partition.leader_epoch, "leader epochs never fall"
+        is_led_alike = after.leader == partition.leader
+        assert is_led_alike or after.leader_epoch > partition.leader_epoch, "an epoch has one leader"
         self._changed.setdefault(topic.id, {})[partition.index] = after
         self.records.append(record)
         return after

@@ -100,6 +100,7 @@ class _Turns:
                     replicas.append(fenced[(further + turn - len(up)) % len(fenced)])
             at = (at + 1) % count
         self._further += 1
+        assert len(set(replicas)) == replication_factor, "a broker has one replica of a partition"
         return tuple(replicas)
 
     def shuffle(self) -> None:

@@ -34,6 +34,7 @@ class BrokerSessions:
     """The sessions of all brokers, by id; a broker's session ends `session_timeout_ms` after its last contact."""
 
     def __init__(self, session_timeout_ms: int) -> None:
+        assert session_timeout_ms > 0
         self.session_timeout_ms = session_timeout_ms
         self._sessions: dict[int, _Session] = {}
         self._leaving: dict[int, int] = {}
@@ -51,6 +52,7 @@ class BrokerSessions:
 
     def registered(self, broker_id: int, broker_epoch: int, record_offset: int, now_ms: int) -> None:
         """A broker has registered, with a record at that metadata offset: its session begins."""
+        assert record_offset >= 0 and broker_epoch >= 0
         self._sessions[broker_id] = _Session(broker_epoch, now_ms, record_offset)
 
     def heard(self, broker_id: int, broker_epoch: int, metadata_offset: int, now_ms: int) -> bool:

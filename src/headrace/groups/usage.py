@@ -62,6 +62,7 @@ class MemberUsage:
     def hold(self, group_id: str, member_id: str, size: int, principal: str | None = None) -> None:
         """Counts what a member keeps now, in place of what it kept. If `principal` is None, it is charged to the sender
         of the update, or to the principal that was charged before."""
+        assert size >= 0
         key = group_id, member_id
         before = self.by_member.get(key)
         if principal is None:

@@ -15,6 +15,7 @@ class LogBounds:
     __slots__ = ("end_offset", "local_log_start_offset", "log_start_offset")
 
     def __init__(self, log_start_offset: int, end_offset: int) -> None:
+        assert 0 <= log_start_offset <= end_offset, "a log begins before it ends"
         self.log_start_offset = log_start_offset
         self.local_log_start_offset = log_start_offset
         self.end_offset = end_offset

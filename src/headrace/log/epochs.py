@@ -74,6 +74,7 @@ class LeaderEpochs:
         self.epochs.append(epoch)
         self._offsets.append(first_offset)
         self.latest = epoch
+        assert first_offset >= 0 and len(self.epochs) == len(self._offsets), "each epoch begins at an offset"
         self.dirty = True
 
     def epoch_at(self, offset: int) -> int:

@@ -83,6 +83,7 @@ class IndexCache:
         dropped = self._arrays.pop(key, None)
         if dropped is not None:
             self._bytes -= 8 * len(dropped)
+            assert self._bytes >= 0, "each index is counted once"
 
 
 def _cut_file(disk: Disk, path: str, size: int) -> None:

@@ -47,7 +47,9 @@ def count_gone(state: LogState, old: Expired, high_watermark: int) -> int:
     count = 0
     if state.config.delete:
         count = max(_expired(state, old, high_watermark), _oversized(state, high_watermark))
-    return max(count, _below_start(state, high_watermark))
+    count = max(count, _below_start(state, high_watermark))
+    assert count <= len(state.segments)
+    return count
 
 
 def _deletable(state: LogState, index: int, high_watermark: int) -> bool:

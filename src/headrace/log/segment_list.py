@@ -21,7 +21,6 @@ class SegmentList:
     __slots__ = ("active", "bases", "lock", "retiring", "segments", "swapping")
 
     def __init__(self, segments: list[Segment], lock: Lock) -> None:
-        assert segments, "a log has an active segment"
         self.lock = lock
         self.swapping: Segment | None = None  # a compacted segment that is about to take its place; with `lock`
         self.retiring: tuple[Segment, ...] = ()  # taken out, and not renamed yet; with `lock`
@@ -29,7 +28,9 @@ class SegmentList:
 
     def replace(self, segments: list[Segment]) -> None:
         """Puts another list in place; hold `lock` while others might do so too."""
+        assert segments, "a log has an active segment"
         self.bases = [segment.base_offset for segment in segments]
+        assert len(segments) < 2 or self.bases[-2] < self.bases[-1], "segments follow one another"
         self.segments = segments  # after the bases: a reader on another thread may look too low, never too high
         self.active = segments[-1]
 
@@ -76,6 +77,7 @@ class SegmentList:
             if self._place_of(old) < 0:
                 new.remove_files()
                 return False
+            assert self.swapping is None, "one swap at a time"
             new.rename(SWAP)
             self.swapping = new
             directory = new.directory

@@ -126,7 +126,7 @@ class LogState:
 
     def ends_at(self, offset: int) -> None:
         """Moves the end of the log down; the places of its newest batches are forgotten."""
-        assert offset <= self.bounds.end_offset, "a log is cut at its end"
+        assert 0 <= offset <= self.bounds.end_offset, "a log is cut at its end"
         self.recent = _NO_RECENT
         self.bounds.end_offset = offset
 
@@ -147,6 +147,7 @@ class LogState:
 
     def restarts_at(self, offset: int) -> None:
         """Empties what is known: the log begins and ends at an offset, without epochs and producers. Raises OSError."""
+        assert offset >= 0
         self.recent = _NO_RECENT
         self.snapshot_offset = -1
         self.producers = self.producers.empty()
@@ -168,6 +169,7 @@ class LogState:
 
     def has_snapshot(self, offset: int) -> None:
         """Notes the offset of the newest producer snapshot on disk; -1: none."""
+        assert offset >= -1
         self.snapshot_offset = offset
 
     def load_producers(self, snapshots: list[int] | None, now_ms: int) -> None:

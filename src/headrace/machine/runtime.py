@@ -225,7 +225,7 @@ class ShardRuntime(Generic[S]):
 
     def begin(self, log_start_offset: int, high_watermark: int) -> None:
         """The load starts here."""
-        assert self.state is ShardState.LOADING
+        assert self.state is ShardState.LOADING and log_start_offset >= 0
         self._timeline.commit(high_watermark)
         self._timeline.write(log_start_offset)
 
@@ -290,6 +290,7 @@ class ShardRuntime(Generic[S]):
 
     def _write(self, write: _Write) -> None:
         """A decision that goes into the log: it is to be appended next, unless that cannot be."""
+        assert not write.outcome.records or write.outcome.ending is None, "an ending takes the place of records"
         if not self._timeline.is_level and len(self._timeline) > UNCOMMITTED_MAX:
             self._ended.append((write, ErrorCode.COORDINATOR_NOT_AVAILABLE))
             return
@@ -353,6 +354,7 @@ class ShardRuntime(Generic[S]):
         for count, batch in batches:
             write.further.append((records[at : at + count], batch))
             at += count
+        assert at == len(records), "each record is in one batch"
         write.appending, batch = write.further.popleft()
         return batch
 
@@ -414,6 +416,7 @@ class ShardRuntime(Generic[S]):
             return self.state is ShardState.LOADING
         assert self._writing is None
         self._answer(_Write(self.shard.revert(now_ms), None, None, now_ms), _NONE)
+        assert self._timeline.is_level, "the tables hold what is committed, and no more"
         self._ended.extend((write, error) for write in self._in_flight)
         self._in_flight.clear()
         return self._timeline.written_offset < self._loaded_to
@@ -510,6 +513,7 @@ class Runtime(Generic[S]):
             if index not in epochs or epochs[index] > runtime.leader_epoch:
                 resigned.append(self.resign(index, now_ms))
         taken = [self.take(index, epoch) for index, epoch in sorted(epochs.items()) if index not in self.shards]
+        assert self.shards.keys() == epochs.keys(), "a shard for each partition that this broker leads"
         return Leadership(resigned, taken)
 
     def resign(self, index: int, now_ms: int) -> ShardRuntime[S]:

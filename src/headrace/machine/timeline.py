@@ -76,6 +76,7 @@ class Timeline:
             table.settle(key, value)
         self.is_level = self.written_offset <= offset
         assert not changes or not self.is_level
+        assert self._settled_offset <= self.written_offset, "what is settled was written"
 
     def revert(self) -> None:
         """Takes back every append that is not committed as a whole: the tables hold what the log held before it."""
@@ -83,6 +84,7 @@ class Timeline:
         while changes:
             _, table, key, old, _ = changes.pop()
             table.undo(key, old)
+        assert self._settled_offset <= self.committed_offset, "what is committed is never taken back"
         self._writes.clear()
         self.written_offset = self._settled_offset
         self.is_level = True
@@ -155,6 +157,7 @@ class TimelineTable(Generic[K, V]):
     def settle(self, key: K, value: V) -> None:
         """The oldest change of `key` that waits, to `value`, is committed: for the timeline alone."""
         _, count = self._behind[key]
+        assert count > 0, "a change waits"
         if count == 1:
             del self._behind[key]
         else:
@@ -179,6 +182,7 @@ def add_to(table: TimelineTable[K, int], key: K, by: int) -> None:
     if not by:
         return
     count = table.latest.get(key, 0) + by
+    assert count >= 0, "more was taken away than there was"
     if count:
         table.put(key, count)
     else:

@@ -64,6 +64,7 @@ class Timers:
             if deadline_ms == queued_ms:
                 del self._deadlines[key]
                 return key
+            assert deadline_ms > queued_ms, "an earlier deadline has an entry of its own"
             self._queued[key] = deadline_ms
             heapq.heappush(self._heap, (deadline_ms, key))
         return None

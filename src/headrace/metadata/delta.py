@@ -107,6 +107,7 @@ class ImageDelta:
 
     def _apply_new_partitions(self, new: NewPartitions) -> None:
         topic = self._topic(new.topic_id, "PartitionRecord")
+        assert topic.partitions.keys().isdisjoint(new.partitions), "a partition is new once"
         topic.partitions.update(new.partitions)
         topic.changed.update(new.partitions)
 
@@ -306,6 +307,7 @@ class ImageDelta:
     def image(self, *, offset: int, epoch: int, timestamp_ms: int, cluster_id: str | None = None) -> ClusterImage:
         """The base with every applied record, as of the metadata offset of the last one."""
         base = self.base
+        assert offset >= base.offset, "an image is not older than its base"
         features = base.features
         if self._levels is not None or self._migration_state != features.migration_state:
             features = im.Features(features.levels if self._levels is None else self._levels, self._migration_state)
@@ -333,6 +335,7 @@ class ImageDelta:
             del by_name[topic.name]
         for topic_id, delta in self.topics.items():
             by_id[topic_id] = by_name[delta.name] = delta.freeze()
+        assert len(by_id) == len(by_name), "a topic has one id and one name"
         return im.TopicsImage(by_id, by_name)
 
     def _configs_image(self) -> im.ConfigsImage:

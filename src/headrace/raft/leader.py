@@ -77,6 +77,7 @@ class Leader:
     name = "leader"
 
     def __init__(self, epoch_start: int, others: list[ReplicaKey], now: int) -> None:
+        assert epoch_start >= 0
         self.epoch_start = epoch_start
         self.progress = {voter: Progress(contact_ms=now, begin_ms=now) for voter in others}
         self.observers: dict[ReplicaKey, Progress] = {}
@@ -95,6 +96,7 @@ class Leader:
         fresh = {voter: Progress(contact_ms=raft.now, begin_ms=raft.now) for voter in raft.other_voters}
         self.progress = {voter: known.pop(voter, fresh[voter]) for voter in fresh}
         self.observers = known
+        assert self.progress.keys().isdisjoint(known), "a replica votes or observes"
 
     def update_voter(self, raft: Raft, token: object, request: UpdateVoterRequest) -> None:
         """A voter of this epoch says where it is reached, and what it runs."""
@@ -239,6 +241,7 @@ class Leader:
             self._serve(raft, parked)
         else:
             self.parked[request.replica] = parked
+            assert len(self.parked) <= PARKED_MAX
 
     @staticmethod
     def _has_lost(progress: Progress | None) -> None:
@@ -253,6 +256,7 @@ class Leader:
         ends = [-1 if each.end_offset is None else each.end_offset for each in self.progress.values()]
         if raft.is_voter:
             ends.append(raft.log.synced_offset)
+        assert len(ends) == len(raft.voters), "each voter counts once"
         reached = sorted(ends, reverse=True)[raft.majority - 1]
         if reached > self.epoch_start:
             raft.commit(reached)

@@ -58,6 +58,7 @@ class Peers:
 
     def rest(self, peer: int, now: int, for_ms: int | None = None) -> None:
         """A voter did not answer, or with an error, or has nothing to say: it is not asked again at once."""
+        assert for_ms is None or for_ms >= 0
         self._rests_until_ms[peer] = now + (self._settings.retry_backoff_ms if for_ms is None else for_ms)
 
     def wake(self, peer: int) -> None:

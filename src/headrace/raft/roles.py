@@ -109,6 +109,7 @@ class Unattached(_Waiting):
             and (self.asked is None or raft.now >= raft.peers.ready_ms(self.asked.id))
         ):
             known = raft.to_be_heard or [*raft.other_voters, *raft.bootstrap]
+            assert known, "a node that only listens knows whom to ask"
             self.asked = known[raft.jitter(len(known))]
             raft.send_to([self.asked], raft.fetch_request())
 
@@ -153,6 +154,7 @@ class _Asking(_Waiting):
     def answered(self, raft: Raft, peer: int, response: Response) -> None:
         """See Role."""
         if isinstance(response, VoteResponse) and response.pre_vote == self.pre_vote:
+            assert peer not in self.granted and peer not in self.refused, "a voter answers a round once"
             (self.granted if response.granted and not response.error else self.refused).add(peer)
 
 
@@ -309,6 +311,7 @@ class Follower(_Waiting):
         if loading is None or not is_next or not response.position < end <= response.size:
             raft.peers.rest(self.leader.id, raft.now)
             return
+        assert loading.stored == loading.received, "a piece is asked for once the one before is stored"
         loading.received = end
         loading.is_whole = end == response.size
         raft.out.piece = Piece(loading.snapshot, response.position, response.data, loading.is_whole)
@@ -321,6 +324,7 @@ class Follower(_Waiting):
             return
         if isinstance(event, PieceStored):
             if (event.snapshot, event.position) == (loading.snapshot, loading.received):
+                assert event.position >= loading.stored, "pieces are stored in order"
                 loading.stored = event.position
                 raft.peers.wake(self.leader.id)
         elif event.end == loading.snapshot and (loading.is_whole or isinstance(event, SnapshotUnusable)):

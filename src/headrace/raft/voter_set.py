@@ -117,6 +117,7 @@ class VoterHistory:
             self._offsets.pop()
             self._sets.pop()
         assert self._offsets[-1] < offset, "a snapshot ends before what may be cut"
+        assert len(self._offsets) == len(self._sets), "each set has its offset"
 
     def shorten(self, start_offset: int) -> None:
         """The log begins at an offset: of the sets before it the newest stays."""

@@ -173,6 +173,7 @@ class Fetcher:
 
     def follow(self, key: Key, leader_epoch: int, offset: int, last_epoch: int, log_start: int) -> Followed:
         """Fetches a partition from the end of its log on; whatever was known of it is forgotten."""
+        assert offset >= 0 and leader_epoch >= 0
         followed = self.partitions[key] = Followed(key, leader_epoch, offset, last_epoch, log_start)
         self._touch(key)
         return followed

@@ -237,6 +237,7 @@ class PartitionState:
             if each != self.node_id
         }
         self.is_alone = not self.followers
+        assert all(each == self.node_id or each in self.followers for each in self.isr), "in sync is who fetches here"
         if is_new:
             self.log_end = max(counts_to, self.high_watermark)
         if not has_new_epoch:
@@ -278,6 +279,7 @@ class PartitionState:
 
     def _take(self, partition: Partition) -> None:
         assert set(partition.isr) <= set(partition.replicas), "only replicas are in sync"
+        assert partition.leader_epoch >= self.leader_epoch, "leader epochs never fall"
         if partition.partition_epoch > self.partition_epoch or partition.leader_epoch > self.leader_epoch:
             self.pending = None  # written or not, this is what came of it
         self.leader = partition.leader
@@ -348,6 +350,7 @@ class PartitionState:
 
     def begins_at(self, log_start: int) -> None:
         """Records were deleted: the log begins there now."""
+        assert log_start >= 0
         self.log_start = log_start
         if self.unstable:
             self.last_stable_offset = self._stable()
@@ -466,6 +469,7 @@ class PartitionState:
             for each in self.isr
             if each == self.node_id or self.followers[each].is_caught_up(self.log_end, now_ms, self._lag_max_ms)
         )
+        assert self.node_id in kept, "a leader is in sync with itself"
         return self._ask_for(kept) if kept != self.isr else None
 
     def _ask_for(self, isr: tuple[int, ...]) -> AlterIsr:

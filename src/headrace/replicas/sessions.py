@@ -239,6 +239,7 @@ class SessionCache:
                 return None
             self.close(evicted.id)
             self.evictions += 1
+        assert session_id not in self.sessions and len(self.sessions) < self.slots, "a session has a slot of its own"
         session = Session(session_id, now_ms, uses_topic_ids, principal, is_followers=of_follower)
         self.sessions[session_id] = session
         return session

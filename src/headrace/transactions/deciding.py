@@ -70,6 +70,7 @@ def initialize(current: Transaction | None, ask: InitProducer, version: int, fre
             return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         last_epoch = NO_ID if ask.producer_epoch == NO_ID else current.producer_epoch
         return Step(ErrorCode.NONE, current.initialized(producer_id, 0, last_epoch, timeout_ms, now_ms))
+    assert current.state.is_at_rest, "an open transaction is aborted first"
     epochs = _next_epochs(current, ask.producer_epoch)
     if epochs is None:
         return _refused(ErrorCode.PRODUCER_FENCED)
@@ -192,6 +193,7 @@ def _is_repeated(current: Transaction, ask: End) -> bool:
 
 
 def _prepare(current: Transaction, committed: bool, version: int, fresh_id: FreshId, now_ms: int) -> Step:
+    assert not current.state.is_prepared, "an end is decided once"
     next_producer_id = NO_ID
     if current.is_exhausted:
         fresh = fresh_id()

@@ -86,6 +86,7 @@ def end_group(
     if any(errors):
         return GroupStep(ErrorCode.OPERATION_NOT_ATTEMPTED, None, errors)
     records = [step.record, *[each.record for each in children if each.record is not None]]
+    assert len(records) == len(ask.children) + 1, "all of a group end, or none"
     pairs = [None, *[each.pair for each in children if each.record is not None]]
     return GroupStep(ErrorCode.NONE, step.record, errors, tuple(records), tuple(pairs))
 

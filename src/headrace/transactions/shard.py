@@ -172,6 +172,7 @@ class TransactionShard:
 
     def _prepared(self, record: Transaction, error: ErrorCode, now_ms: int) -> Outcome:
         """The decision to end a transaction is committed; or it is not known whether it ever will be."""
+        assert record.state.is_prepared
         if not error:
             return self._send(record, now_ms)
         if self._transactions.latest.get(record.transactional_id) is record:
@@ -196,6 +197,7 @@ class TransactionShard:
 
     def _send(self, record: Transaction, now_ms: int) -> Outcome:
         """Markers leave from here; without partitions there is none to wait for."""
+        assert record.state.is_prepared, "markers follow a decision"
         marking = Marking(
             record.transactional_id,
             record.producer_id,
@@ -220,6 +222,7 @@ class TransactionShard:
         return self._complete(ending, now_ms)
 
     def _complete(self, ending: _Ending, now_ms: int) -> Outcome:
+        assert ending.is_marked, "a transaction is over once every partition has its marker"
         completed = ending.prepared.completed(now_ms)
         self.ended.append(completed.transactional_id)
         return Outcome(records=[completed], then=partial(self._completed, ending))

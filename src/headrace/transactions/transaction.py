@@ -58,6 +58,7 @@ class Transaction(NamedTuple):
         self, producer_id: int, producer_epoch: int, last_epoch: int, timeout_ms: int, now_ms: int
     ) -> Transaction:
         """A producer has taken it over, or goes on with another epoch."""
+        assert producer_id >= 0 and 0 <= producer_epoch < EPOCH_MAX, "no producer is given the last epoch"
         return self._moved(
             TransactionState.EMPTY, now_ms,
             producer_id=producer_id, producer_epoch=producer_epoch, last_epoch=last_epoch, timeout_ms=timeout_ms,
@@ -74,6 +75,7 @@ class Transaction(NamedTuple):
 
     def prepared(self, committed: bool, version: int, next_producer_id: int, now_ms: int) -> Transaction:
         """The end is decided. With transaction.version 2 the epoch goes up, for the markers and for what comes."""
+        assert next_producer_id == NO_ID or self.is_exhausted, "an id is replaced once its epochs are used up"
         changes: dict[str, Any] = {}
         if version >= RAISES_EPOCH_FROM:
             changes["producer_epoch"] = min(self.producer_epoch + 1, EPOCH_MAX)
@@ -86,6 +88,7 @@ class Transaction(NamedTuple):
 
     def fenced(self) -> Transaction:
         """Its producer's epoch is out of date, where the end itself does not raise it. To be prepared, not written."""
+        assert self.state is TransactionState.ONGOING, "a producer is fenced for its open transaction"
         return self._replace(producer_epoch=min(self.producer_epoch + 1, EPOCH_MAX), last_epoch=NO_ID)
 
     def completed(self, now_ms: int) -> Transaction:

@@ -175,6 +175,7 @@ class Group:
 
     def update(self, member: Member, protocols: dict[str, bytes], rebalance_ms: int, session_ms: int) -> None:
         """A member's new protocols and timeouts."""
+        assert self.members.get(member.id) is member
         self._count_support(member, -1)
         member.protocols = protocols
         member.rebalance_timeout_ms = rebalance_ms
@@ -184,11 +185,13 @@ class Group:
 
     def assign(self, member: Member, assignment: bytes) -> None:
         """Sets a member's assignment."""
+        assert self.members.get(member.id) is member
         member.assignment = assignment
         self._count_bytes(member)
 
     def expect(self, member_id: str, principal: str) -> None:
         """Notes a member id that was given to a client, which has to join with it."""
+        assert member_id not in self.members, "a member has its id already"
         self.pending_joins.add(member_id)
         if self.usage is not None:
             self.usage.hold(self.id, member_id, len(member_id), principal)
@@ -225,6 +228,7 @@ class Group:
     def rename(self, member: Member, new_id: str) -> None:
         """A static member came back under a new member id and takes its own place (KIP-345); nobody waits on it now."""
         assert member.instance_id is not None and member.join_waiter is None and member.sync_waiter is None
+        assert new_id not in self.members and self.static_members[member.instance_id] == member.id
         del self.members[member.id]
         if self.usage is not None:
             self.usage.release(self.id, member.id)
@@ -241,6 +245,7 @@ class Group:
         """Notes that (or, with None, no longer that) a member's JoinGroup waits for its answer."""
         self.joined_count += (waiter is not None) - (member.join_waiter is not None)
         member.join_waiter = waiter
+        assert 0 <= self.joined_count <= len(self.members), "members alone join"
 
     def _count_bytes(self, member: Member) -> None:
         if self.usage is not None:
@@ -249,6 +254,7 @@ class Group:
     def _count_support(self, member: Member, by: int) -> None:
         for name in member.protocols:
             count = self.support.get(name, 0) + by
+            assert 0 <= count <= len(self.members) + 1, "each member supports a protocol once"
             if count:
                 self.support[name] = count
             else:
@@ -271,6 +277,7 @@ class Group:
         """The protocol with most votes among those that every member speaks; the first of equals in name order."""
         everyone = len(self.members)
         candidates = {name for name, count in self.support.items() if count == everyone}
+        assert candidates, "nobody is let in who shares no protocol with the others"
         votes: dict[str, int] = {}
         for member in self.members.values():
             choice = member.vote(candidates)
@@ -279,6 +286,7 @@ class Group:
 
     def start_generation(self, now_ms: int) -> None:
         """Fixes who is in the next generation and what it speaks."""
+        assert not self.members or self.leader in self.members, "a member leads"
         self.generation += 1
         self.pending_syncs.clear()
         self.protocol = self.elect_protocol() if self.members else None

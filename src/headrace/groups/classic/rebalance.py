@@ -68,6 +68,7 @@ def answer_sync(member: Member, response: SyncGroupResponse, out: Outcome) -> bo
 
 def drop_member(shard: GroupShardState, group: Group, member: Member, error: ErrorCode, out: Outcome) -> None:
     """Takes a member out of the group; whatever it waits for is answered with `error`."""
+    assert group.members.get(member.id) is member
     answer_join(group, member, join_error("", error), out)
     answer_sync(member, SyncGroupResponse(error_code=error), out)
     shard.timers.cancel(member.session_key)
@@ -163,6 +164,7 @@ def complete_join(shard: GroupShardState, group: Group, now_ms: int, out: Outcom
         touch(shard, member, now_ms)
         member.is_new = False
         group.pending_syncs.add(member.id)
+    assert group.joined_count == 0, "every JoinGroup of the generation is answered"
     shard.timers.schedule(sync_key(group.id), now_ms + max(group.rebalance_timeout_ms, SYNC_LEAST_MS))
 
 
