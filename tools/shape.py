@@ -42,11 +42,6 @@ CYCLES: Final[Mapping[frozenset[str], str]] = {
 LARGE_CONSTRUCTORS: Final[Mapping[str, str]] = {
     "headrace.raft.machine.Raft": "what a node of the quorum begins with",
     "headrace.sim.cluster_run.ClusterRun": "the options of a run",
-    "headrace.broker.partitions.failing.Failures": "to be cut",
-    "headrace.broker.partitions.fetch_loop.FetchLoop": "to be cut",
-    "headrace.broker.partitions.fetchers.Fetchers": "to be cut",
-    "headrace.broker.partitions.opening.Opener": "to be cut",
-    "headrace.broker.partitions.replica_manager.ReplicaManager": "to be cut",
 }
 """Constructors that take more than the rules allow, and why."""
 

@@ -51,7 +51,8 @@ if TYPE_CHECKING:
     from headrace.broker.quorum.port.controller import Controller
     from headrace.broker.quorum.port.controller_link import ControllerLink
     from headrace.broker.self_topics import SelfTopics
-    from headrace.config import BrokerConfig
+    from headrace.client.security import ConnectionSecurity
+    from headrace.config import BrokerConfig, TopicConfig
     from headrace.controller.brokers import Registration
     from headrace.controller.in_sync import AlterPartitions, PartitionsAltered
     from headrace.env import Node
@@ -102,13 +103,9 @@ class Broker:
             config,
             self.metrics,
             self.logs,
-            image=lambda: self.image,
-            topic_config=self.dynamic.topic,
-            settings=lambda: self.config,
+            self,
             cannot_go_on=self.fail,
             alter_partitions=self._alter_partitions,
-            broker_epoch=lambda: self.epoch,
-            security=self.node_security.to_brokers,
         )
         keys = SERVED if config.is_by_itself else {*SERVED, *CLUSTER}
         dispatch = Dispatch(self, ProduceRun(self), keys)
@@ -212,6 +209,14 @@ class Broker:
     def image(self) -> ClusterImage:
         """The cluster's metadata as of now; immutable, replaced as a whole."""
         return self.quorum.image
+
+    def topic_config(self, topic: str) -> TopicConfig:
+        """Returns the settings in force for a topic."""
+        return self.dynamic.topic(topic)
+
+    def connection_security(self) -> ConnectionSecurity:
+        """Returns what connections to other brokers are opened with."""
+        return self.node_security.to_brokers()
 
     @property
     def listeners(self) -> list[OpenListener]:

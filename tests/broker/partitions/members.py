@@ -25,7 +25,8 @@ from headrace.broker.requests.waiting_fetches import Fetches
 from headrace.broker.settings.dynamic_config import DynamicConfig
 from headrace.broker.telemetry.metrics import Registry
 from headrace.broker.telemetry.request_errors import RequestErrors
-from headrace.config import BrokerConfig
+from headrace.client.security import ConnectionSecurity
+from headrace.config import BrokerConfig, TopicConfig
 from headrace.controller.in_sync import AlterPartitions, PartitionsAltered
 from headrace.env.completion import settled
 from headrace.log.log import Log
@@ -82,12 +83,9 @@ class Member:
             config,
             self.metrics,
             self.logs,
-            image=lambda: self.image,
-            topic_config=self.dynamic.topic,
-            settings=lambda: self.config,
+            self,
             cannot_go_on=lambda why: self.on_failure and self.on_failure(why),
             alter_partitions=cluster.alter,
-            broker_epoch=lambda: cluster.image.brokers[self.node_id].epoch,
         )
         dispatch = Dispatch(self, ProduceRun(self))  # type: ignore[arg-type]
         self.server = Server(
@@ -112,6 +110,16 @@ class Member:
     @property
     def config(self) -> BrokerConfig:
         return self.dynamic.config
+
+    @property
+    def epoch(self) -> int:
+        return self.cluster.image.brokers[self.node_id].epoch
+
+    def topic_config(self, topic: str) -> TopicConfig:
+        return self.dynamic.topic(topic)
+
+    def connection_security(self) -> ConnectionSecurity:
+        return ConnectionSecurity()
 
     async def start(self) -> None:
         for endpoint in self.config.listeners:

@@ -15,16 +15,16 @@ What lives here
     `following`          what a follower does to its log: appends, cuts, syncs
     `isr_changes`        asks the controller for changes of in-sync sets
     `flusher`            syncs logs, for acknowledgements that wait for the disk and for what lies unwritten too long
-    `background`         what is done from time to time: retention, checkpoints, compaction
+    `background`         periodic work: retention, checkpoints, compaction
     `replica_moves`      moves of replicas between log directories
-    `directory_assignment`  tells the metadata in which directory each replica lies
+    `directory_assignment`  reports to the metadata in which directory each replica is
 
-What decides is not here: `headrace.replicas` decides who is in sync and what is committed, and `headrace.log` knows
+Decisions are made elsewhere: `headrace.replicas` decides who is in sync and what is committed, and `headrace.log` knows
 what a log holds. This room is the shell around the two: it owns the waiting, the workers and the timers.
 
 What comes in
     Images of the cluster, one after the other, from the quorum. Appends, and reads that wait, from the rooms of the
-    requests and of the coordinators. Errors of disks, from whoever met one.
+    requests and of the coordinators. Errors of disks, from any part that met one.
 
 What goes out
     Answers to those who wait: an append is acknowledged, or why not; something can be read. What the metadata should

@@ -26,7 +26,7 @@ Acknowledgement: TypeAlias = "ErrorCode | Completion[ErrorCode]"
 
 
 class Appender:
-    """The one way of records into the partitions that this broker leads."""
+    """Appends records to the partitions that this broker leads; nothing else does."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What is done from time to time: retention, syncs, checkpoints, removal of deleted files, compaction.
+"""Periodic work on logs: retention, syncs, checkpoints, removal of deleted files, compaction.
 
 The event loop ticks once a second and hands what may block to worker threads. Compaction runs beside the rest, one log
 at a time, for as long as it takes.
@@ -35,8 +35,8 @@ class Background:
         directory_failed: Callable[[str, OSError], None],
         logs_lost: Callable[[LogsLost], None],
     ) -> None:
-        """`directory_failed` is told of a log directory whose disk failed under the work, and of the error; `logs_lost`
-        of logs that lack files."""
+        """`directory_failed` gets a log directory whose disk failed under the work, and the error; `logs_lost` gets
+        the logs that lack files."""
         self._node = node
         self._logs = logs
         self._directory_failed = directory_failed
@@ -60,7 +60,7 @@ class Background:
     def _tick(self) -> None:
         self._owner.later(TICK_S, self._tick)
         self._compact()
-        # What is slow must not pile up: the next round waits for this one.
+        # Slow work must not pile up: the next round waits for this one.
         if self._running > self._compacting:
             return
         for work in self._logs.tick():
@@ -94,7 +94,7 @@ class Background:
         elif outcome is not None and not self._stopped:
             try:
                 more = outcome()
-            except Exception as failed:  # a directory's disk, or a defect: said below, as where a worker raises it
+            except Exception as failed:  # a directory's disk, or a defect: reported below, as if a worker raised it
                 error = failed
             else:
                 if more is not None:
@@ -110,7 +110,7 @@ class Background:
             self._node.defects.report(error, "background work")
 
     def _report_uncleanable(self, log: Log, why: str) -> None:
-        event = "log is not compacted any more, until what cannot be read is gone"
+        event = "log is no longer compacted, until what cannot be read is gone"
         self._log.error(event, partition=log.name, why=why)
 
     async def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""Tells the metadata in which log directory each replica lies, where a broker with several chose. KIP-858.
+"""Reports in which log directory each replica is, if a broker with several directories chose one (KIP-858).
 
 What cannot be told now, because no controller answers, is told again until one does: a replica of which the metadata do
 not know where it lies is not taken out of the in-sync set when its disk fails.
@@ -85,7 +85,7 @@ class DirectoryAssignment:
             some = dict(islice(self._noted.items(), _AT_ONCE))
             if await self._is_taken(some):
                 again_s = _AGAIN_S[0]
-                # What has moved meanwhile is told once more.
+                # Replicas that moved meanwhile are reported again.
                 self._noted = {key: id_ for key, id_ in self._noted.items() if some.get(key) != id_}
             else:
                 await sleep(again_s)
@@ -93,7 +93,7 @@ class DirectoryAssignment:
                 self._noted = {key: id_ for key, id_ in self._noted.items() if self._is_news(key, id_)}
 
     async def _is_taken(self, some: Mapping[tuple[bytes, int], bytes]) -> bool:
-        """Tells the controller; whether that is done with."""
+        """Reports to the controller; returns whether that is settled."""
         chosen = [(topic_id, index, directory_id) for (topic_id, index), directory_id in some.items()]
         try:
             answer = await self._controller.ask(AssignDirectories(self._node_id, chosen))

@@ -28,7 +28,7 @@ class EpochStarts:
     """The replicas that take no appends yet, with who waits to append."""
 
     def __init__(self, workers: Workers, failed: Callable[[Replica, Exception], None]) -> None:
-        """`failed` is told of a replica whose epoch cannot be written; it takes it offline where it has to be."""
+        """`failed` is called with a replica whose epoch cannot be written; it takes the replica offline if needed."""
         self._workers = workers
         self._failed = failed
         self._waiting: dict[Replica, deque[Callable[[], None]]] = {}
@@ -61,7 +61,7 @@ class EpochStarts:
             self._go_on()
 
     def when_written(self, replica: Replica, callback: Callable[[], None]) -> None:
-        """Calls back, in the order of asking, when appends may come or never will; to be asked of what is in here."""
+        """Calls back, in the order of calls, when appends may come or never will. The replica is in here."""
         self._waiting[replica].append(callback)
         self.hurry(replica)
 
@@ -72,7 +72,7 @@ class EpochStarts:
             self._submit([replica], is_slice=False)
 
     def forget(self, replica: Replica) -> None:
-        """The replica is led no more: whoever waits finds out."""
+        """Ends all waits for a replica that this broker no longer leads."""
         self._queue.pop(replica, None)
         self._release(replica)
 

@@ -1,8 +1,8 @@
-"""What goes offline where a disk fails, or the program does."""
+"""Takes partitions and log directories offline if a disk or the program fails."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from headrace.broker.partitions.replica_table import ReplicaTable
     from headrace.broker.telemetry.metrics import Registry
     from headrace.env import Node
-    from headrace.env.node import LogSink
     from headrace.log.log import Log
     from headrace.log.manager import LogManager
 
@@ -29,27 +28,24 @@ class Failures:
         node: Node,
         table: ReplicaTable,
         logs: LogManager,
-        log: LogSink,
         metrics: Registry,
         *,
         gone: Callable[[Replica], None],
         lost: Callable[[Log], None],
-        only_online: Callable[[Iterable[str]], None],
-        cannot_go_on: Callable[[str], None],
+        only_online: Callable[[list[str]], None],
     ) -> None:
-        """`gone` hears of each replica that goes offline, `lost` of each log that lacks files, `only_online` which log
-        directories are left when one failed, `cannot_go_on` that none is."""
+        """`gone` is called with each replica that goes offline, `lost` with each log that lacks files, `only_online`
+        with the log directories that are left when one failed: there may be none."""
         self._node = node
         self._table = table
         self._logs = logs
         self._defects = node.defects
-        self._log = log
+        self._log = node.logger("partitions")
         self._gone = gone
         self._lost = lost
         self._probed: set[str] = set()
         """Directories that a worker looks at now."""
         self._only_online = only_online
-        self._cannot_go_on = cannot_go_on
         self._errors = metrics.counter("storage.errors")
 
     def failed(
@@ -100,7 +96,7 @@ class Failures:
         self.suspect(directory)
 
     def suspect(self, directory: str) -> None:
-        """Files are missing in a log directory: it goes offline where it cannot be written and read any more."""
+        """Files are missing in a log directory: it goes offline if it can no longer be written and read."""
         home = self._logs.directories[directory]
         if home.failure is None and directory not in self._probed:
             self._probed.add(directory)
@@ -114,7 +110,7 @@ class Failures:
             self.directory_failed(directory, found)
 
     def directory_failed(self, directory: str, error: OSError) -> None:
-        """A log directory cannot be used any more."""
+        """Takes a log directory offline."""
         self._errors.value += 1
         logs = self._logs
         affected = [replica for replica in self._table if replica.log.directory.rpartition("/")[0] == directory]
@@ -123,11 +119,7 @@ class Failures:
         for replica in affected:
             self._take_offline(replica)
         logs.directory_failed(directory, error)
-        online = [home.path for home in logs.online()]
-        if online:
-            self._only_online(online)
-        else:
-            self._cannot_go_on("every log directory failed")
+        self._only_online([home.path for home in logs.online()])
 
     def defect(self, replica: Replica, error: Exception, where: str) -> None:
         """The program failed over a replica: nobody knows what it would do next, so it does nothing more."""

@@ -1,20 +1,19 @@
-"""One connection to a leader, over which this broker fetches what it follows there: one request at a time.
+"""One connection to a leader, over which this broker fetches the partitions it follows there: one request at a time.
 
-What to ask for, and what an answer means, is decided in `headrace.replicas.fetcher`; what is done to a log is in
-`following`.
+`headrace.replicas.fetcher` decides what to ask for and what an answer means; `following` changes the logs.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.partitions.following import PIECE_BATCHES, PIECE_BYTES, Appended
 from headrace.client.async_connection import AsyncConnection
 from headrace.client.errors import ClientError, ProtocolMismatchError, RefusedError, UnreachableError
-from headrace.client.security import ConnectionSecurity
 from headrace.replicas.fetcher import Fetcher, Followed, Key, NextRequest, PartitionAnswer, Step, bounds_of, cut_at
 from headrace.replicas.pieces import pieces
 from headrace.wire.apis import ApiKey
@@ -39,65 +38,67 @@ from headrace.wire.messages.k02_list_offsets import (
 if TYPE_CHECKING:
     from headrace.broker.partitions.following import Following
     from headrace.broker.partitions.lost_leaders import LostLeaders
+    from headrace.broker.partitions.ports import BrokerState
     from headrace.broker.partitions.replica import Replica
     from headrace.broker.partitions.throttles import Throttles
     from headrace.config import BrokerConfig
-    from headrace.env import LogSink, Node, Owner
+    from headrace.env import Node, Owner
     from headrace.metadata.image import Endpoint
     from headrace.replicas.pieces import Piece
 
 _LEAST_VERSION: Final = 15
-"""The first that tells the broker epoch (KIP-903)."""
+"""The first version with the broker epoch (KIP-903)."""
 _LATEST: Final = -1
 _EARLIEST: Final = -2
 _KNOWN: Final = frozenset(ErrorCode)
 
 
+@dataclass(frozen=True)
+class FetchServices:
+    """What all connections to leaders share."""
+
+    node: Node
+    config: BrokerConfig
+    following: Following
+    lost_leaders: LostLeaders
+    throttles: Throttles
+    broker: BrokerState
+    owner: Owner
+
+
 class FetchLoop:
-    """See the module. `run` ends when nothing is followed here any more, or `stop` was called."""
+    """See the module. `run` ends when it follows no partition, or `stop` was called."""
 
     def __init__(
         self,
-        node: Node,
-        config: BrokerConfig,
-        following: Following,
-        lost_leaders: LostLeaders,
-        log: LogSink,
-        owner: Owner,
+        shared: FetchServices,
         leader: int,
         *,
         is_apart: bool,
         change_lane: Callable[[Replica], None],
-        endpoint: Callable[[int], Endpoint | None],
-        broker_epoch: Callable[[], int],
-        throttles: Throttles,
-        security: Callable[[], ConnectionSecurity],
     ) -> None:
-        """`is_apart`: what is far behind is fetched here, and nothing else. `change_lane` is told of a replica that
-        belongs to the other kind of connection. `endpoint` says where a broker is now, `broker_epoch` is that of this
-        broker's registration, `security` what a connection is opened with."""
+        """`is_apart`: fetches replicas that are far behind, and no others. `change_lane` is called with a replica that
+        belongs to the other kind of connection."""
         self.leader = leader
         self.is_apart = is_apart
         self._change_lane = change_lane
-        self.machine = Fetcher(config.replica_fetch_backoff_ms, has_session=not is_apart)
+        self.machine = Fetcher(shared.config.replica_fetch_backoff_ms, has_session=not is_apart)
         self._replicas: dict[Key, Replica] = {}
-        self._node = node
-        self._owner = owner
-        self._config = config
-        self._following = following
-        self._lost_leaders = lost_leaders
-        self._log = log
-        self._endpoint = endpoint
-        self._broker_epoch = broker_epoch
-        self._throttles = throttles
-        self._security = security
+        self._node = shared.node
+        self._owner = shared.owner
+        self._config = shared.config
+        self._following = shared.following
+        self._lost_leaders = shared.lost_leaders
+        self._broker = shared.broker
+        self._throttles = shared.throttles
+        self._log = shared.node.logger("partitions")
         self._holds_back = False
         """Whether a partition is not asked for now, so that a rate is kept."""
         self._waits = False
         """Whether a fetch is at the leader, which may wait for more, and has not been ended yet."""
         self._follows_more = False
         """Whether something is followed that the newest request does not ask for."""
-        self._gated = config.acks_flush == "before-reply"
+        self._gated = shared.config.acks_flush == "before-reply"
         self._connection: AsyncConnection | None = None
         self._opening: asyncio.Task[AsyncConnection | ClientError] | None = None
         self._blind: list[Followed] = []
@@ -109,7 +110,7 @@ class FetchLoop:
         self._is_reachable = True
         self._appended = 0
 
-    # --- what is followed
+    # --- followed partitions
 
     def follow(self, replica: Replica) -> None:
         """Fetches a partition from the end of its log on, under the leader epoch of now."""
@@ -134,7 +135,7 @@ class FetchLoop:
             self._connection.ask_versions(timeout_s=self._config.replica_socket_timeout_ms / 1000)
 
     def forget(self, replica: Replica) -> None:
-        """The partition is fetched from here no more."""
+        """Stops fetching a partition from this leader."""
         key = (replica.topic_id, replica.index)
         if self._replicas.get(key) is replica:
             del self._replicas[key]
@@ -150,14 +151,19 @@ class FetchLoop:
     def __len__(self) -> int:
         return len(self._replicas)
 
+    def _endpoint(self) -> Endpoint | None:
+        """Returns where the leader is now, None if that is not known."""
+        broker = self._broker.image.brokers.get(self.leader)
+        return None if broker is None else broker.endpoint(self._config.inter_broker_listener)
+
     def look_at_address(self) -> None:
-        """The leader may be elsewhere by now: a connection to where it was is of no use."""
-        found = self._endpoint(self.leader)
+        """Closes the connection if the leader has another address by now."""
+        found = self._endpoint()
         if found is not None and self._address not in (None, (found.host, found.port)):
             self._hang_up()
 
     def stop(self) -> None:
-        """Asks for nothing more; `run` returns once what is under way has ended."""
+        """Sends no further requests; `run` returns once the one in flight has ended."""
         self._stopped = True
         self._hang_up()
 
@@ -179,7 +185,7 @@ class FetchLoop:
         return int(self._node.clock.monotonic() * 1000)
 
     async def run(self) -> None:
-        """Fetches until nothing is wanted any more."""
+        """Fetches until there is no partition to fetch."""
         try:
             while self._is_wanted:
                 while self._blind:
@@ -273,7 +279,7 @@ class FetchLoop:
         connection = self._connection
         if connection is not None and not connection.closed:
             return connection
-        endpoint = self._endpoint(self.leader)
+        endpoint = self._endpoint()
         if endpoint is None:
             raise UnreachableError(f"nothing is known of where broker {self.leader} is")
         self._address = (endpoint.host, endpoint.port)
@@ -281,7 +287,7 @@ class FetchLoop:
         await asyncio.wait([self._opening])
         opening, self._opening = self._opening, None
         if opening.cancelled():
-            raise UnreachableError(f"broker {self.leader} is not asked any more")
+            raise UnreachableError(f"broker {self.leader} is no longer asked")
         opened = opening.result()
         if isinstance(opened, ClientError):
             raise opened
@@ -303,7 +309,7 @@ class FetchLoop:
                 endpoint.port,
                 client_id=f"broker-{self._config.node_id}-fetcher",
                 timeout_s=self._config.socket_connection_setup_timeout_ms / 1000,
-                security=self._security(),
+                security=self._broker.connection_security(),
             )
         except ClientError as error:
             return error
@@ -312,7 +318,7 @@ class FetchLoop:
         config = self._config
         connection = await self._connected()
         request = FetchRequest(
-            replica_state=ReplicaState(config.node_id, self._broker_epoch()),
+            replica_state=ReplicaState(config.node_id, self._broker.epoch),
             max_wait_ms=self._patience_ms(),
             min_bytes=config.replica_fetch_min_bytes,
             max_bytes=config.replica_fetch_response_max_bytes,
@@ -423,7 +429,7 @@ class FetchLoop:
             return
         replica.followed(data.high_watermark, data.log_start_offset)
         machine.appended(followed, replica.log.bounds.end_offset, -1, replica.log.bounds.log_start_offset)
-        # What is alone makes nothing wait.
+        # On a connection of its own it delays no other replica.
         if machine.is_behind(followed, data.high_watermark) is not self.is_apart and (self.is_apart or len(self) > 1):
             self._change_lane(replica)
 

@@ -1,34 +1,32 @@
-"""Everything that this broker follows: which partition is fetched over which connection."""
+"""The partitions that this broker follows: which one is fetched over which connection."""
 
 from __future__ import annotations
 
 from asyncio import Task, wait
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from headrace.broker.partitions.fetch_loop import FetchLoop
+from headrace.broker.partitions.fetch_loop import FetchLoop, FetchServices
 from headrace.broker.partitions.lost_leaders import LostLeaders
-from headrace.client.security import ConnectionSecurity
 from headrace.metadata.image import NO_LEADER
 
 if TYPE_CHECKING:
     from headrace.broker.partitions.following import Following
+    from headrace.broker.partitions.ports import BrokerState
     from headrace.broker.partitions.replica import Replica
     from headrace.broker.partitions.throttles import Throttles
     from headrace.broker.telemetry.metrics import Registry
     from headrace.config import BrokerConfig
     from headrace.env import Node
-    from headrace.metadata.image import ClusterImage, Endpoint
 
 Lane = tuple[int, int]
 """A leader, and which of the connections to it."""
 _APART: Final = -1
-"""The connection to a leader for what is far behind."""
+"""The connection to a leader for replicas that are far behind."""
 
 
 class Fetchers:
-    """At most num.replica.fetchers connections to each leader, and one more for what is far behind: producers wait for
-    what is in sync, and it does not wait behind what is not. One that has nothing to fetch any more ends."""
+    """At most num.replica.fetchers connections to each leader, and one more for replicas that are far behind: producers
+    wait for replicas in sync, which must not wait behind others. A connection with nothing left to fetch ends."""
 
     def __init__(
         self,
@@ -36,27 +34,14 @@ class Fetchers:
         config: BrokerConfig,
         metrics: Registry,
         following: Following,
-        *,
-        image: Callable[[], ClusterImage],
-        broker_epoch: Callable[[], int],
         throttles: Throttles,
-        lanes: Callable[[], int],
-        security: Callable[[], ConnectionSecurity],
+        broker: BrokerState,
     ) -> None:
-        """`image` returns the newest image, `broker_epoch` is that of this broker's registration, `lanes` returns
-        num.replica.fetchers, `security` what connections to leaders are opened with."""
-        self._security = security
-        self._node = node
-        self._config = config
-        self._log = node.logger("partitions")
         self._owner = node.owner("fetchers")
-        self._following = following
-        self._image = image
-        self._broker_epoch = broker_epoch
-        self.lost_leaders = LostLeaders(node, self._owner, image)
-        self._throttles = throttles
-        self._lanes = lanes
-        self._lanes_now = lanes()
+        self._broker = broker
+        self.lost_leaders = LostLeaders(node, self._owner, lambda: broker.image)
+        self._shared = FetchServices(node, config, following, self.lost_leaders, throttles, broker, self._owner)
+        self._lanes = broker.config.num_replica_fetchers
         self._loops: dict[Lane, FetchLoop] = {}
         self._tasks: dict[FetchLoop, Task[None]] = {}
         self._by_replica: dict[Replica, FetchLoop] = {}
@@ -68,8 +53,8 @@ class Fetchers:
         goes on, unless it is to be cut first."""
         state = replica.state
         known = self._by_replica.get(replica)
-        way = (state.leader, state.leader_epoch)
-        if known is not None and (known.leader, known.leader_epoch(replica)) == way and replica.missing_from < 0:
+        leader = (state.leader, state.leader_epoch)
+        if known is not None and (known.leader, known.leader_epoch(replica)) == leader and replica.missing_from < 0:
             return
         self.forget(replica)
         if state.leader == NO_LEADER or self._stopped:
@@ -82,13 +67,13 @@ class Fetchers:
         loop.follow(replica)
 
     def _change_lane(self, replica: Replica) -> None:
-        """A replica is far behind from now on, or is not any more."""
+        """Moves a replica to the connection for those far behind, or back."""
         loop = self._by_replica[replica]
         self.forget(replica)
         self._follow_over((loop.leader, self._lane(replica) if loop.is_apart else _APART), replica)
 
     def forget(self, replica: Replica) -> None:
-        """The replica is fetched no more: it leads, or is gone, or has no leader."""
+        """Stops fetching a replica: it leads, is gone, or has no leader."""
         loop = self._by_replica.pop(replica, None)
         if loop is None:
             return
@@ -98,11 +83,11 @@ class Fetchers:
 
     def settings_changed(self) -> None:
         """There may be more or fewer connections to a leader from now on: its partitions are spread over them again."""
-        if self._lanes() == self._lanes_now:
+        if self._broker.config.num_replica_fetchers == self._lanes:
             return
-        self._lanes_now = self._lanes()
+        self._lanes = self._broker.config.num_replica_fetchers
         for replica in list(self._by_replica):
-            if not replica.is_held:  # whoever has its log in hand goes on with it
+            if not replica.is_held:  # the worker that holds its log goes on with it
                 self.forget(replica)
                 self.follow(replica)
 
@@ -113,7 +98,7 @@ class Fetchers:
         self.lost_leaders.brokers_changed()
 
     async def stop(self) -> None:
-        """Fetches nothing more; returns when nothing of it is under way."""
+        """Stops fetching; returns when no fetch is in progress."""
         self._stopped = True
         self.lost_leaders.stop()
         for loop in self._tasks:
@@ -123,28 +108,11 @@ class Fetchers:
         self._owner.close()
 
     def _lane(self, replica: Replica) -> int:
-        return (31 * int.from_bytes(replica.topic_id[-4:], "big") + replica.index) % self._lanes_now
+        return (31 * int.from_bytes(replica.topic_id[-4:], "big") + replica.index) % self._lanes
 
     def _begin(self, lane: Lane) -> FetchLoop:
-        loop = self._loops[lane] = FetchLoop(
-            self._node,
-            self._config,
-            self._following,
-            self.lost_leaders,
-            self._log,
-            self._owner,
-            lane[0],
-            is_apart=lane[1] == _APART,
-            change_lane=self._change_lane,
-            endpoint=self._endpoint,
-            broker_epoch=self._broker_epoch,
-            throttles=self._throttles,
-            security=self._security,
-        )
+        is_apart = lane[1] == _APART
+        loop = self._loops[lane] = FetchLoop(self._shared, lane[0], is_apart=is_apart, change_lane=self._change_lane)
         task = self._tasks[loop] = self._owner.spawn(loop.run())
         task.add_done_callback(lambda _: self._tasks.pop(loop, None))
         return loop
-
-    def _endpoint(self, node_id: int) -> Endpoint | None:
-        broker = self._image().brokers.get(node_id)
-        return None if broker is None else broker.endpoint(self._config.inter_broker_listener)

@@ -1,4 +1,4 @@
-"""Syncs logs on worker threads, one sync at a time for each log: what is appended meanwhile shares the next one.
+"""Syncs logs on worker threads, one sync at a time for each log: later appends share the next one.
 
 This is the group commit of `acks.flush=before-reply`, and what `flush.messages` and `flush.ms` ask for.
 
@@ -30,7 +30,7 @@ LOOK_BYTES: Final = 16 << 20
 EARLY: Final = 0.8
 LATE: Final = 0.95
 """Shares of what the system lets lie before it makes writers wait: from the first on logs are synced though nobody
-asked for it, and what is far behind its leader waits; from the second on producers wait."""
+asked for it, and replicas far behind their leader wait; from the second on producers wait."""
 
 
 class Flusher:
@@ -43,7 +43,7 @@ class Flusher:
         failed: Callable[[Replica, Exception], None],
         write_pressure: Callable[[], float],
     ) -> None:
-        """`failed` is told of a replica whose log cannot be synced; `write_pressure` is `Disk.write_pressure`."""
+        """`failed` is called with a replica whose log cannot be synced; `write_pressure` is `Disk.write_pressure`."""
         self.behind = False
         """Whether producers have to wait for the disk."""
         self._write_pressure = write_pressure
@@ -73,7 +73,7 @@ class Flusher:
         self._pressure = pressure = self._write_pressure()
         if pressure > EARLY and not self._syncing and self._unsynced:
             self.request(max(self._unsynced, key=self._unsynced.__getitem__))
-        # Where nothing of ours is on its way to the disk, waiting would not end.
+        # Without a sync in progress a wait would not end.
         self.behind = pressure > LATE and self._syncing > 0
         waiting: list[Callable[[], None]] = []
         if not self.behind and self._caught_up:
@@ -94,12 +94,12 @@ class Flusher:
         self._unsynced.pop(replica, None)
 
     def when_caught_up(self, callback: Callable[[], None]) -> None:
-        """Calls back when producers need not wait any more; to be asked while `behind`."""
+        """Calls back when producers need no longer wait. Only while `behind`."""
         assert self.behind
         self._caught_up.append(callback)
 
     def when_relieved(self, callback: Callable[[], None]) -> None:
-        """Calls back when nothing need wait for the disk any more; to be asked while `pressed`."""
+        """Calls back when nothing need wait for the disk. Only while `pressed`."""
         assert self.pressed
         self._relieved.append(callback)
 
@@ -148,7 +148,7 @@ class Flusher:
                 self.request(replica)  # its files were taken away by a move: the copy has all of it
             else:
                 if (is_passing(error) or isinstance(error, FileNotFoundError)) and not replica.error:
-                    # Nobody can be told that it is safe; the next append tries again.
+                    # No client is told that it is safe; the next append tries again.
                     replica.refuse_waiting(ErrorCode.KAFKA_STORAGE_ERROR)
                 self._failed(replica, error)
             return

@@ -2,8 +2,9 @@
 
 Appends are done on the event loop, like a leader's, in pieces that take a millisecond or two each, and others have
 their turn between them: whether the piece may still be appended is looked at without a lock then. What waits for the
-disk (a cut, a sync) is done by a worker, and so is what nobody waits for: a file system makes whoever writes much to a
-file wait until the disk has taken what came before. The role of a replica does not change while a worker has its log.
+disk (a truncation, a sync) is done by a worker, and so is work that no client waits for: a file system makes a thread
+that writes much to a file wait until the disk has taken what came before. The role of a replica does not change while a
+worker has its log.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 PIECE_BYTES: Final = 512 << 10
 PIECE_BATCHES: Final = 128
-"""What is appended without a pause."""
+"""Bytes that are appended without a pause."""
 
 
 class Appended(Enum):
@@ -60,7 +61,7 @@ class Following:
         log: LogSink,
         released: Callable[[Replica], None],
     ) -> None:
-        """`released` hears of each replica whose role may change again."""
+        """`released` is called with each replica whose role may change again."""
         self._node = node
         self._logs = logs
         self._flusher = flusher

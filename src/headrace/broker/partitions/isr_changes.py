@@ -1,6 +1,6 @@
 """Asks the controller for changes of in-sync sets: a follower has caught up, or has fallen behind.
 
-One request is under way at a time; what is wished for meanwhile goes into the next one. What an answer means for a
+One request is in flight at a time; later changes go into the next one. What an answer means for a
 partition is decided in `headrace.replicas.partition`. Sources: KIP-497, KIP-841, KIP-903.
 """
 
@@ -40,11 +40,11 @@ SHRINKS: Final = "in-sync set shrinks"
 NOT_CHANGED: Final = "in-sync set was not changed"
 SAME: Final = ""
 NAMED_MAX: Final = 10
-"""Partitions of one answer that a line of the log names; of the others it says how many they are."""
+"""Partitions of one answer that a log line names; the others are counted."""
 
 
 class IsrChanges:
-    """The changes that are wished for, and the request that is under way."""
+    """The changes that are wanted, and the request in flight."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class IsrChanges:
                 self.wish(replica, wish)
 
     def wish(self, replica: Replica, change: AlterIsr) -> None:
-        """Has the controller asked for a change soon; the replica hears of the answer."""
+        """Asks the controller for a change soon; the replica gets the answer."""
         self._wished[replica] = change
         if not self._is_asking:
             self._is_asking = True
@@ -94,7 +94,7 @@ class IsrChanges:
 
     async def _ask_all(self) -> None:
         while True:
-            # A change that is not pending any more was settled by newer metadata.
+            # A change that is no longer pending was settled by newer metadata.
             asked = {each: change for each, change in self._wished.items() if each.state.pending is change}
             self._wished.clear()
             if not asked:

@@ -25,7 +25,7 @@ HOLD_S: Final = 1.0
 active controller too after 0.3 to 0.7 s. Metadata that say nothing more by then are of a cut network, or of a
 controller that waits for sessions; clients ask again."""
 NAMED_S: Final = 3.0
-"""For so long after a loss clients hear of the broker."""
+"""How long after a loss clients are told about the broker."""
 
 
 class LostLeaders:
@@ -41,7 +41,7 @@ class LostLeaders:
         self.recent: dict[int, int] = {}
         """Those that were lost a short time ago, dead by now or not, with the same epochs."""
         self._stopped = False
-        self._waiting: list[tuple[frozenset[int], Future[None]]] = []  # at most one a connection, which asks no more
+        self._waiting: list[tuple[frozenset[int], Future[None]]] = []  # at most one a connection
 
     def __bool__(self) -> bool:
         return bool(self._epochs)
@@ -99,7 +99,7 @@ class LostLeaders:
         self._waiting = left
 
     def stop(self) -> None:
-        """Nothing is waited for any more."""
+        """Ends all waits."""
         self._stopped = True
         self._epochs.clear()
         self._settle()

@@ -19,13 +19,14 @@ from headrace.log.recovery import LogDamaged
 from headrace.metadata.image import DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED
 
 if TYPE_CHECKING:
+    from headrace.broker.partitions.ports import BrokerState
     from headrace.broker.partitions.replica import Key
     from headrace.broker.telemetry.metrics import Registry
     from headrace.config import TopicConfig
     from headrace.env import Node
     from headrace.log.log import Log
     from headrace.log.manager import LogManager
-    from headrace.metadata.image import ClusterImage, Partition, Topic
+    from headrace.metadata.image import Partition, Topic
 
 OPENED_AT_ONCE: Final = 64
 """New partitions of one change of the image that are opened before the change is answered."""
@@ -35,10 +36,10 @@ OPENED_A_SLICE: Final = 32
 """Partitions that a worker opens between two reports to the event loop."""
 
 OPEN_AGAIN_S: Final = 1.0
-"""How long a partition waits whose log could not be opened for a reason that says nothing about the disk."""
+"""Pause before another attempt to open a log that failed for a reason other than its disk."""
 
 NO_DIRECTORY: Final = frozenset({DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED})
-"""What the metadata says of replicas that were not put anywhere yet."""
+"""The directory of replicas in the metadata that have not been placed yet."""
 
 
 class LogElsewhereError(Exception):
@@ -66,23 +67,20 @@ class Opener:
         node: Node,
         logs: LogManager,
         metrics: Registry,
-        node_id: int,
-        image: Callable[[], ClusterImage],
-        topic_config: Callable[[str], TopicConfig],
+        broker: BrokerState,
         *,
         opened: Callable[[Plan, Log], None],
         refused: Callable[[Key, Exception], None],
     ) -> None:
-        """`opened` and `refused` are told on the event loop what became of each partition that was expected: `refused`
-        of those that stay without a log until the next start or, if they lie elsewhere, until their metadata change."""
+        """`opened` and `refused` are called on the event loop, once for each expected partition: `refused` if it stays
+        without a log until the next start or, if its log is in another directory, until its metadata change."""
         self.unopened: dict[Key, Topic] = {}
         self.put_off: dict[Key, Topic] = {}
         """Those whose logs could not be opened, and are tried again."""
         self._node = node
         self._logs = logs
-        self._node_id = node_id
-        self._image = image
-        self._topic_config = topic_config
+        self._broker = broker
+        self._node_id = broker.config.node_id
         self._directory_ids: Mapping[str, bytes] = {}
         self._opened = opened
         self._refused = refused
@@ -92,14 +90,14 @@ class Opener:
         self._at_work: dict[Key, None] = {}
         self._waiting: dict[Key, list[Callable[[], None]]] = {}
         self._doomed: dict[Key, None] = {}
-        """Partitions that are gone, and whose logs are still to be taken away; no more than there were."""
+        """Deleted partitions whose logs are still to be removed; never more than there were."""
         self._taken_away = 0
         """In this turn of the event loop."""
         self._has_slice = False
         self._stopped = False
         self._errors = metrics.counter("storage.errors")
 
-    # --- what is to be opened
+    # --- logs to open
 
     def expect(self, key: Key, topic: Topic) -> bool:
         """This broker leads or follows a partition of which it has no replica yet; False where that was known."""
@@ -111,13 +109,13 @@ class Opener:
         return is_new
 
     def forget(self, key: Key) -> None:
-        """This broker need not open it any more."""
+        """Forgets a partition that this broker no longer has."""
         self.unopened.pop(key, None)
         self.put_off.pop(key, None)
         self._settled(key)
 
     def delete(self, key: Key) -> None:
-        """Takes the log of a partition away whose topic was deleted, or that this broker is to have no more: at once,
+        """Removes the log of a partition whose topic was deleted, or that this broker no longer has: at once,
         unless there are many."""
         if key in self._at_work:
             return  # its files must stay where they are until the worker has done with them; `_finish` sees to it
@@ -151,7 +149,7 @@ class Opener:
             callback()
 
     def stop(self) -> None:
-        """Opens nothing more; whoever waits finds out."""
+        """Opens no further logs, and ends all waits."""
         self._stopped = True
         for key in list(self._doomed):
             self._take_away(key)
@@ -163,7 +161,7 @@ class Opener:
     # --- opening
 
     def start(self, directory_ids: Mapping[str, bytes]) -> None:
-        """Begins to open what is expected; `directory_ids` are the ids of the log directories, by path."""
+        """Begins to open the expected logs; `directory_ids` are the ids of the log directories, by path."""
         self._directory_ids = directory_ids
         self.open_behind()
 
@@ -221,11 +219,11 @@ class Opener:
             self._submit(self._plans([key]), is_slice=False)
 
     def _is_ours(self, plan: Plan) -> bool:
-        topic = self._image().topics.by_id(plan.topic.id)
+        topic = self._broker.image.topics.by_id(plan.topic.id)
         return topic is not None and self._node_id in topic.partitions[plan.key[1]].replicas
 
     def _plans(self, keys: Iterable[Key], configs: dict[str, TopicConfig] | None = None) -> list[Plan]:
-        """What is needed to open logs; those that cannot be opened are settled."""
+        """Returns plans for opening logs; partitions that cannot be opened are settled."""
         configs = {} if configs is None else configs
         return [plan for plan in (self._plan(key, configs) for key in keys) if plan is not None]
 
@@ -233,8 +231,8 @@ class Opener:
         topic = self.unopened[key]
         config = configs.get(topic.name)
         if config is None:
-            config = configs[topic.name] = self._topic_config(topic.name)
-        current = self._image().topics.by_id(topic.id)
+            config = configs[topic.name] = self._broker.topic_config(topic.name)
+        current = self._broker.image.topics.by_id(topic.id)
         if current is None:
             self.forget(key)
             return None
@@ -272,7 +270,7 @@ class Opener:
         self._settled(key)
 
     def _put_off_opening(self, key: Key, topic: Topic, error: OSError) -> None:
-        """Has a log opened later, together with the others that could not be opened; the first of them is said."""
+        """Opens a log later, with the others that could not be opened; the first of them is logged."""
         if not self.put_off:
             self._log.error("log cannot be opened now, and is tried again", partition=directory_name(*key), why=error)
             self._owner.later(OPEN_AGAIN_S, self._open_again)
@@ -314,8 +312,8 @@ class Opener:
     async def recover(self, keys: list[Key], threads_per_directory: int) -> None:
         """Opens the logs that lie in the directories, several at a time; those too that nobody leads yet."""
         lanes = max(1, threads_per_directory * len(self._logs.online()))
-        configs = {name: self._topic_config(name) for name, _ in keys}
-        ids = {topic.name: topic.id for topic in self._image().topics}
+        configs = {name: self._broker.topic_config(name) for name, _ in keys}
+        ids = {topic.name: topic.id for topic in self._broker.image.topics}
 
         def recover(lane: int) -> None:
             for key in keys[lane::lanes]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _Waiting:
-    """Those who wait for one partition, and the timer of whoever does so for the shortest time."""
+    """The requests that wait for one partition, and a timer for the earliest deadline."""
 
     __slots__ = ("timer", "waiters")
 

@@ -34,12 +34,12 @@ class RefusedBatches:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._noted: dict[Place, dict[tuple[int, int], tuple[float, bytes]]] = {}
-        """When a client was told to send it again (monotonic), and its header: of each place the first batch of each
+        """When a client had to send it again (monotonic), and its header: of each place the first batch of each
         producer and epoch. The oldest comes first."""
         self._count = 0
 
     def note(self, place: Place, batch: Buffer) -> None:
-        """A client was told to send a batch again. What is too short for one is passed over."""
+        """Notes that a client has to send a batch again. Bytes too short for a batch are passed over."""
         if len(batch) < BATCH_OVERHEAD:
             return
         header = read_header(batch)
@@ -58,7 +58,7 @@ class RefusedBatches:
         there[whose] = (now, bytes(batch[:BATCH_OVERHEAD]))
 
     def take(self, *places: Place) -> list[bytes]:
-        """The headers of what was refused there and did not come again, in their order; they are noted no more."""
+        """Takes out the headers of batches that were refused there and did not come again, in order."""
         if not self._noted:
             return []
         found = [each for place in places for each in self._noted.pop(place, {}).values()]

@@ -1,4 +1,4 @@
-"""One partition replica of this broker: its log, its part in the partition, and who waits for it to move."""
+"""One partition replica of this broker: its log, its part in the partition, and what waits for it to move."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class FetchWaiter(Protocol):
 
 
 class AnswerTemplate(Protocol):
-    """What the short way of Produce keeps here for each version: an answer of which all but the numbers is fixed."""
+    """A response of the short path of Produce, for one version, in which all but the numbers is fixed."""
 
     def filled(self, correlation_id: int, base_offset: int, log_append_time_ms: int, log_start_offset: int) -> bytes:
         """The answer of these numbers."""
@@ -100,13 +100,13 @@ class Replica:
         self.templates: dict[int, AnswerTemplate] = {}
         self.fetch_waiters: dict[FetchWaiter, None] = {}
         self.follower_waiters: dict[FetchWaiter, None] = {}
-        """Fetches of followers: they wait for the end of the log, not for what is committed."""
+        """Fetches of followers: they wait for the end of the log, not for the high watermark."""
         self.offset_waiters: OffsetWaiters[Completion[ErrorCode]] = OffsetWaiters()
         """Those who asked for every in-sync replica (acks=all)."""
         self.sync_waiters: OffsetWaiters[Completion[ErrorCode]] = OffsetWaiters()
         """Those who asked for this broker alone (acks=1), and wait for its disk."""
         self.timer: Timer | None = None
-        """Runs to the deadline of whoever waits for the shortest time; one for all of them."""
+        """Runs to the earliest deadline; one for all that wait."""
         self._clock = clock
 
     @property
@@ -185,12 +185,12 @@ class Replica:
         self.takes_appends = True
 
     def become_follower(self, partition: Partition) -> None:
-        """Another broker leads, or none: whoever waits is sent to look for the leader."""
+        """Another broker leads, or none: requests that wait are refused, and clients look for the leader."""
         if self.state.become_follower(partition):
             self._lead_no_more(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def become_offline(self, error: ErrorCode) -> None:
-        """It cannot be used, or is not here any more: whoever waits is answered `error`, and so is every request."""
+        """It cannot be used, or is gone: every request is answered `error`, those that wait too."""
         self.state.become_offline()
         self._lead_no_more(error)
 
@@ -217,7 +217,7 @@ class Replica:
     # --- moving
 
     def transactions_changed(self) -> None:
-        """Tells of the transactions of its log, after an append and before it counts, where `unstable` is another."""
+        """Passes on the open transactions of its log after an append, before it counts, if `unstable` has changed."""
         producers = self.log.state.producers
         producers.committed(self.state.high_watermark)
         self.state.transactions_are(producers.unstable)
@@ -231,7 +231,7 @@ class Replica:
             self._committed(0)
 
     def reached(self, offset: int, byte_count: int) -> None:
-        """Everything below `offset` counts as this broker's: moves the high watermark, tells those who wait for it."""
+        """Counts all below `offset` as this broker's: moves the high watermark, and completes what waits for it."""
         state = self.state
         if state.is_alone:
             moved = state.append_counts(offset)
@@ -241,7 +241,7 @@ class Replica:
             self._committed(byte_count)
 
     def _committed(self, byte_count: int) -> None:
-        """The high watermark moved: whoever waits for it is told."""
+        """Completes what waits for the high watermark."""
         if self.fetch_waiters:
             for waiter in list(self.fetch_waiters):
                 waiter.moved(self, byte_count)
@@ -282,7 +282,7 @@ class Replica:
 
     def shrink(self) -> AlterIsr | None:
         """Looks for followers that have fallen behind; what the controller is to be asked for, if any."""
-        self.reached(self.state.log_end, 0)  # it may have waited for one that is not about to join any more
+        self.reached(self.state.log_end, 0)  # it may have waited for one that will no longer join
         return self.state.shrink(self._now_ms())
 
     def altered(self, asked: AlterIsr, error: ErrorCode, partition: Partition | None) -> AlterIsr | None:
@@ -293,7 +293,7 @@ class Replica:
         if outcome.moved:
             self._committed(0)
         if self.state.isr != before:
-            # Whoever is in sync no more does not rest: the metadata, which come later, are no news by then.
+            # A follower that left the set does not rest: the metadata, which come later, bring nothing new.
             for waiter in list(self.follower_waiters):
                 waiter.moved(self, 0)
         return outcome.retry

@@ -1,12 +1,12 @@
-"""The replicas that this broker holds, and what it is to each: they follow the cluster's image.
+"""The replicas that this broker holds, which it leads or follows as the cluster's image says.
 
-What the other rooms need of the partitions, they find here: a replica by its name or id, appends, and whom to tell of a
-disk that fails.
+Other packages find here what they need of partitions: a replica by its name or id, appends, and where to report a disk
+that fails.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from headrace.broker.partitions.appending import Acknowledgement, Appender
@@ -23,7 +23,6 @@ from headrace.broker.partitions.replica import Key, Replica
 from headrace.broker.partitions.replica_table import ReplicaTable
 from headrace.broker.partitions.throttles import Throttles
 from headrace.broker.telemetry.pace import PacedLines
-from headrace.client.security import ConnectionSecurity
 from headrace.log.filenames import directory_name
 from headrace.log.manager import LogDirFailed
 from headrace.log.moves import remove_strange_copies
@@ -37,8 +36,9 @@ from headrace.wire.errors import ErrorCode
 if TYPE_CHECKING:
     from headrace.broker.partitions.directory_assignment import DirectoryAssignment
     from headrace.broker.partitions.isr_changes import Ask
+    from headrace.broker.partitions.ports import BrokerState
     from headrace.broker.telemetry.metrics import Registry
-    from headrace.config import BrokerConfig, TopicConfig
+    from headrace.config import BrokerConfig
     from headrace.env import Node
     from headrace.log.log import Log
     from headrace.log.manager import LogManager
@@ -54,7 +54,7 @@ ImageListener = Callable[["ClusterImage", "ClusterImage", "ImageDelta"], None]
 
 
 class ReplicaManager:
-    """See the module. `on_opened` hears of every replica that came into use."""
+    """See the module. `on_opened` is called with every replica that came into use."""
 
     def __init__(
         self,
@@ -62,20 +62,13 @@ class ReplicaManager:
         config: BrokerConfig,
         metrics: Registry,
         logs: LogManager,
+        broker: BrokerState,
         *,
-        image: Callable[[], ClusterImage],
-        topic_config: Callable[[str], TopicConfig],
         cannot_go_on: Callable[[str], None],
         alter_partitions: Ask = no_controller,
-        broker_epoch: Callable[[], int] = lambda: -1,
-        settings: Callable[[], BrokerConfig] | None = None,
-        security: Callable[[], ConnectionSecurity] = ConnectionSecurity,
     ) -> None:
-        """`image` returns the newest image, `topic_config` what is in force for a topic, `settings` what is in force
-        for the broker (None: `config`, always); `cannot_go_on` is told why the broker has to stop. `alter_partitions`
-        asks the active controller for changes of in-sync sets, `broker_epoch` is that of this broker's registration, -1
-        before it; `security` is what connections to leaders are opened with.
-        """
+        """`config` has the settings of the start. `cannot_go_on` is called with the reason why the broker has to stop,
+        and `alter_partitions` asks the active controller for changes of in-sync sets."""
         self.node_id = config.node_id
         self.on_opened: Callable[[Replica], None] = lambda _: None
         self._led_listeners: dict[str, Callable[[int], None]] = {}
@@ -83,7 +76,8 @@ class ReplicaManager:
         self._log = node.logger("partitions")
         self._removals = PacedLines(self._log, node.clock.monotonic)
         self._logs = logs
-        self._image = image
+        self._broker = broker
+        self._cannot_go_on = cannot_go_on
         self._assignments: DirectoryAssignment | None = None
         self._stopped = False
         self._gated = config.acks_flush == "before-reply"
@@ -92,21 +86,22 @@ class ReplicaManager:
         self.by_name = table.by_name
         self.by_id = table.by_id
         self.offline = table.offline
-        self.failures = failures = self._make_failures(metrics, cannot_go_on)
-        self._opener = Opener(
-            node, logs, metrics, self.node_id, image, topic_config, opened=self._opened, refused=self._refused
+        self.failures = failures = Failures(
+            node, table, logs, metrics, gone=self._gone, lost=self._lost, only_online=self._only_online
         )
+        self._opener = Opener(node, logs, metrics, broker, opened=self._opened, refused=self._refused)
         self._epoch_starts = EpochStarts(node.workers, failures.failed)
         self.flusher = Flusher(node.syncs, metrics.counter("log.flushes"), failures.failed, node.disk.write_pressure)
         self.appender = Appender(node, metrics, self.flusher, self._epoch_starts, failures)
         self._refused_batches = RefusedBatches(node.clock)
         self.deletions = RecordDeletions(node)
         self._isr_changes = IsrChanges(
-            node, config, metrics, table.by_name.values, ask=alter_partitions, broker_epoch=broker_epoch
+            node, config, metrics, table.by_name.values, ask=alter_partitions, broker_epoch=lambda: broker.epoch
         )
         self._may_join: Mapping[int, int] = {}
-        self._security = security
-        self._fetchers = self._make_fetchers(config, settings or (lambda: config), metrics, failures, broker_epoch)
+        self.throttles = Throttles(node.clock, self.node_id, lambda: broker.config)
+        following = Following(node, logs, self.flusher, failures, metrics, self._log, released=self._released)
+        self._fetchers = Fetchers(node, config, metrics, following, self.throttles, broker)
         self.lost_leaders = self._fetchers.lost_leaders
         self._held_back: set[Key] = set()
         """Those whose roles change once their logs are cut."""
@@ -115,42 +110,6 @@ class ReplicaManager:
         metrics.gauge("log.producers_wait", lambda: int(self.flusher.behind))
         metrics.gauge("replicas.online", lambda: len(table.by_name))
         metrics.gauge("replicas.offline", lambda: len(table.offline) + len(self._opener.put_off))
-
-    def _make_failures(self, metrics: Registry, cannot_go_on: Callable[[str], None]) -> Failures:
-        return Failures(
-            self._node,
-            self._table,
-            self._logs,
-            self._log,
-            metrics,
-            gone=self._gone,
-            lost=self._lost,
-            only_online=self._only_online,
-            cannot_go_on=cannot_go_on,
-        )
-
-    def _make_fetchers(
-        self,
-        config: BrokerConfig,
-        settings: Callable[[], BrokerConfig],
-        metrics: Registry,
-        failures: Failures,
-        broker_epoch: Callable[[], int],
-    ) -> Fetchers:
-        node = self._node
-        self.throttles = Throttles(node.clock, self.node_id, settings)
-        following = Following(node, self._logs, self.flusher, failures, metrics, self._log, released=self._released)
-        return Fetchers(
-            node,
-            config,
-            metrics,
-            following,
-            image=self._image,
-            broker_epoch=broker_epoch,
-            throttles=self.throttles,
-            lanes=lambda: settings().num_replica_fetchers,
-            security=self._security,
-        )
 
     # --- following the image
 
@@ -177,7 +136,7 @@ class ReplicaManager:
         if not logs.was_clean:
             await self._opener.recover([key for key in logs.found() if self._is_ours(key)], recovery_threads)
         # In one go: in a cluster the metadata go on while logs are recovered.
-        image = self._image()
+        image = self._broker.image
         self._fetchers.settings_changed()
         for topic in image.topics:
             self._follow(topic, None)
@@ -188,7 +147,7 @@ class ReplicaManager:
 
     def _is_ours(self, key: Key) -> bool:
         """Whether this broker is to have a replica; one that has no leader now (a clean stop leaves it so) is too."""
-        assigned = self._image().topics.partition(*key)
+        assigned = self._broker.image.topics.partition(*key)
         return assigned is not None and self.node_id in assigned.replicas
 
     def _high_watermark(self, key: Key) -> int | None:
@@ -206,7 +165,7 @@ class ReplicaManager:
             replica.begins_later()
 
     def _brokers_are(self, image: ClusterImage) -> None:
-        """Tells every replica which brokers may join its in-sync set."""
+        """Updates in every replica which brokers may join its in-sync set."""
         brokers = image.brokers.values()
         self._may_join = {each.id: each.epoch for each in brokers if not (each.fenced or each.in_controlled_shutdown)}
         for replica in self._table:
@@ -215,7 +174,7 @@ class ReplicaManager:
 
     def _image_changed(self, _: ClusterImage, new: ClusterImage, delta: ImageDelta) -> None:
         if self._stopped:
-            return  # nothing is led any more, whatever the metadata say
+            return  # it leads nothing, even if the metadata say so
         if delta.changed_brokers:
             self._brokers_are(new)
             self._fetchers.brokers_changed()
@@ -238,7 +197,7 @@ class ReplicaManager:
                     self._epoch_starts.add_new(self.by_name[key])
 
     def _follow(self, topic: Topic, changed: set[int] | None) -> list[Key]:
-        """Leads or follows the partitions of a topic that changed, or has them no more; returns those to be opened that
+        """Leads or follows the partitions of a topic that changed, or drops them; returns those to be opened that
         were not before."""
         expected: list[Key] = []
         for partition in topic.partitions:
@@ -283,7 +242,7 @@ class ReplicaManager:
         if key not in self._held_back:
             return
         self._held_back.discard(key)
-        partition = self._image().topics.partition(*key)
+        partition = self._broker.image.topics.partition(*key)
         if partition is not None and self._table.held(key) is replica and not self._stopped:
             self._take_role(replica, partition)
 
@@ -298,7 +257,7 @@ class ReplicaManager:
             self._led_listeners[replica.topic](replica.index)
 
     def _remove(self, key: Key, replica: Replica | None) -> None:
-        """Other brokers have the partition now, and this one has it no more."""
+        """Drops a partition that other brokers have now."""
         if replica is None and key not in self._opener.unopened and not self._logs.has(*key):
             return
         self._removals.info(key[0], "replica is removed from this broker", partition=directory_name(*key))
@@ -306,7 +265,7 @@ class ReplicaManager:
         self._opener.delete(key)
 
     def _drop(self, key: Key, error: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) -> None:
-        """The topic of a partition was deleted, or this broker is to have no replica of it any more."""
+        """Drops a partition whose topic was deleted, or of which this broker is to have no replica."""
         self._opener.forget(key)
         self.offline.pop(key, None)
         self._elsewhere.discard(key)
@@ -330,7 +289,7 @@ class ReplicaManager:
         assert self._assignments is not None, "logs are opened after the start"
         self._assignments.note(opened)
         undecided = opened.producers.first_undecided_offset
-        if undecided is not None and self._image().topics.by_name(TRANSACTIONS_TOPIC) is None:
+        if undecided is not None and self._broker.image.topics.by_name(TRANSACTIONS_TOPIC) is None:
             event = "an open transaction without a coordinator keeps read_committed back"
             self._log.error(event, partition=opened.name, offset=undecided)
         known = self._logs.directory_of(opened).high_watermarks.get(key, 0)
@@ -345,7 +304,7 @@ class ReplicaManager:
         )
         state.brokers_are(self._may_join)
         replica = Replica(topic.name, key[1], topic.id, opened, state, self._node.clock, self._gated)
-        self._take_role(replica, self._image().topics.partition(*key) or plan.partition)
+        self._take_role(replica, self._broker.image.topics.partition(*key) or plan.partition)
         if self._gated and opened.flushing.flushed_offset < opened.end_offset:
             self.flusher.request(replica)
         self.on_opened(replica)
@@ -380,15 +339,17 @@ class ReplicaManager:
         self._tell_lost(log.topic_partition)
 
     def _tell_lost(self, key: Key) -> None:
-        partition = self._image().topics.partition(*key)
-        topic = self._image().topics.by_name(key[0])
+        partition = self._broker.image.topics.partition(*key)
+        topic = self._broker.image.topics.by_name(key[0])
         others = set() if partition is None else {*partition.isr} - {self.node_id}
         if self._assignments is not None and topic is not None and others:
             self._assignments.lost(topic.id, key[1])
         # Else nobody else has all of it: it stays this broker's, and leads again after its next start.
 
-    def _only_online(self, paths: Iterable[str]) -> None:
-        if self._assignments is not None:
+    def _only_online(self, paths: list[str]) -> None:
+        if not paths:
+            self._cannot_go_on("every log directory failed")
+        elif self._assignments is not None:
             self._assignments.failed(paths)
 
     # --- for the other rooms
@@ -402,7 +363,7 @@ class ReplicaManager:
     def find(self, topic: str, index: int) -> Replica | ErrorCode:
         """The online replica of a partition that this broker leads, or what a client is answered instead.
 
-        Whoever can wait asks `when_ready` first: a log that is not opened yet is none that this broker leads.
+        A caller that can wait calls `when_ready` first: this broker does not lead a partition whose log is not open.
         """
         key = (topic, index)
         replica = self.by_name.get(key)
@@ -436,13 +397,12 @@ class ReplicaManager:
             return ErrorCode.KAFKA_STORAGE_ERROR
         if key in self.offline:
             return self.offline[key]
-        if self._image().topics.partition(*key) is None:
+        if self._broker.image.topics.partition(*key) is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def all_ready(self, for_appends: bool) -> bool:
-        """Whether nothing has to be waited for, whatever is asked: every log is open, and (`for_appends`) takes
-        appends."""
+        """Whether every partition is ready: its log is open, and (`for_appends`) takes appends."""
         return not self._opener.unopened and not (for_appends and self._epoch_starts)
 
     def is_ready(self, key: Key, *, for_appends: bool) -> bool:
@@ -463,8 +423,8 @@ class ReplicaManager:
             callback()
 
     def come_again(self, topic: str, topic_id: bytes, index: int, batch: Buffer) -> None:
-        """A client was told to send a batch again: when this broker leads, it takes nothing that an idempotent producer
-        sent behind it before it has come. `topic` is empty where none of that id is known."""
+        """Notes that a client has to send a batch again: when this broker leads, it takes no later batch of an
+        idempotent producer before that one. `topic` is empty if none of that id is known."""
         replica = self.by_name.get((topic, index))
         if replica is None or replica.error:
             self._refused_batches.note((topic or topic_id, index), batch)
@@ -472,7 +432,7 @@ class ReplicaManager:
             replica.log.producers.refused((behind_prefix(batch),))
 
     def holds(self, partition: Key) -> bool:
-        """Returns whether this broker has a replica of a partition, in whatever role."""
+        """Returns whether this broker has a replica of a partition, in any role."""
         return self.held(partition) is not None
 
     def append_internal(
@@ -489,11 +449,11 @@ class ReplicaManager:
         return self.appender.acknowledged(replica, offset, True)
 
     async def stop_fetching(self) -> None:
-        """Follows nobody any more; returns when nothing of it is under way. `stop` is to come after it."""
+        """Stops following; returns when no fetch is in progress. `stop` comes after it."""
         await self._fetchers.stop()
 
     def stop(self) -> None:
-        """Opens nothing any more; whoever waits is answered."""
+        """Opens no further logs, and answers all requests that wait."""
         self._stopped = True
         self._opener.stop()
         self._isr_changes.stop()

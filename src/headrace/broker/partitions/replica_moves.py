@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from headrace.log.manager import LogManager
 
 PIECE_BYTES: Final = 4 * 1024 * 1024
-"""What is copied at a time, on a worker thread."""
+"""Bytes that a worker thread copies at a time."""
 INLINE_BYTES: Final = 64 * 1024
 """What may be missing when the copy takes over: the rest is copied then, while nothing is appended."""
 CLEANER_PATIENCE_S: Final = 0.2
@@ -54,7 +54,7 @@ Key = tuple[str, int]
 
 
 class ReplicaMoves:
-    """The moves under way, by partition."""
+    """The moves in progress, by partition."""
 
     def __init__(
         self,
@@ -66,8 +66,8 @@ class ReplicaMoves:
         moved: Callable[[Replica, Log], None],
         limit: RateLimit,
     ) -> None:
-        """`find` is what `ReplicaManager.find` is; `moved` is told of the log that a replica has from now on; `limit`
-        is the rate that is kept."""
+        """`find` is `ReplicaManager.find`; `moved` gets the log that a replica has from now on; `limit` bounds the
+        rate."""
         self._node = node
         self._logs = logs
         self._find = find
@@ -81,7 +81,7 @@ class ReplicaMoves:
         self._stopping = False
 
     def start(self, topic: str, index: int, directory: str) -> ErrorCode:
-        """Begins to move a replica; answers at once. A move to where it lies calls off the one under way."""
+        """Begins to move a replica, and answers at once. A move to its present directory cancels a move in progress."""
         logs, key = self._logs, (topic, index)
         home = logs.directories.get(directory)
         if home is None:
@@ -222,7 +222,7 @@ class ReplicaMoves:
         return future
 
     def _take_over(self, key: Key, replica: Replica, future: Log) -> bool:
-        """Copies what is still missing, if it is little, and lets the copy take the place of its log."""
+        """Copies the missing rest, if it is small, and replaces the log by the copy."""
         logs, current = self._logs, replica.log
         if logs.future_logs.get(key) is not future or not replica.is_online or replica.is_held:
             return False

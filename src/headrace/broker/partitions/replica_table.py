@@ -27,7 +27,7 @@ class ReplicaTable:
         self.by_id[(replica.topic_id, replica.index)] = replica
 
     def rest(self, replica: Replica) -> None:
-        """This broker leads it no more, and keeps it: it may lead again, and knows then what was committed."""
+        """Keeps a replica that this broker no longer leads: it may lead again, and knows then what was committed."""
         self.take_out(replica.key)
         self.resting[replica.key] = replica
 
