@@ -52,9 +52,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kind = parser.add_mutually_exclusive_group()
     for each in KINDS:
         kind.add_argument(f"--{each.flag}", action="store_true", help=each.summary)
-    told = parser.add_mutually_exclusive_group()
-    told.add_argument("--trace", action="store_true", help="print everything that crosses a seam")
-    told.add_argument(
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument("--trace", action="store_true", help="print everything that crosses a seam")
+    output.add_argument(
         "--story",
         action="store_true",
         help="tell what happens in a seed that fails, with as few faults as break it",

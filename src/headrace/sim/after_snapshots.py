@@ -1,4 +1,4 @@
-"""Power goes soon after a node has loaded a snapshot of the metadata: what it was told to keep has to be there then."""
+"""Power goes soon after a node has loaded a snapshot of the metadata: what it had to keep has to be there then."""
 
 from __future__ import annotations
 

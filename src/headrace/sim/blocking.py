@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FROZEN_S: Final = (2.0, 10.0)
-"""How long a process stands still that freezes."""
+"""How long a frozen process pauses."""
 Variable = tuple[Any, str]
 """Whose attribute, and which."""
 
@@ -220,7 +220,7 @@ class Process:
         return found
 
     def freeze(self) -> None:
-        """Stands still for a while."""
+        """Pauses for a while."""
         self.wait_for(sleep(self.client.rng.uniform(*FROZEN_S)))
 
     def die(self) -> NoReturn:

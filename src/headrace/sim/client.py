@@ -49,9 +49,9 @@ class SimClient:
 
     async def ask(self, request: Request, response_class: type[R], version: int | None = None) -> R:
         """One request, and its answer. Raises ClientError: what came of it is unknown then."""
-        return await self._said(await self.connection(), request, response_class, version)
+        return await self._exchange(await self.connection(), request, response_class, version)
 
-    async def _said(
+    async def _exchange(
         self, connection: AsyncConnection, request: Request, response_class: type[R], version: int | None = None
     ) -> R:
         calm_since = self.world.calm_since

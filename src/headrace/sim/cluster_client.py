@@ -102,14 +102,14 @@ class ClusterClient(SimClient):
         """By key type: a client has one group and one transactional id at most."""
 
     async def ask(self, request: Request, response_class: type[R], version: int | None = None) -> R:
-        """See SimClient: to whoever has to be asked."""
+        """Sends a request as `SimClient` does, to the broker that serves it."""
         place = place_of(request)
         if isinstance(request, DescribeGroupsRequest):
-            await self.find(OF_GROUPS, request.groups[0], anew=True)
+            await self.find(OF_GROUPS, request.groups[0], refresh=True)
         coordinator = self._coordinators.get(_OF_COORDINATORS.get(type(request), -1))
         try:
             link = await (self._link(coordinator) if coordinator is not None else self.connection(place))
-            answer = await self._said(link, request, response_class, version)
+            answer = await self._exchange(link, request, response_class, version)
         except ClientError:
             self.moved(place)
             raise
@@ -121,9 +121,9 @@ class ClusterClient(SimClient):
             self.moved(place)
         return answer
 
-    async def find(self, key_type: int, key: str, *, anew: bool = False) -> bool:
+    async def find(self, key_type: int, key: str, *, refresh: bool = False) -> bool:
         """Looks for a coordinator, if it is not known already; whether it is now. Raises ClientError."""
-        if anew or key_type not in self._coordinators:
+        if refresh or key_type not in self._coordinators:
             self._coordinators.pop(key_type, None)
             await self.ask(FindCoordinatorRequest(key=key, key_type=key_type), FindCoordinatorResponse, 3)
         return key_type in self._coordinators
@@ -153,8 +153,8 @@ class ClusterClient(SimClient):
         return [await self.ask_at(each, request, response_class, version) for each in self.brokers]
 
     async def ask_at(self, broker: str, request: Request, response_class: type[R], version: int | None = None) -> R:
-        """One request to this broker, whoever ought to be asked. Raises ClientError."""
-        return await self._said(await self._link(broker), request, response_class, version)
+        """Sends one request to this broker, even if another one serves it. Raises ClientError."""
+        return await self._exchange(await self._link(broker), request, response_class, version)
 
     async def _link(self, host: str | None) -> AsyncConnection:
         host = host or self.brokers[self._at]
@@ -184,9 +184,11 @@ class ClusterClient(SimClient):
     async def _find_leader(self, place: Place) -> tuple[str, int]:
         topics = [MetadataRequestTopic(name=place[0])]
         link = await self._link(None)
-        said = await self._said(link, MetadataRequest(topics=topics, allow_auto_topic_creation=False), MetadataResponse)
-        hosts = {each.node_id: each.host for each in said.brokers}
-        for part in said.topics[0].partitions:
+        metadata = await self._exchange(
+            link, MetadataRequest(topics=topics, allow_auto_topic_creation=False), MetadataResponse
+        )
+        hosts = {each.node_id: each.host for each in metadata.brokers}
+        for part in metadata.topics[0].partitions:
             if part.partition_index == place[1] and part.leader_id in hosts:
                 return hosts[part.leader_id], part.leader_epoch
         raise UnreachableError(f"{place} has no leader")

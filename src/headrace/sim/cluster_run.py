@@ -54,7 +54,7 @@ from headrace.sim.run import SETTINGS, Result, play
 from headrace.sim.workloads.administering import Administrator
 from headrace.sim.workloads.crowd import Crowd
 from headrace.sim.workloads.grouping import Member, is_settled
-from headrace.sim.workloads.guarding import GUARDED_SETTINGS, STRANGER, STRANGERS_PORT, Guard, Stranger
+from headrace.sim.workloads.guarding import DENIED, DENIED_PORT, GUARDED_SETTINGS, DeniedProducer, Guard
 from headrace.sim.workloads.guarding import NAME as GUARDED
 from headrace.sim.workloads.isolation import TOPIC, Transactions
 from headrace.sim.workloads.producing import TIMEOUTS_MS
@@ -149,7 +149,7 @@ class ClusterRun:
         self._groups = self.world.rng("groups").choice(GROUPS) if grouped else 0
         if grouped:
             self.options = replace(self.options, transactors=2, copiers=2)
-        self.rights = Rights(self.world, f"User:{STRANGER}", GUARDED, self._up, LOOK_S) if guarded else None
+        self.rights = Rights(self.world, f"User:{DENIED}", GUARDED, self._up, LOOK_S) if guarded else None
         self.nodes, self._is_encrypted = range(1, self.options.nodes + 1), encrypted
         self._loses_disks = apart and self.options.is_emptied and ONE_LOSES in self.options.cluster_kinds
         self.hosts = [host_of(node) for node in self.nodes]
@@ -253,7 +253,7 @@ class ClusterRun:
         else:
             settings["process.roles"] = "broker"
         if self.rights is not None:
-            settings["listeners"] += f",STRANGERS://{host}:{STRANGERS_PORT}"
+            settings["listeners"] += f",STRANGERS://{host}:{DENIED_PORT}"
         if self._is_encrypted:
             settings["listeners"] += f",NODES://{host}:{NODES_PORT}"
         if self.options.durable:
@@ -411,11 +411,11 @@ class ClusterRun:
             partitions = int(CLUSTER_SETTINGS["transaction.state.log.num.partitions"])
             self.transactions.start_groups(self._groups, partitions)
         if self.rights is not None:
-            security = ConnectionSecurity(credentials=Credentials("PLAIN", STRANGER, STRANGER))
-            stranger = ClusterClient(self.world, STRANGER, self.hosts, STRANGERS_PORT, security)
-            self._clients[STRANGER] = stranger
-            stranger.owner.spawn(Stranger(stranger, self.rights).run())
-            guard = Guard(self._client("guard"), f"User:{STRANGER}")
+            security = ConnectionSecurity(credentials=Credentials("PLAIN", DENIED, DENIED))
+            denied = ClusterClient(self.world, DENIED, self.hosts, DENIED_PORT, security)
+            self._clients[DENIED] = denied
+            denied.owner.spawn(DeniedProducer(denied, self.rights).run())
+            guard = Guard(self._client("guard"), f"User:{DENIED}")
             guard.client.owner.spawn(guard.run())
 
     def _operator_of(self, client: SimClient, nodes: Mapping[int, Voter]) -> VoterOperator:

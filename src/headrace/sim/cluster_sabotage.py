@@ -40,7 +40,7 @@ def _acknowledge_at_once(self: Replica, _offset: int, _needs_all: bool, callback
 
 
 def _move_alone(self: PartitionState, *_: int) -> bool:
-    """What the leader has counts, whoever else has it."""
+    """Counts the leader's log alone, whichever replicas have it."""
     if self.log_end <= self.high_watermark:
         return False
     self._commit(self.log_end)
@@ -118,7 +118,7 @@ def _append_whatever_comes(self: Fetcher, key: Any, answer: PartitionAnswer, now
 
 
 def _acknowledge_the_rest(real: Real) -> Real:
-    """Who waits when the leader is deposed is told that all is well."""
+    """Answers the waiting requests of a deposed leader with success."""
 
     def refuse_waiting(self: Replica, error: ErrorCode) -> None:
         real(self, ErrorCode.NONE if error is ErrorCode.NOT_LEADER_OR_FOLLOWER else error)

@@ -1,8 +1,8 @@
 """Coordinators of transactions that fail in the middle of an end: when it is decided, when its markers leave, when the
 last of them is written.
 
-One dies at once or soon; one stands still, until another has taken its place and ended the transaction, and goes on
-with what it was about to send; of one the last words come late, and not in their order, before it dies.
+One dies at once or soon; one freezes, until another has taken its place and ended the transaction, and goes on with
+what it was about to send; of one the last words come late, and not in their order, before it dies.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class CoordinatorFaults(MomentFaults):
         kind = self._rng.choice(("dies", "speaks late", "stands still") if self._may_die else ("stands still",))
         if not self._world.strikes(f"a coordinator {kind}", machine.host):
             return
-        work = {"dies": self._dies, "speaks late": self._speaks_late, "stands still": self._stands_still}[kind]
+        work = {"dies": self._dies, "speaks late": self._speaks_late, "stands still": self._freezes}[kind]
         if kind == "stands still":
             machine.pause()  # what it is about to do it does when it goes on
         self._owner.spawn(work(machine))
@@ -76,6 +76,6 @@ class CoordinatorFaults(MomentFaults):
         machine.kill()
         self._world.network.rejoin(machine.host, others)
 
-    async def _stands_still(self, machine: AnyMachine) -> None:
+    async def _freezes(self, machine: AnyMachine) -> None:
         await sleep(self._rng.uniform(*PAUSE_S))
         machine.resume()

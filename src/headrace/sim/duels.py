@@ -1,5 +1,8 @@
-"""Two controllers stand in one epoch. When the first is followed, it ends or who elected it does, and what the second
-asked comes then: nobody may vote twice in an epoch, whatever it has forgotten since."""
+"""Two candidates in one epoch.
+
+When the first has followers, it dies or one of its voters does, and the second's requests arrive then: nobody may vote
+twice in an epoch, whatever it has forgotten since.
+"""
 
 from __future__ import annotations
 
@@ -33,13 +36,13 @@ class Duels(MomentFaults):
         self._machines = machines
         self._hosts = [machine.host for machine in machines.values()]
         self._epoch: int | None = None
-        """In which two are to stand; None while nobody is met."""
+        """The epoch for two candidates; None while there is none."""
         self._first = self._second = 0
 
     def taps(self) -> list[AbstractContextManager[None]]:
         """See MomentFaults."""
         return [
-            before_each(Raft, "become_candidate", self._stands),
+            before_each(Raft, "become_candidate", self._becomes_candidate),
             after_each(Raft, "become_follower", self._followed),
         ]
 
@@ -49,7 +52,7 @@ class Duels(MomentFaults):
     def _rejoin(self, node: int) -> None:
         self._world.network.rejoin(self._machines[node].host, self._hosts)
 
-    def _stands(self, raft: Raft) -> None:
+    def _becomes_candidate(self, raft: Raft) -> None:
         node, epoch = raft.me.id, raft.epoch + 1
         if not self._is_on:
             return

@@ -1,5 +1,6 @@
-"""Of three controllers one is away, and whoever leads takes its turn: at its election, when nobody has what it appends
-then, or when it hears what a follower has. What was committed stays so under any of them."""
+"""Of three controllers one is away, in turn with the leader: at its election, when nobody has what it appends then, or
+when a follower reports its log end. What was committed stays so under any of them.
+"""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class Trouble:
 
 
 class Asker:
-    """Commits offsets and initializes a producer, through whoever coordinates."""
+    """Commits offsets and initializes a producer, through the current coordinators."""
 
     def __init__(self, client: ClusterClient) -> None:
         self._client = client
@@ -107,7 +107,7 @@ class Asker:
 
     async def _ask(self) -> str:
         client = self._client
-        if not await client.find(OF_GROUPS, GROUP, anew=True):
+        if not await client.find(OF_GROUPS, GROUP, refresh=True):
             return "no coordinator of the group"
         fetched = await client.ask(
             OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=GROUP, topics=None)]), OffsetFetchResponse, 9
@@ -118,15 +118,15 @@ class Asker:
         client.world.demand((found or [0])[0] >= self._committed, f"{self._committed} was confirmed, found: {found}")
         position = self._committed + 1
         topics = [OffsetCommitRequestTopic(TOPIC, partitions=[OffsetCommitRequestPartition(0, position, -1, METADATA)])]
-        said = await client.ask(OffsetCommitRequest(group_id=GROUP, topics=topics), OffsetCommitResponse, 8)
-        if error := said.topics[0].partitions[0].error_code:
+        committed = await client.ask(OffsetCommitRequest(group_id=GROUP, topics=topics), OffsetCommitResponse, 8)
+        if error := committed.topics[0].partitions[0].error_code:
             return f"offsets cannot be committed: {ErrorCode(error).name}"
         self._committed = position
         return await self._initialize()
 
     async def _initialize(self) -> str:
         client = self._client
-        if not await client.find(OF_TRANSACTIONS, TRANSACTIONAL, anew=True):
+        if not await client.find(OF_TRANSACTIONS, TRANSACTIONAL, refresh=True):
             return "no coordinator of the transactional id"
         made = await client.ask(InitProducerIdRequest(TRANSACTIONAL, 60_000), InitProducerIdResponse, 4)
         if made.error_code:

@@ -18,7 +18,7 @@ class SimLock:
     __slots__ = ("_times", "_wait", "_who", "holder")
 
     def __init__(self, who: Callable[[], object] = lambda: None, wait: Callable[[SimLock], None] | None = None) -> None:
-        """`who` says who asks, `wait` lets whoever holds it go on; None: nobody can."""
+        """`who` identifies the caller, `wait` lets the holder go on; None: nobody can."""
         self._who = who
         self._wait = wait
         self.holder: object = None

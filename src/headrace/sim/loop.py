@@ -2,7 +2,7 @@
 
 It reads no clock and no socket, so a run takes as long as its callbacks, and is the same every time.
 
-A process can be paused, as SIGSTOP does it: its callbacks, tasks and timers stand still while time goes on, and come in
+A process can be paused, as SIGSTOP does it: its callbacks, tasks and timers pause while time goes on, and come in
 their order when it goes on. Whose a callback is, its context says: `PROCESS`.
 """
 
@@ -88,7 +88,7 @@ class SimLoop(base_events.BaseEventLoop):
         self._selector = _Selector(self)
         self._clock_resolution = 1e-9
         self.paused: dict[object, list[Handle]] = {}
-        """What the processes that stand still would have done by now."""
+        """The callbacks of paused processes that would have run by now."""
         self.failure: BaseException | None = None
         """What ended the run: raised in no callback of anybody's, but to who runs the loop."""
         self.set_exception_handler(_keep_failure)
@@ -123,7 +123,7 @@ class SimLoop(base_events.BaseEventLoop):
         return handle
 
     def pause(self, process: object) -> None:
-        """A process stands still from now on."""
+        """Pauses a process from now on."""
         self.paused.setdefault(process, [])
 
     def resume(self, process: object) -> None:
@@ -131,8 +131,10 @@ class SimLoop(base_events.BaseEventLoop):
         self._ready.extend(self.paused.pop(process, []))
 
     def end(self) -> None:
-        """Ends every task where it stands, and closes the loop: none is left to be torn down after it. Raises
-        LivelockError for a task that does not end."""
+        """Cancels every task and closes the loop: none is left to be torn down after it.
+
+        Raises LivelockError for a task that does not end.
+        """
         self._turns = 0  # those of the run are not those of its end
         for _ in range(ENDING_TURNS_MAX):
             left = all_tasks(self)

@@ -49,9 +49,9 @@ class LostAnswers(MomentFaults):
         silent = {controller.host: None, **{self._machines[each].host: None for each in joining}}
         for host in silent:
             self._world.network.cut_one_way(host, leader.host)
-        self._owner.spawn(self._mend(list(silent), leader.host))
+        self._owner.spawn(self._heal(list(silent), leader.host))
 
-    async def _mend(self, silent: list[str], host: str) -> None:
+    async def _heal(self, silent: list[str], host: str) -> None:
         await sleep(self._rng.uniform(*LASTS_S))
         for each in silent:
             self._world.network.reconnect(each, host)

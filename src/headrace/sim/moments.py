@@ -89,7 +89,9 @@ class MomentFaults(ABC):
         self._is_on = True
 
     def end(self) -> None:
-        """None is met any more. What stands still goes on by `ClusterFaults.heal`, the network by `Faults.heal`; what
-        comes late comes by itself."""
+        """None is met any more.
+
+        `ClusterFaults.heal` resumes frozen processes, `Faults.heal` the network; late messages arrive by themselves.
+        """
         self._is_on = False
         self._owner.close()

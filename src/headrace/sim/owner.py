@@ -31,6 +31,6 @@ class WorldOwner:
             self._loop.failure = error
 
     def close(self) -> None:
-        """Ends what still runs. What a task was yet to undo is left to whoever heals the world."""
+        """Ends what still runs. What a task still had to undo is left to the healing of the world."""
         for task in list(self._tasks):
             task.cancel()

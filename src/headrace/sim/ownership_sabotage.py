@@ -16,7 +16,7 @@ def _nothing(*_: object) -> None:
 
 
 def _keep_metadata(real: Callable[..., None]) -> Callable[..., None]:
-    """What a member said of itself first, it says for ever."""
+    """Keeps a member's first metadata for ever."""
 
     def update(self: Group, member: Member, protocols: dict[str, bytes], *given: Any) -> None:
         same_names = list(protocols) == list(member.protocols)

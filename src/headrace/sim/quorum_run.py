@@ -1,4 +1,4 @@
-"""Three controllers of one metadata quorum, writers who change settings through whoever leads, faults for a while, and
+"""Three controllers of one metadata quorum, writers that change settings through the leader, faults for a while, and
 then peace, in which everybody must agree.
 
 Checked while it runs: an epoch has one leader, which has all that was confirmed; what is committed at an offset is the
@@ -94,7 +94,7 @@ class Options:
             fetch_bytes=rng.choice((1, FETCH_BYTES_MAX)),
             empties_voters=rng.random() < 0.3,
         )
-        # Swapped before it has told all that it has, a leader leaves entries of several epochs behind.
+        # Swapped before it has replicated everything, a leader leaves entries of several epochs behind.
         return replace(drawn, fetch_bytes=1) if drawn.swaps_leaders else drawn
 
 
@@ -281,7 +281,7 @@ class QuorumRun:
         for each in self.faults:
             each.heal()
         for machine in self.machines.values():
-            # Whoever repaired a disk starts the node again.
+            # After the repair of its disk the node starts again.
             if not machine.disks_are_sound:
                 machine.kill()
                 await machine.ready()

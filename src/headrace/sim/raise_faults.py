@@ -1,7 +1,7 @@
 """Nodes that fail while kraft.version is raised: the active controller when the records lie in its log and nowhere
 else, and others when they take them in.
 
-One dies at once or soon, with its machine where power may go; one stands still, until another leads, and goes on; one
+One dies at once or soon, with its machine where power may go; one freezes, until another leads, and goes on; one
 is cut off from all others.
 """
 
@@ -63,7 +63,7 @@ class RaiseFaults(MomentFaults):
         if not self._world.strikes(f"who raises {kind}", machine.host):
             return
         self._failures += 1
-        work = {"stands still": self._stands_still, "is cut off": self._is_cut_off}.get(kind, self._dies)
+        work = {"stands still": self._freezes, "is cut off": self._is_cut_off}.get(kind, self._dies)
         if kind == "stands still":
             machine.pause()  # what it is about to do it does when it goes on
         self._owner.spawn(work(machine, kind))
@@ -72,7 +72,7 @@ class RaiseFaults(MomentFaults):
         await sleep(self._rng.choice((0.0, self._rng.uniform(0.0, SOON_S))))
         machine.kill(power=kind == "loses power")
 
-    async def _stands_still(self, machine: AnyMachine, _: str) -> None:
+    async def _freezes(self, machine: AnyMachine, _: str) -> None:
         await sleep(self._rng.uniform(*LASTS_S))
         machine.resume()
 

@@ -31,7 +31,7 @@ def _confirm_at_once(real: Real) -> Real:
 
 
 def _forget_the_level(real: Real) -> Real:
-    """A start believes the settings, as if the log said nothing of voters."""
+    """A start uses the settings, as if the log had no voters."""
 
     def load(self: MetadataLog, cluster_id: str, member: Member) -> LoadedMetadata:
         loaded: LoadedMetadata = real(self, cluster_id, member)

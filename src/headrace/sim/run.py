@@ -1,9 +1,9 @@
 """One run of the first storey: one broker, its clients, faults for a while, then peace, in which everything must
 settle.
 
-The seed draws who takes part, what may go wrong and how often. The safety phase demands that nothing wrong is ever
-said; the liveness phase that everybody gets on once nothing is broken any more; the end that what is in the logs is
-what was acknowledged.
+The seed draws who takes part, what may go wrong and how often. The safety phase demands that no answer is ever wrong;
+the liveness phase that everybody gets on once nothing is broken any more; the end that the logs hold what was
+acknowledged.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def play(world: World, main: Coroutine[Any, Any, None], look: Callable[[], None]
     try:
         world.loop.run_until_complete(_watch(world, task, look, every_s))
     except (StandstillError, LivelockError) as error:
-        world.object(f"{who} stand still: {error}", error)
+        world.object(f"{who} make no progress: {error}", error)
     finally:
         world.end()
 

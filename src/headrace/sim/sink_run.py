@@ -1,7 +1,7 @@
 """Queries of Spark's that write exactly once to a cluster of three brokers, with faults on both sides, and then peace.
 
-Checked: every record of the source is in the topic of each of its writes once, in order of the batches; who was told
-that a batch is there has planned the batch that is there; nobody is refused for nothing, and who must be is, as where a
+Checked: every record of the source is in the topic of each of its writes once, in order of the batches; a run that got
+a batch confirmed has planned the batch that is there; refusals have a reason, and happen where they must, as after a
 mark has expired; and in peace each query gets on.
 """
 

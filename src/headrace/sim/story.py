@@ -1,4 +1,4 @@
-"""The story of a seed that failed: what happened to whom, told with as few of its faults as still break something.
+"""The story of a seed that failed: its events, with as few of its faults as still break something.
 
 Faults are left out in halves, then in quarters, and so on down to single ones (Zeller's ddmin, greedily). What is left
 out changes what comes after it, so it may be another promise that is broken in the end: a story is an example.
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from headrace.sim.run import Result
 
 Run = Callable[[int, Callable[[str], None] | None], "Result"]
-"""One run: (seed, where the lines of its trace are said)."""
+"""One run: (seed, receiver of the lines of its trace)."""
 
 DETAILS: Final = ("net", "log")
 """What crosses the network, and what nodes write into their logs: more than anybody reads."""

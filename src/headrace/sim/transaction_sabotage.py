@@ -105,7 +105,7 @@ def _commit_all(real: Real) -> Real:
 
 
 def _believe_all(_self: Verifier, ask: Partitions, **_: bool) -> PartitionErrors:
-    """Whoever writes has opened a transaction."""
+    """Takes every writer for one with an open transaction."""
     return dict.fromkeys(ask.partitions, ErrorCode.NONE)
 
 
@@ -114,7 +114,7 @@ def _no_aborted(*_: object, **__: object) -> Iterable[Any]:
 
 
 def _let_two_live(real: Real) -> Real:
-    """A producer that comes anew leaves the epoch as it is."""
+    """Leaves the epoch as it is when a producer restarts."""
 
     def initialize(current: Transaction | None, *given: Any) -> Step:
         if current is not None and current.state.is_at_rest:
@@ -125,7 +125,7 @@ def _let_two_live(real: Real) -> Real:
     return initialize
 
 
-def _end_whoever_is_left(real: Real) -> Real:
+def _end_what_is_left(real: Real) -> Real:
     """Of a group those are ended that can be."""
 
     def prepare(*given: Any) -> group_ends.Prepared:
@@ -151,7 +151,7 @@ def _end_one_by_one(real: Real) -> Real:
 def group_plants() -> dict[str, list[tuple[Any, str, Any]]]:
     """The same as `transaction_plants`, of what only groups of transactions meet."""
     return {
-        "ends-whoever-is-left-of-a-group": [(group_ends, "prepare", _end_whoever_is_left(group_ends.prepare))],
+        "ends-whoever-is-left-of-a-group": [(group_ends, "prepare", _end_what_is_left(group_ends.prepare))],
         "ends-a-group-one-by-one": [(TransactionShard, "end_group", _end_one_by_one(TransactionShard.end_group))],
     }
 

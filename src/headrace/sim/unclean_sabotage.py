@@ -23,7 +23,7 @@ def _yes(*_: object) -> bool:
 
 
 def _agree(self: Log, epoch: int) -> tuple[int, int]:
-    """Whoever has records of an epoch has them as they are here."""
+    """Assumes that all replicas with records of an epoch have the same ones."""
     return epoch, self.end_offset
 
 

@@ -31,7 +31,7 @@ _SPECIAL_BITS = 0x78
 _CODEC_BITS = 0x07
 _CODEC_MAX = 4
 _LENGTH_BYTES_MAX = 4
-"""A length takes no more bytes than this: larger ones come in no request of several partitions."""
+"""The most bytes of a length: larger ones occur in no request of several partitions."""
 
 
 def _big(data: Any, at: int, count: int) -> int:

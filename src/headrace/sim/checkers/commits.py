@@ -11,7 +11,7 @@ Place = tuple[str, int]
 
 
 class Commits:
-    """What members were told of their commits, against what the coordinator says is committed."""
+    """Checks the acknowledged commits of members against the offsets that the coordinator returns."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -28,10 +28,10 @@ class Commits:
         return self._floor.get((group, place), 0)
 
     def reads(self, group: str, place: Place, offset: int, floor: int) -> None:
-        """The coordinator said what is committed (-1: nothing); `floor` is as it was when it was asked."""
+        """Checks a coordinator's committed offset (-1: none); `floor` is as it was when the request was sent."""
         self._world.demand(
             max(offset, 0) >= floor,
             f"group {group}: {place[0]}-{place[1]} is committed at {offset}, and {floor} was confirmed before",
         )
-        # Who was told of a commit is never told that there is none, whether it was ever confirmed or not.
+        # Once a commit has been returned to a client, "none" must never be returned, even if it was never confirmed.
         self._floor[group, place] = max(offset, self._floor.get((group, place), 0))

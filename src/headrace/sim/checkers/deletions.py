@@ -1,8 +1,8 @@
-"""Records that were deleted stay so, and no others go: what clients asked for with DeleteRecords, and were told, and
-where the replicas begin.
+"""Records that were deleted stay so, and no others go: checks DeleteRecords requests and their answers against the
+starts of the replicas.
 
 - A replica begins no later than the highest offset that a client has asked for, and never behind its high watermark.
-- Whoever is told that it is done is told the least start of the replicas that serve, which is what was asked or more.
+- A success carries the least start of the replicas that serve, which is the requested offset or more.
 - From then on no leader begins before that, as long as one of those who may lead remembers it. As in Kafka, a process
   remembers it from the moment at which its replica begins there until it is killed; one that stops writes it down.
 """
@@ -43,9 +43,9 @@ class _Known:
     up_to_mark: bool = False
     """Whether one has asked to delete all that is committed."""
     floor: int = 0
-    """Before this everything is deleted, as somebody was told."""
+    """Everything before this was reported as deleted."""
     epoch: int = -1
-    """The newest of a leader that said so."""
+    """The newest one of a leader that answered."""
     remember: set[int] = field(default_factory=set)
     """The nodes that have not been killed since their replica came to begin there."""
 
@@ -92,7 +92,7 @@ class Deletions:
             taps.enter_context(before_each(Machine, "kill", self._killed))
             yield
 
-    # --- told by clients
+    # --- reported by clients
 
     def asks(self, place: Place, offset: int) -> None:
         """A client is about to ask that all before an offset be deleted."""
@@ -101,7 +101,7 @@ class Deletions:
         known.up_to_mark |= offset == HIGH_WATERMARK
 
     def confirms(self, place: Place, epoch: int, offset: int, low_watermark: int) -> None:
-        """It was told that this is done, by the leader of an epoch, or of a later one."""
+        """Takes a success, from the leader of an epoch, or of a later one."""
         self.confirmed += 1
         text = f"{place} was deleted up to {offset}, and begins at {low_watermark}"
         self._world.demand(low_watermark >= offset, text)

@@ -1,4 +1,4 @@
-"""Exactly once from a query into its topics: what its runs were told is there, and what readers find.
+"""Exactly once from a query into its topics: compares what its runs got confirmed with what readers find.
 
 A query numbers the records that it reads, from 0. Each of its writes takes some of them, and each batch ends at a
 number. Of the runs of a query, and of copies of its checkpoint, one goes on in the end: it says where batches end.
@@ -17,8 +17,9 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A run was told that this part of a write is in its topic: the records of its batch, from `first` to before
-    `end`."""
+    """A confirmation to a run that this part of a write is in its topic: the records of its batch, from `first` to
+    before `end`.
+    """
 
     run: str
     batch_id: int
@@ -48,7 +49,7 @@ class Deliveries:
     marked: tuple[int, int] = (-1, 0)
     """The last batch that the query's mark names, and how many writes it had."""
     spans: Sequence[tuple[Place, int, int]] | None = None
-    """Where the records of the last batch are, first offset and count, as far as that is said."""
+    """Where the records of the last batch are, first offset and count, as far as known."""
     ends: Sequence[int] = ()
     """Where the batches end that are done, from batch 0 on."""
 
@@ -61,13 +62,13 @@ class Deliveries:
         yield from self._remembered()
 
     def _claimed(self) -> Iterator[str]:
-        """Who was told that a batch is there has planned the batch that is there."""
+        """A run that got a batch confirmed has planned the batch that is there."""
         bounds = list(pairwise((0, *self.ends)))
         for claim in self.claims:
             place = bounds[claim.batch_id] if claim.batch_id < len(bounds) else None
             if place is not None and place != (claim.first, claim.end):
                 yield (
-                    f"{claim.run} was told that write {claim.write} of batch {claim.batch_id} of {self.query_id} is in "
+                    f"{claim.run} got confirmed that write {claim.write} of batch {claim.batch_id} of {self.query_id} is in "
                     f"the topic with records {claim.first} to {claim.end}, and the batch there is of {place}"
                 )
 
@@ -97,7 +98,7 @@ class Deliveries:
                     yield f"batches of write {write} of {self.query_id} lie in {place} in the order {order}"
 
     def _remembered(self) -> Iterator[str]:
-        """The mark names the last batch with all of its writes, and who asks where its records are is told."""
+        """The mark names the last batch with all of its writes, and the places of its records can be looked up."""
         last = len(self.ends) - 1
         if self.marked != (last, self.writes):
             yield f"the mark of {self.query_id} names batch {self.marked}, and {(last, self.writes)} is the last one"
@@ -110,9 +111,9 @@ class Deliveries:
             for each in records
             if batches.get(each.number) == last
         }
-        said = {(place, first + index) for place, first, count in self.spans for index in range(count)}
-        if said != there:
-            yield f"the last batch of {self.query_id} is said to be at {sorted(said)}, and is at {sorted(there)}"
+        claimed = {(place, first + index) for place, first, count in self.spans for index in range(count)}
+        if claimed != there:
+            yield f"the last batch of {self.query_id} is reported at {sorted(claimed)}, and is at {sorted(there)}"
 
     def _batches(self) -> Mapping[int, int]:
         bounds = enumerate(pairwise((0, *self.ends)))

@@ -65,10 +65,10 @@ class Directories:
                 topic = None if image is None else image.topics.by_id(replica.topic_id)
                 if topic is None or broker.layout is None:
                     continue
-                said = topic.partitions[replica.index].directory_of(broker.node_id)
+                assigned = topic.partitions[replica.index].directory_of(broker.node_id)
                 directory = replica.log.directory.rpartition("/")[0]
-                if said not in (DIRECTORY_UNASSIGNED, broker.layout.directory_ids[directory]):
+                if assigned not in (DIRECTORY_UNASSIGNED, broker.layout.directory_ids[directory]):
                     late.append(
-                        f"{replica.key} lies in {directory} of {broker.node_id}, and in {said.hex()} it is said"
+                        f"{replica.key} lies in {directory} of {broker.node_id}, and in {assigned.hex()} it is said"
                     )
         return late

@@ -1,8 +1,8 @@
-"""What producers sent and were told, against what readers find: nothing acknowledged is lost, changed, doubled or
-reordered.
+"""Checks what producers sent and got acknowledged against what readers find: nothing acknowledged is lost, changed,
+doubled or reordered.
 
-A record is known by its value, which no other record of a run has. Of each it is known whether its producer was told an
-offset (acknowledged), was refused, or never heard (which leaves both open).
+A record is known by its value, which no other record of a run has. Of each it is known whether its producer got an
+offset (acknowledged), an error, or no answer (which leaves both open).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class History:
         for place in [each for each in self.partitions if each[0] == topic]:
             del self.partitions[place]
 
-    # --- told by producers
+    # --- reported by producers
 
     def sends(
         self, place: Place, producer: str, first_number: int, records: Sequence[tuple[bytes | None, bytes]]
@@ -68,7 +68,7 @@ class History:
                 partition.sent[value] = Sent(producer, first_number + i, key)
 
     def acknowledges(self, place: Place, base_offset: int, values: Sequence[bytes]) -> None:
-        """The broker said that a batch lies at an offset."""
+        """Takes an acknowledgement of a batch with its offset."""
         partition = self.partitions.get(place)
         if partition is None:
             return
@@ -84,7 +84,7 @@ class History:
         """Behind the last record that was acknowledged."""
         return max(self.partitions[place].acknowledged, default=-1) + 1
 
-    # --- told by readers
+    # --- reported by readers
 
     def reads(self, place: Place, offset: int, key: bytes | None, value: bytes) -> None:
         """A reader found a record."""

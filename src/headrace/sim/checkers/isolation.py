@@ -2,7 +2,7 @@
 of Elle (Kingsbury and Alvaro, 2020), of lists that are appended to. A key is a partition, its list the partition's log.
 
 Offsets give the order of the appends of each key, and every value is appended once, so that all dependencies are known:
-ww from an append to the next one of its key, wr from an append to whoever read it, rw from a read to the first append
+ww from an append to the next one of its key, wr from an append to its readers, rw from a read to the first append
 behind what it saw. `cycle` finds a cycle of any of them.
 
 **What is promised, and `anomalies` finds broken:**
@@ -14,7 +14,7 @@ behind what it saw. `cycle` finds a cycle of any of them.
   up.
 - Appends to one key are in real order: one that was acknowledged before another was sent comes before it. So a
   producer that runs one transaction after the other has them in that order everywhere (the G0 that is promised).
-- wr alone, and wr with real time: whoever reads an append comes after its transaction's commit, so that no cycle of
+- wr alone, and wr with real time: a read of an append comes after its transaction's commit, so that no cycle of
   these exists (of G1c the part that is promised), and nobody reads from the future.
 - A transaction's offsets are committed if and only if its appends are: what a group's transactions consumed follows
   without a gap and without an overlap, a group's offset is one that a transaction committed, never goes back, is at
@@ -97,12 +97,12 @@ class Transaction:
     consumed: list[Consumed] = field(default_factory=list)
     fate: Fate = Fate.OPEN
     ended_at: float = inf
-    """When its producer was told of its end."""
+    """When its producer learned of its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetRead:
-    """What a group's coordinator said is committed, -1 for nothing; asked for stable offsets alone (KIP-447)."""
+    """The committed offset that a group's coordinator returned, -1 for none; for stable offsets only (KIP-447)."""
 
     group: str
     key: Key

@@ -1,5 +1,5 @@
-"""kraft.version, where somebody raises it, is raised for good: from the moment on at which that is confirmed to whoever
-asked, or committed as any node knows, every leader has it; and in the end all nodes name the same voters at one level.
+"""kraft.version, where somebody raises it, is raised for good: from the moment at which that is confirmed to the
+client, or committed as any node knows, every leader has it; and in the end all nodes name the same voters at one level.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Records may be lost, and what was acknowledged or read may be another later. But a record is one that a client sent, no
 record is there twice, those of a producer come in the order in which it sent them, and no offset is left out. A reader
-that names the epochs it knows hears where its history parts from the leader's: what it was not told to give up is what
+that names the epochs it knows hears where its history parts from the leader's: what it did not have to give up is what
 is there in the end. And in each log epochs never go back, and the log knows where each of them begins.
 """
 
@@ -30,8 +30,8 @@ class LooseHistory(History):
         super().__init__(world)
         self.whole: dict[Place, dict[int, bytes]] = {}
         """What was there in the end, by offset."""
-        self._told: dict[Place, set[bytes]] = {}
-        """What producers were told is there."""
+        self._acknowledged: dict[Place, set[bytes]] = {}
+        """The acknowledged records of producers."""
         self.lost = 0
         """Acknowledged records that were not."""
 
@@ -39,7 +39,7 @@ class LooseHistory(History):
         """See History: another record may be there afterwards."""
         self.acknowledged_count += len(values)
         self.partitions[place].acknowledged[base_offset] = values[0]
-        self._told.setdefault(place, set()).update(values)
+        self._acknowledged.setdefault(place, set()).update(values)
 
     def reads(self, place: Place, offset: int, key: bytes | None, value: bytes) -> None:
         """See History."""
@@ -55,7 +55,7 @@ class LooseHistory(History):
         self._demand(start == 0, place, start, "is the start, and nobody asked for that")
         self._demand(end == len(found), place, end, f"is the end, and there are {len(found)} records")
         self.whole[place] = {offset: value for offset, _, value in found}
-        self.lost += len(self._told.get(place, set()) - set(self.whole[place].values()))
+        self.lost += len(self._acknowledged.get(place, set()) - set(self.whole[place].values()))
 
 
 def look_at_epochs(world: World, node: int, replica: Replica, disk: SimDisk) -> None:

@@ -11,7 +11,7 @@ group, whose members alone know what they own (those of a KIP-848 group are judg
    after that answer; a little less, as steady clocks drift, and none that one of them leaps over. Until then no later
    epoch gives a partition of its to another member, unless it gave that up: an eager member all before it joins again,
    others what an answer takes from them when they hear it.
-3. *By claim.* What a member owned when it joined a generation, and said so, that generation gives to no other member.
+3. *By claim.* What a member listed as owned when it joined a generation, that generation gives to no other member.
 
 A member is who it says it is: its instance id if it is static, since another process takes its place at any time, else
 its member id. Neither a lease nor a claim comes of an answer whose coordinator has been replaced by the time that it

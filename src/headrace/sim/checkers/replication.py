@@ -1,6 +1,7 @@
-"""Replication keeps its promises: an epoch of a partition has one leader, in-sync sets lie within the replicas and take
-in who may be elected (KIP-841), what is committed is committed by enough, and whoever may be elected has all of it,
-also when its log has just been cut. The high watermark of a leader never goes back in its epoch."""
+"""Replication keeps its promises: an epoch of a partition has one leader, in-sync sets lie within the replicas and
+include eligible brokers only (KIP-841), what is committed is committed by enough replicas, and every electable replica
+has all of it, also when its log has just been truncated. The high watermark of a leader never goes back in its epoch.
+"""
 
 from __future__ import annotations
 
@@ -124,7 +125,9 @@ class Replication:
                         self._world.object(f"{text}: {partition}")
 
     def _look_at(self, topic: Topic, partition: Partition) -> None:
-        """Whoever may be elected has all that is committed, whoever knows that it is: TLA+ has it so (KIP-966)."""
+        """Every electable replica has all that is committed, whichever replica knows that it is: as in the TLA+ model
+        (KIP-966).
+        """
         if topic.name in self.loose:
             return
         key = (topic.name, partition.index)

@@ -1,4 +1,4 @@
-"""What brokers let a stranger do, held against the ACLs that are in their own metadata."""
+"""Checks what brokers allow a denied principal against the ACLs in their own metadata."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ if TYPE_CHECKING:
     from headrace.sim.world import World
 
 _DENY: Final = 2
-STRANGERS_HOST: Final = "stranger"
+DENIED_HOST: Final = "stranger"
 
 
 class Rights:
-    """Of one stranger and one topic, which everybody may use but whom an ACL denies it to."""
+    """Checks one principal and one topic, which everybody may use except those whom an ACL denies it."""
 
     def __init__(
-        self, world: World, stranger: str, topic: str, serving: Callable[[], Sequence[Broker]], look_s: float
+        self, world: World, denied: str, topic: str, serving: Callable[[], Sequence[Broker]], look_s: float
     ) -> None:
-        """`stranger` is a principal, `serving` the brokers that run; it is looked at them every `look_s` seconds, and
+        """`denied` is a principal, `serving` the brokers that run; it is looked at them every `look_s` seconds, and
         rights stay as they are for longer."""
         self._world = world
         self._brokers = serving
         self._look_s = look_s
-        self._stranger = stranger
+        self._denied = denied
         self._topic = topic
         self._allowed_at = 0.0
         """When a broker allowed it, or none served, the last time that it was looked."""
@@ -41,18 +41,18 @@ class Rights:
             acls = [acl for acl in broker.image.kept.acls.values() if acl.resource_name == self._topic]
             is_allowed = bool(acls) and all(acl.permission_type != _DENY for acl in acls)
             may = broker.authorizer.authorize(
-                self._stranger, STRANGERS_HOST, Operation.WRITE, ResourceType.TOPIC, self._topic
+                self._denied, DENIED_HOST, Operation.WRITE, ResourceType.TOPIC, self._topic
             )
             if may != is_allowed:
                 what = "lets in" if may else "refuses"
-                self._world.object(f"broker {broker.node_id} {what} {self._stranger}, and its metadata say otherwise")
+                self._world.object(f"broker {broker.node_id} {what} {self._denied}, and its metadata say otherwise")
             denies.append(not is_allowed)
         if not all(denies) or not denies:
             self._allowed_at = self._world.loop.time()
 
     def let_in(self, asked_at: float) -> None:
-        """A record of the stranger that was sent at `asked_at` was taken."""
+        """Notes that a record of the principal, sent at `asked_at`, was accepted."""
         self.accepted += 1
         self.look()
         if asked_at > self._allowed_at + self._look_s:
-            self._world.object(f"a record of {self._stranger} was taken, and every broker denied it before it was sent")
+            self._world.object(f"a record of {self._denied} was taken, and every broker denied it before it was sent")

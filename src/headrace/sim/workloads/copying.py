@@ -2,8 +2,8 @@
 in the same transaction.
 
 Where its group was, it has from a coordinator that may not know yet that it is none any more: OffsetFetch names no
-leader epoch, and Apache Kafka's answers as well. What another coordinator than that takes to be committed does not
-count: whoever commits gives the transaction up, and looks again.
+leader epoch, and Apache Kafka's answers as well. A commit that another coordinator accepts does not count: the client
+gives the transaction up, and looks again.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ class Copier(Transactor):
         self.source = source
         self.group = f"of {transactional_id}"
         self._position: int | None = None
-        self._told: tuple[OffsetRead, str | None] | None = None
+        self._position_read: tuple[OffsetRead, str | None] | None = None
         """Where its group is, by which coordinator: until that one has taken a commit it may be old."""
 
     def _goes_on_as(self, producer_id: int, producer_epoch: int) -> None:
         if self._identity is None:
-            self._position = None  # whoever had the id before may have come further
+            self._position = None  # the id's previous owner may have come further
         super()._goes_on_as(producer_id, producer_epoch)
 
     async def work(self, attempt: Attempt) -> bool:
@@ -70,7 +70,7 @@ class Copier(Transactor):
     async def _consume(self, attempt: Attempt) -> Consumed:
         """Reads on where its group is."""
         first = self._position
-        self._position = self._told = None
+        self._position = self._position_read = None
         if first is None:
             first = await self._committed()
         return await self._read(first, attempt)
@@ -85,9 +85,9 @@ class Copier(Transactor):
         # Of two requests that are on their way at once the offsets may come first.
         return await self._commit(attempt, consumed) and await self.write_all(attempt, keys)
 
-    def is_told(self, attempt: Attempt) -> None:
-        """See Transactor.is_told."""
-        super().is_told(attempt)
+    def is_acknowledged(self, attempt: Attempt) -> None:
+        """See Transactor.is_acknowledged."""
+        super().is_acknowledged(attempt)
         self._position = attempt.transaction.consumed[-1].after
 
     async def _committed(self) -> int:
@@ -95,7 +95,7 @@ class Copier(Transactor):
         while True:
             read = await committed_offset(self.client, self.group, self.source)
             if read is not None:
-                self._told = read, self.client.coordinator(OF_GROUPS)
+                self._position_read = read, self.client.coordinator(OF_GROUPS)
                 return max(read.offset, 0)
             await self.client.rest()
 
@@ -140,30 +140,30 @@ class Copier(Transactor):
         return False
 
     def _is_current(self) -> bool:
-        """Whether the coordinator that has taken a commit is the one that said where its group was."""
-        if self._told is None:
+        """Whether the coordinator that accepted a commit is the one that returned the group's position."""
+        if self._position_read is None:
             return True  # it knew by itself
-        read, coordinator = self._told
+        read, coordinator = self._position_read
         if coordinator is None or coordinator != self.client.coordinator(OF_GROUPS):
             return False
         self.history.offset_reads.append(read)
         return True
 
     async def _commit_once(self, request: TxnOffsetCommitRequest) -> int | None:
-        """What is said of the one partition; None where nobody answers."""
+        """Returns the error code of the one partition; None without an answer."""
         try:
             if not await self.client.find(OF_GROUPS, self.group):
                 return None
-            said = await self.client.ask(request, TxnOffsetCommitResponse, self.protocol.commit_offsets)
+            response = await self.client.ask(request, TxnOffsetCommitResponse, self.protocol.commit_offsets)
         except ClientError:
             return None
-        return int(said.topics[0].partitions[0].error_code)
+        return int(response.topics[0].partitions[0].error_code)
 
     async def _insist_on_adding(self, request: AddOffsetsToTxnRequest) -> bool:
         for _ in range(SEND_TRIES_MAX):
-            said = await self.coordinator_says(request, AddOffsetsToTxnResponse, 3)
-            if said is not None and said.error_code not in RETRIED:
-                return self.is_taken(said.error_code)
+            response = await self.coordinator_says(request, AddOffsetsToTxnResponse, 3)
+            if response is not None and response.error_code not in RETRIED:
+                return self.is_taken(response.error_code)
             await self.client.rest()
         return False
 
@@ -176,13 +176,13 @@ async def committed_offset(client: ClusterClient, group: str, key: Key) -> Offse
     try:
         if not await client.find(OF_GROUPS, group):
             return None
-        said = (await client.ask(request, OffsetFetchResponse, 8)).groups[0]
+        response = (await client.ask(request, OffsetFetchResponse, 8)).groups[0]
     except ClientError:
         return None
-    if said.error_code != ErrorCode.NONE:
+    if response.error_code != ErrorCode.NONE:
         client.moved(None)
         return None
-    partition = said.topics[0].partitions[0]
+    partition = response.topics[0].partitions[0]
     if partition.error_code != ErrorCode.NONE:
         return None
     return OffsetRead(group, key, asked_at, client.world.loop.time(), int(partition.committed_offset))

@@ -70,8 +70,8 @@ class Crowd:
         def late() -> list[str]:
             waiting = [(each.client.host, count) for each, count in wanted if each.acknowledged < count]
             behind = [(each.client.host, each.offset, end) for each, end in ends if each.offset < end]
-            said = [f"{host} gets nothing confirmed" for host, _ in waiting]
-            return said + [f"{host} is at {offset}, not at {end}" for host, offset, end in behind]
+            unconfirmed = [f"{host} gets nothing confirmed" for host, _ in waiting]
+            return unconfirmed + [f"{host} is at {offset}, not at {end}" for host, offset, end in behind]
 
         return late
 

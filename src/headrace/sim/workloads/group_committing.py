@@ -1,8 +1,8 @@
 """Group commit: a driver and its tasks, each with a transactional id of its own, whose transactions one request ends
 with the driver's, which has the offsets of what they were made from.
 
-What they write is one unit: to the checker it is one transaction. Each task is anew in every round, as the tasks of a
-batch are; some come late, with the id of one that has handed its transaction over, while that is being committed.
+What they write is one unit: to the checker it is one transaction. Each task is a new one in every round, as the tasks
+of a batch are; some come late, with the id of one that has handed its transaction over, while that is being committed.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""A topic whose rights change all the time: an operator denies it to a stranger and lets him in again, and the stranger
-writes to it whenever he may."""
+"""A topic whose ACLs change all the time: an operator denies it to a principal and allows it again, and that principal
+writes to it whenever it may.
+"""
 
 from __future__ import annotations
 
@@ -22,29 +23,29 @@ if TYPE_CHECKING:
     from headrace.sim.client import SimClient
 
 NAME: Final = "guarded"
-STRANGER: Final = "stranger"
+DENIED: Final = "stranger"
 """Who logs in, where all others are the super user ANONYMOUS; his password is his name."""
-STRANGERS_PORT: Final = 9094
+DENIED_PORT: Final = 9094
 GUARDED_SETTINGS: Final = {
     "authorizer.class.name": STANDARD_AUTHORIZER,
     "super.users": ANONYMOUS,
     "inter.broker.listener.name": "PLAINTEXT",
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,STRANGERS:SASL_PLAINTEXT",
     "listener.name.strangers.sasl.enabled.mechanisms": "PLAIN",
-    "listener.name.strangers.plain.sasl.jaas.config": f'{PLAIN_MODULE} required user_{STRANGER}="{STRANGER}";',
+    "listener.name.strangers.plain.sasl.jaas.config": f'{PLAIN_MODULE} required user_{DENIED}="{DENIED}";',
 }
 _TOPIC, _LITERAL, _ALL, _WRITE, _DENY, _ALLOW = 2, 3, 2, 4, 2, 3
 _RESTS: Final = (6, 18)
-"""How often an operator rests between two changes: long enough that whoever looks sees what is in force."""
+"""How long an operator waits between two changes: long enough for checkers to see the ACLs in force."""
 
 
 class Guard:
-    """The operator. `stranger` is the principal that he denies the topic to."""
+    """The operator. `denied` is the principal that it denies the topic to."""
 
-    def __init__(self, client: SimClient, stranger: str) -> None:
+    def __init__(self, client: SimClient, denied: str) -> None:
         self.client = client
         self.changes = 0
-        self._stranger = stranger
+        self._denied = denied
 
     async def run(self) -> None:
         """Until its node ends."""
@@ -52,9 +53,9 @@ class Guard:
         await self._create("User:*", _ALL, _ALLOW)
         await self._wait()  # rights stay for longer than it takes to look at them: see `Rights`
         while True:
-            await self._create(self._stranger, _WRITE, _DENY)
+            await self._create(self._denied, _WRITE, _DENY)
             await self._wait()
-            wanted = DeleteAclsFilter(_TOPIC, NAME, _LITERAL, self._stranger, "*", _WRITE, _DENY)
+            wanted = DeleteAclsFilter(_TOPIC, NAME, _LITERAL, self._denied, "*", _WRITE, _DENY)
             await self.client.insist(DeleteAclsRequest([wanted]), DeleteAclsResponse, 3)
             self.changes += 1
             await self._wait()
@@ -69,8 +70,8 @@ class Guard:
             await self.client.rest()
 
 
-class Stranger:
-    """Whoever is let in at times."""
+class DeniedProducer:
+    """A producer that may write at times."""
 
     def __init__(self, client: SimClient, rights: Rights) -> None:
         self.client = client

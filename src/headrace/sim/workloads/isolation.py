@@ -30,7 +30,7 @@ POLLERS: Final = 2
 TASKS: Final = 3
 """Of a group, beside its driver."""
 SLOW_PAUSE_S: Final = 0.8
-SAID_MAX: Final = 5
+SHOWN_MAX: Final = 5
 """Anomalies of one objection: it says how many there are."""
 
 
@@ -146,8 +146,8 @@ class Transactions:
         self.history.is_settled = True
         found = anomalies(self.history)
         if found:
-            said = "; ".join(f"{each.kind}: {each.text}" for each in found[:SAID_MAX])
-            self._world.object(f"{len(found)} anomalies: {said}")
+            answers = "; ".join(f"{each.kind}: {each.text}" for each in found[:SHOWN_MAX])
+            self._world.object(f"{len(found)} anomalies: {answers}")
         await sleep(REPEATED_S)
 
     async def _end_of(self, client: ClusterClient, key: Key) -> int:
@@ -164,11 +164,13 @@ class Transactions:
         request = ListTransactionsRequest(state_filters=["Ongoing", "PrepareCommit", "PrepareAbort"])
         while True:
             try:
-                said = await client.ask_each(request, ListTransactionsResponse, 0)
+                answers = await client.ask_each(request, ListTransactionsResponse, 0)
                 left = [
-                    (each.transactional_id, each.transaction_state) for one in said for each in one.transaction_states
+                    (each.transactional_id, each.transaction_state)
+                    for one in answers
+                    for each in one.transaction_states
                 ]
-                if not left and not any(one.error_code for one in said):
+                if not left and not any(one.error_code for one in answers):
                     return
             except ClientError as error:
                 left = [("nobody says", str(error))]

@@ -332,7 +332,7 @@ class LogFollowingTest(LogCrashTest):
         found = log.reader.read(offset, max_bytes=max_bytes, max_offset=log.end_offset, min_one=True)
         assert isinstance(found, Local), "the offset is in the log"
         if found.slice is not None:
-            self._check_told(past, offset, found)
+            self._check_reported_aborted(past, offset, found)
 
     def _hides_nothing(self, entry: AbortedTransaction, truth: Ended, past: Past) -> bool:
         """Whether an entry names records of its transaction alone. Where compaction took the marker of the one before,
@@ -345,10 +345,10 @@ class LogFollowingTest(LogCrashTest):
         ]
         return not before or (self.config.compact and past.undone >= set(before))
 
-    def _check_told(self, past: Past, offset: int, found: Local) -> None:
+    def _check_reported_aborted(self, past: Past, offset: int, found: Local) -> None:
         assert found.slice is not None
         data = found.slice.read()
-        told = {(each.producer_id, each.last_offset) for each in self.log.reader.aborted_transactions(offset, found)}
+        aborted = {(each.producer_id, each.last_offset) for each in self.log.reader.aborted_transactions(offset, found)}
         for _, header in iter_headers(data) if self._is_whole(data) else []:
             if header.base_offset < offset or header.is_control or not header.is_transactional:
                 continue
@@ -360,8 +360,10 @@ class LogFollowingTest(LogCrashTest):
                 ),
                 None,
             )
-            text = f"a reader of offset {offset} is not told of {inside}"
-            self._demand(inside is None or header.record_count == 0 or (inside.producer, inside.marker) in told, text)
+            text = f"a reader of offset {offset} does not get {inside}"
+            self._demand(
+                inside is None or header.record_count == 0 or (inside.producer, inside.marker) in aborted, text
+            )
 
     @staticmethod
     def _is_whole(data: bytes) -> bool:

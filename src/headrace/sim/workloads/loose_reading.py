@@ -91,7 +91,7 @@ class LooseReader:
             self.offset = offset + 1
 
     def differences(self, found: dict[int, bytes]) -> list[str]:
-        """What it has that is not there, and was not told so."""
+        """Records that it has, that are not there, and of which it was not notified."""
         wrong = [(offset, value) for offset, (_, value) in sorted(self.view.items()) if found.get(offset) != value]
         return (
             [f"{self.place}: a reader has {wrong[0]} and {len(wrong) - 1} more, which are not there"] if wrong else []

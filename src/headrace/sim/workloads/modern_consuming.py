@@ -67,7 +67,7 @@ class ModernConsumer(Consumer):
         self._resubscribes = False
         """Whether its next heartbeat says what it subscribes to."""
         self._has_news = False
-        """Whether it owns something else than its last heartbeat said."""
+        """Whether it owns something else than its last heartbeat listed."""
 
     @property
     def is_at_rest(self) -> bool:

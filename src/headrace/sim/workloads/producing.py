@@ -42,7 +42,7 @@ WHOSE_LEADER_CHANGES: Final = frozenset(
         ErrorCode.REQUEST_TIMED_OUT,
     }
 )
-"""What is said of a batch that may lie in the log all the same."""
+"""Error codes of a batch that may be in the log all the same."""
 
 Pairs = list[tuple[bytes | None, bytes]]
 
@@ -54,7 +54,7 @@ def request_for(place: Place, batch: bytes, acks: int, timeout_ms: int = TIMEOUT
 
 
 def answer_of(response: ProduceResponse) -> PartitionProduceResponse:
-    """What was said of the one partition."""
+    """The response for the one partition."""
     return response.responses[0].partition_responses[0]
 
 

@@ -51,7 +51,7 @@ class Reborn:
         return self.client.rng.randint(1, BATCHES_MAX)
 
     async def _create(self) -> bytes:
-        """The id of the new life. Whoever made it: a request of before may have been late."""
+        """Returns the new topic's id. Its creation may also be a late effect of an earlier request."""
         topic = CreatableTopic(name=NAME, num_partitions=1, replication_factor=3)
         request = CreateTopicsRequest(topics=[topic], timeout_ms=20_000)
         while True:

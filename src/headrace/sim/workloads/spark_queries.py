@@ -102,7 +102,7 @@ class Context:
         self._attempt = attempt
 
     def getLocalProperty(self, _name: str) -> None:  # noqa: N802
-        """Nothing that the sink is not told in another place."""
+        """Does nothing: the sink gets it in another place."""
 
     def partitionId(self) -> int:  # noqa: N802
         """Which task it is."""

@@ -2,7 +2,7 @@
 and what is done for a batch is the sink's own code (see `blocking`).
 
 A driver plans micro-batches into the offsets log of a checkpoint, has tasks write their rows, commits, and notes that
-in the commits log. Drivers and tasks die at their requests, stand still, and lose answers; tasks are tried again, or
+in the commits log. Drivers and tasks die at their requests, freeze, and lose answers; tasks are tried again, or
 twice at a time. A second driver may come while one is at work, on the same checkpoint or on a copy of it without its
 last batches; a run may plan tasks in another way, or write to different topics in another order. Who is refused ends,
 and an operator goes on with the checkpoint and the program that are not.

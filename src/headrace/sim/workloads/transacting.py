@@ -79,7 +79,7 @@ class Protocol(NamedTuple):
     end: int
     commit_offsets: int
     adds_itself: bool
-    """Whether the client adds partitions, or whoever leads them does."""
+    """Whether the client adds partitions, or their leaders do."""
     raises_epoch: bool
 
 
@@ -99,7 +99,7 @@ class Traits:
     """Gives up what takes much longer than it should, and aborts: its delivery timeout is short."""
     dies_ending: float = 0.15
     """Its process ends while its commit is on its way; the next one fences it."""
-    begins_anew: float = 0.03
+    restarts: float = 0.03
 
 
 @dataclass(slots=True)
@@ -124,7 +124,7 @@ class Attempt:
 
 
 class Transactor:
-    """One producer with a transactional id. `committed` counts what it was told."""
+    """One producer with a transactional id. `committed` counts its acknowledged commits."""
 
     def __init__(
         self,
@@ -168,8 +168,8 @@ class Transactor:
             if rng.random() < self.traits.times_out:
                 await sleep(TIMEOUT_MS / 1000 * 1.5)
             await self._end(attempt, is_whole and rng.random() >= self.traits.aborts)
-            if rng.random() < self.traits.begins_anew or (self.is_shared and rng.random() < 0.3):
-                self._identity = None  # its process ends, and begins anew
+            if rng.random() < self.traits.restarts or (self.is_shared and rng.random() < 0.3):
+                self._identity = None  # its process ends, and restarts
             await sleep(rng.uniform(0.0, self.pauses.pause_s))
 
     def _now(self) -> float:
@@ -194,18 +194,18 @@ class Transactor:
         self._sequences = {}
 
     async def coordinator_says(self, request: Any, response_class: Any, version: int) -> Any:
-        """What the transaction's coordinator says; None where nobody answers."""
+        """Returns the coordinator's response; None without one."""
         try:
             if not await self.client.find(OF_TRANSACTIONS, self.transactional_id):
                 return None
-            said = await self.client.ask(request, response_class, version)
+            response = await self.client.ask(request, response_class, version)
         except ClientError:
             return None
-        if getattr(said, "error_code", ErrorCode.NONE) in _MOVED:
+        if getattr(response, "error_code", ErrorCode.NONE) in _MOVED:
             self.client.moved(None)
-        return said
+        return response
 
-    def is_told(self, attempt: Attempt) -> None:
+    def is_acknowledged(self, attempt: Attempt) -> None:
         """Its transaction is committed, it hears."""
         self.committed += 1
 
@@ -296,9 +296,9 @@ class Transactor:
             v3_and_below_topics=[AddPartitionsToTxnTopic(*each) for each in topics.items()],
         )
         for _ in range(SEND_TRIES_MAX):
-            said = await self.coordinator_says(request, AddPartitionsToTxnResponse, 3)
-            if said is not None:
-                error = said.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
+            response = await self.coordinator_says(request, AddPartitionsToTxnResponse, 3)
+            if response is not None:
+                error = response.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
                 if error not in RETRIED:
                     return self.is_taken(error)
                 if error in _MOVED:
@@ -307,7 +307,7 @@ class Transactor:
         return False
 
     def is_taken(self, error: int) -> bool:
-        """Whether partitions or offsets belong to its transaction; a producer that is refused begins anew."""
+        """Whether partitions or offsets belong to its transaction; a producer that is refused restarts."""
         if error != ErrorCode.NONE:
             self._identity = None
         return error == ErrorCode.NONE
@@ -339,26 +339,26 @@ class Transactor:
         request, response_class, version = self._end_request(attempt, commits)
         is_late = False
         while True:
-            said = await self.coordinator_says(request, response_class, version)
-            if said is not None and said.error_code not in RETRIED:
+            response = await self.coordinator_says(request, response_class, version)
+            if response is not None and response.error_code not in RETRIED:
                 break
-            is_late = is_late or said is None
+            is_late = is_late or response is None
             await self.client.rest()
             if attempt.is_left:
                 return
         if attempt.is_left:
             return
-        if said.error_code != ErrorCode.NONE:
-            if said.error_code == ErrorCode.OPERATION_NOT_ATTEMPTED:
+        if response.error_code != ErrorCode.NONE:
+            if response.error_code == ErrorCode.OPERATION_NOT_ATTEMPTED:
                 transaction.fate = Fate.ABORTED  # it was open still, so no request before this one has ended it
             self._identity = None
             return
         transaction.fate = Fate.COMMITTED if commits else Fate.ABORTED
         transaction.ended_at = self._now()
         if commits:
-            self.is_told(attempt)
+            self.is_acknowledged(attempt)
         if self.protocol.raises_epoch:
-            self._goes_on_as(said.producer_id, said.producer_epoch)
+            self._goes_on_as(response.producer_id, response.producer_epoch)
         elif not commits or is_late:
             # What was sent last may not have arrived: under the same epoch it would be of the next transaction.
             self._identity = None

@@ -39,7 +39,7 @@ class VoterOperator:
         self.client = client
         self.nodes = dict(nodes)
         self.confirmed = 0
-        """Changes that it was told of."""
+        """Changes that were confirmed to it."""
 
     async def learn(self, nodes: Collection[int]) -> None:
         """Returns when it knows the directories and endpoints of these nodes, which vote, as the leader names them."""
@@ -74,7 +74,7 @@ class VoterOperator:
                 await self.client.rest()
 
     async def replace_one(self) -> None:
-        """Has one node vote no more, and returns when every node votes again."""
+        """Removes one voter, and returns when every node votes again."""
         try:
             await self._remove(self.client.rng.choice(sorted(self.nodes)))
         except ClientError:

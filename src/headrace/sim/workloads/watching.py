@@ -1,9 +1,9 @@
-"""A client that asks for the end of a partition again and again, or reads there: it never goes back, whoever leads.
+"""A client that asks for the end of a partition again and again, or reads there: it never goes back, under any leader.
 
 It asks every broker, each by itself, so that one that does not answer blinds it for none of the others: what it knows
 of leaders may be old. It names the newest leader epoch that it has heard of, from whomever: a leader of before, which
-does not know yet that it is one, does not answer it. What such a leader tells others is old, and Kafka promises no
-more.
+does not know yet that it is one, does not answer it. What such a leader tells others is old, and Kafka promises only
+that.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Watcher:
         await self._ask(broker, place, 1)
 
     async def _read(self, broker: str, place: Place) -> None:
-        """A reader that is told that its place is out of range begins elsewhere, and loses records or doubles them."""
+        """Fails: a reader with an out-of-range position begins elsewhere, and loses records or doubles them."""
         floor = self._ends.get(place, 0)
         asked = FetchPartition(
             partition=place[1],
