@@ -35,3 +35,30 @@ def test_paths_of_one_machine_and_registries_are_seen() -> None:
 def test_a_page_has_one_title() -> None:
     assert not list(tidy.check_markdown("a.md", "# A\n```\n# not one\n```\n## B\n"))
     assert list(tidy.check_markdown("a.md", "# A\n# B\n"))
+
+
+def test_words_with_a_term_of_the_field_are_seen_in_names_comments_docstrings_and_pages() -> None:
+    text = '"""Answers whoever asks."""\n\nx = "told"  # leads no more\n\n\n'
+    text += 'def _wasTold(said_at):\n    """It\n\n    stands."""\n'
+    found = [line.partition(": write")[0] for line in tidy.check_words("src/headrace/a.py", text)]
+    assert found == [
+        "src/headrace/a.py:1: 'whoever'",
+        "src/headrace/a.py:3: 'no more'",
+        "src/headrace/a.py:6: 'told'",
+        "src/headrace/a.py:6: 'said'",
+        "src/headrace/a.py:9: 'stands'",
+    ]
+    assert list(tidy.check_words("docs/a.md", "`told`\nstranger")) == [
+        "docs/a.md:2: 'stranger': write unauthenticated client"
+    ]
+
+
+def test_words_are_free_in_printed_text_in_the_sense_of_fewer_and_outside_of_src_and_docs() -> None:
+    assert not list(tidy.check_words("src/headrace/a.py", '"""No more than two, understood."""\nx = f("it is told")\n'))
+    assert not list(tidy.check_words("tests/a.py", '"""Whoever."""\n'))
+
+
+def test_packages_that_are_not_checked_yet_still_have_such_words() -> None:
+    for package in tidy.WORDS_UNCHECKED:
+        files = list((tidy.ROOT / package).rglob("*.py"))
+        assert any(tidy.WORDS.search(line) for path in files for _, line in tidy.prose(path.read_text("utf-8")))

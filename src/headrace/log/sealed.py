@@ -118,7 +118,7 @@ class SealedFiles:
             self._seals_removed += 1
             self._resources.disk.remove(self.path_of(SEAL))
 
-    def seal_no_more(self) -> None:
+    def stop_sealing(self) -> None:
         """Marks the files as going: a pending seal must not leave one behind, for the next segment that begins at the
         same offset.
         """

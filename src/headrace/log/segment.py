@@ -166,7 +166,7 @@ class Segment(SealedFiles):
     def remove_files(self) -> None:
         """Deletes all files. Raises OSError."""
         self.release()
-        self.seal_no_more()
+        self.stop_sealing()
         if self._index is not None:
             self._index.forget()
         for path in self.paths():

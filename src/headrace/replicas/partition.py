@@ -264,14 +264,14 @@ class PartitionState:
         changed = self.role is Role.LEADER or partition.leader_epoch > self.leader_epoch
         self.role = Role.FOLLOWER
         self._take(partition)
-        self._lead_no_more()
+        self._end_leadership()
         return changed
 
     def become_offline(self) -> None:
         """Nothing is known to be here any more, and nothing is counted. Once more is harmless."""
         self.role = Role.OFFLINE
         self.pending = None
-        self._lead_no_more()
+        self._end_leadership()
 
     def _is_old(self, partition: Partition) -> bool:
         """Whether newer metadata were taken already: replayed and late ones are no news (KAFKA-13790)."""
@@ -288,7 +288,7 @@ class PartitionState:
         self.replicas = partition.replicas
         self.isr = partition.isr
 
-    def _lead_no_more(self) -> None:
+    def _end_leadership(self) -> None:
         self.followers = {}
         self.is_alone = False
         self.epoch_start = UNKNOWN

@@ -91,7 +91,7 @@ def replica_plants() -> dict[str, list[tuple[Any, str, Any]]]:
         "counts-without-those-it-wants-out": [(PartitionState, "maximal_isr", property(_in_sync_as_wished))],
         "lets-replicas-join-below-its-epoch": [(PartitionState, "_may_join", _has_the_high_watermark)],
         "remembers-followers-of-earlier-terms": [
-            (PartitionState, "_lead_no_more", _keep_followers),
+            (PartitionState, "_end_leadership", _keep_followers),
             (PartitionState, "_follower", _known_followers(vars(PartitionState)["_follower"])),
         ],
         "undoes-what-nobody-answers": [(IsrChanges, "_ask_for", _unanswered_is_undone(vars(IsrChanges)["_ask_for"]))],

@@ -187,14 +187,14 @@ class Replica:
     def become_follower(self, partition: Partition) -> None:
         """Another broker leads, or none: requests that wait are refused, and clients look for the leader."""
         if self.state.become_follower(partition):
-            self._lead_no_more(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self._end_leadership(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def become_offline(self, error: ErrorCode) -> None:
         """It cannot be used, or is gone: every request is answered `error`, those that wait too."""
         self.state.become_offline()
-        self._lead_no_more(error)
+        self._end_leadership(error)
 
-    def _lead_no_more(self, error: ErrorCode) -> None:
+    def _end_leadership(self, error: ErrorCode) -> None:
         self.error = error
         self.takes_appends = False
         self.refuse_waiting(error)

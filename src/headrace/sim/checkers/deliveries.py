@@ -68,8 +68,8 @@ class Deliveries:
             place = bounds[claim.batch_id] if claim.batch_id < len(bounds) else None
             if place is not None and place != (claim.first, claim.end):
                 yield (
-                    f"{claim.run} got confirmed that write {claim.write} of batch {claim.batch_id} of {self.query_id} is in "
-                    f"the topic with records {claim.first} to {claim.end}, and the batch there is of {place}"
+                    f"{claim.run} got write {claim.write} of batch {claim.batch_id} of {self.query_id} confirmed as "
+                    f"the topic's records {claim.first} to {claim.end}, and the batch there is of {place}"
                 )
 
     def _written(self, write: int) -> Iterator[str]:
