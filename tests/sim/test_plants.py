@@ -8,8 +8,10 @@ from headrace.sim import plants
 from headrace.sim.__main__ import main
 from headrace.sim.found_at import FOUND_AT, seeds_of
 from headrace.sim.kinds import EVERY_PLANT, kind_of
-from headrace.sim.plants import search
+from headrace.sim.plants import StalePlantError, search
+from headrace.sim.run import Result
 from headrace.sim.sabotage import planted
+from headrace.sim.world import Objection
 
 QUICK = "drops-tombstones-too-early"
 
@@ -31,6 +33,15 @@ def test_a_search_stops_when_enough_seeds_have_found_the_fault() -> None:
     found = search(QUICK, enough=2)
     assert len(found.found) == 2 and found.tried == found.found[-1] < len(seeds_of(QUICK))
     assert found.is_found_first
+
+
+def test_a_fault_that_fails_by_itself_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it replaces is called in another form since."""
+    objection = Objection("a defect in a request")
+    objection.__cause__ = TypeError("'Completion' object is not callable")
+    monkeypatch.setattr(plants, "run_of_plant", lambda _: lambda seed, _: Result(seed, "", 0.0, 0, 0, 0, 1, objection))
+    with pytest.raises(StalePlantError, match=f"{QUICK}: a defect in a request"):
+        search(QUICK, enough=2)
 
 
 def test_the_command_says_which_faults_are_found_too_rarely(

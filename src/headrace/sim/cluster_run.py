@@ -45,6 +45,7 @@ from headrace.sim.cluster_options import SNAPSHOT_BYTES_RARE, Options
 from headrace.sim.coordinator_faults import CoordinatorFaults
 from headrace.sim.faults import Faults
 from headrace.sim.late_answers import LateAnswers
+from headrace.sim.late_markers import LateMarkers
 from headrace.sim.lost_answers import LostAnswers
 from headrace.sim.machine import AnyMachine, Machine
 from headrace.sim.moments import Listener, MomentFaults
@@ -183,7 +184,6 @@ class ClusterRun:
             may_be_emptied=list(self.machines.values()) if self._loses_disks else [],
         )
         self.lost_answers = LostAnswers(self.world, self.everybody)
-        self.late_answers = LateAnswers(self.world, self.machines)
         self.after_snapshots = PowerAfterSnapshots(self.world, self.everybody.values())
         loses = ONE_LOSES in self.options.cluster_kinds
         self.coordinator_faults = CoordinatorFaults(self.world, self.machines, may_die=not loses)
@@ -192,7 +192,8 @@ class ClusterRun:
         self.raise_faults = RaiseFaults(self.world, voting, may_die=not loses, power="power" in self.options.kinds)
         self._moments: list[tuple[MomentFaults, bool]] = [
             (self.lost_answers, self.options.answers_are_lost),
-            (self.late_answers, self.options.verdicts_are_late),
+            (LateAnswers(self.world, self.machines), self.options.verdicts_are_late),
+            (LateMarkers(self.world, self.machines), transactional),
             (self.after_snapshots, "power" in self.options.kinds),
             (self.coordinator_faults, self.options.coordinators_fail),
             (self.raise_faults, raised),

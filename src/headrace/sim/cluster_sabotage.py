@@ -19,6 +19,7 @@ from headrace.broker.quorum.images import Images
 from headrace.broker.quorum.membership.controller_tasks import ControllerTasks
 from headrace.controller import in_sync, partition_changes
 from headrace.controller.sessions import BrokerSessions
+from headrace.env.completion import Completion
 from headrace.log.epochs import LeaderEpochs
 from headrace.log.log import Log
 from headrace.log.manager import LogManager
@@ -34,8 +35,10 @@ def _nothing(*_: object) -> None:
     """Done, it says."""
 
 
-def _acknowledge_at_once(self: Replica, _offset: int, _needs_all: bool, callback: Any, _deadline: float) -> bool:
-    callback(self.error)
+def _acknowledge_at_once(
+    self: Replica, _offset: int, _needs_all: bool, completion: Completion[ErrorCode], _deadline: float
+) -> bool:
+    completion.complete(self.error)
     return False
 
 

@@ -11,9 +11,20 @@ from typing import Final
 from headrace.sim.found_at import FOUND_BY_LEAST, seeds_of
 from headrace.sim.kinds import EVERY_PLANT, kind_of, run_of_plant
 from headrace.sim.sabotage import planted
+from headrace.sim.world import Objection
 
 SHOWN: Final = 8
 """Of the seeds that find a fault."""
+
+
+class StalePlantError(Exception):
+    """A planted fault does not fit what it replaces any longer: it fails by itself, and nothing finds it."""
+
+
+def _look_at(name: str, objection: Objection) -> None:
+    """Raises StalePlantError if the objection is to how a fault was planted."""
+    if isinstance(objection.__cause__, TypeError | AttributeError | NameError):
+        raise StalePlantError(f"{name}: {objection}") from objection
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +49,15 @@ class Search:
 
 
 def search(name: str, enough: int | None = None) -> Search:
-    """Runs the seeds of a planted fault: all of them, or until `enough` have found it."""
+    """Runs the seeds of a planted fault: all of them, or until `enough` have found it. Raises StalePlantError."""
     run, seeds = run_of_plant(name), seeds_of(name)
     found: list[int] = []
     tried = 0
     with planted(name):
         for seed in seeds:
             tried += 1
-            if run(seed, None).objection is not None:
+            if (objection := run(seed, None).objection) is not None:
+                _look_at(name, objection)
                 found.append(seed)
                 if len(found) == enough:
                     break

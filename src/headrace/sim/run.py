@@ -41,6 +41,8 @@ SIMULATED_S_MAX: Final = 600.0
 HAUNTED: Final = 0.3
 """How often members of groups go on as what they were before. Drawn apart from the options: other seeds are as they
 were."""
+OVERLAPPED: Final = 0.5
+"""How often syncs that acknowledgements wait for are interrupted, whatever the world has drawn."""
 STATIC: Final = 0.6
 """How many of such members are static."""
 
@@ -191,7 +193,8 @@ class Run:
         settings = dict(SETTINGS)
         if self.options.durable:
             settings["acks.flush"] = "before-reply"
-        self.machine = Machine(self.world, HOST, DIRECTORIES, settings, Broker, interrupts=moving)
+        interrupts = moving or (self.options.durable and self.world.rng("overlaps").random() < OVERLAPPED)
+        self.machine = Machine(self.world, HOST, DIRECTORIES, settings, Broker, interrupts=interrupts)
         self.overlaps = PowerAfterOverlaps(self.world, [self.machine])
         self.history = History(self.world)
         self.commits = Commits(self.world)

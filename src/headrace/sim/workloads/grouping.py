@@ -215,6 +215,8 @@ class Member:
             self._former = self.state.member_id, self._generation
         self.state.member_id = joined.member_id
         self.state.generation = self._generation = joined.generation_id
+        if self._former == (self.state.member_id, self.state.generation):
+            self._former = None  # a coordinator that ends before SyncGroup loads the generation before, as in Kafka
         return joined
 
     async def _haunt(self) -> None:
