@@ -39,7 +39,7 @@ def test_a_log_that_cannot_be_compacted_is_reported_once_and_counted(
 
         until(lambda: uncleanable() == 1)
         until(lambda: not served.call(lambda broker: broker.logs.is_cleaning))
-        lines = [record.getMessage() for record in caplog.records if "not compacted" in record.getMessage()]
+        lines = [record.getMessage() for record in caplog.records if "no longer compacted" in record.getMessage()]
     assert len(lines) == 1 and "partition=t-0" in lines[0] and path in lines[0]
 
 
