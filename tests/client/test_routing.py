@@ -10,7 +10,7 @@ import pytest
 
 from headrace.client.conversation import Await, Connect, Pause, Step, Steps
 from headrace.client.errors import RefusedError, UnreachableError
-from headrace.client.routing import Patience, Router
+from headrace.client.routing import METADATA_MAX_AGE_S, Patience, Router
 from headrace.wire.messages.k03_metadata import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -151,6 +151,17 @@ def test_a_broker_that_is_behind_is_not_asked_twice_in_a_row() -> None:
 def test_a_leader_of_an_older_epoch_is_not_believed() -> None:
     cluster = Cluster()
     assert [cluster.leader() for _ in range(4)] == [2, 1, None, 1]
+
+
+def test_a_leader_is_looked_up_again_after_a_while_although_nothing_failed() -> None:
+    cluster = Cluster()
+    assert cluster.leader() == 2
+    cluster.clock.now += METADATA_MAX_AGE_S
+    assert cluster.router.known_leader("t", 0) is not None
+    cluster.clock.now += 1.0
+    assert cluster.router.known_leader("t", 0) is None
+    found = cluster.run(cluster.router.leader("t", 0))
+    assert found is not None and found.leader == 1
 
 
 def test_the_same_broker_is_asked_again_if_no_other_can_be_reached_soon() -> None:

@@ -41,6 +41,10 @@ CONNECT_TIMEOUT_S: Final = 5.0
 OTHER_CONNECT_TIMEOUT_S: Final = 1.0
 """How long a connection may take to a broker that is asked for metadata only because another was asked before."""
 
+METADATA_MAX_AGE_S: Final = 300.0
+"""How long a topic is known before it is fetched again although nothing failed: a leader that was deposed and does not
+know it goes on answering fetches. Kafka's clients call it `metadata.max.age.ms`."""
+
 GROUP, TRANSACTION = 0, 1
 """What has a coordinator: FindCoordinator's kinds of key."""
 
@@ -78,6 +82,8 @@ class Router:
         self.known_topics: dict[str, TopicInfo] = {}
         """The topics in the cache, by name."""
         self._names: dict[bytes, str] = {}
+        self._fetched_at: dict[str, float] = {}
+        """When each topic in the cache was fetched."""
         self._connections: dict[int, BrokerConnection] = {}
         self._seed: BrokerConnection | None = None
         self._informant: Address | None = None
@@ -298,6 +304,7 @@ class Router:
         if wanted is None:
             self.known_topics.clear()
             self._names.clear()
+            self._fetched_at.clear()
         for topic in response.topics:
             if topic.name is None:
                 continue
@@ -310,6 +317,7 @@ class Router:
                 self._names[topic.topic_id] = topic.name
                 info = replace(info, partitions=tuple(self._checked_leader(topic.topic_id, p) for p in info.partitions))
             self.known_topics[topic.name] = info
+            self._fetched_at[topic.name] = self.clock.monotonic()
         return errors
 
     def _checked_leader(self, topic_id: bytes, partition: PartitionInfo) -> PartitionInfo:
@@ -345,8 +353,15 @@ class Router:
 
     def topic(self, name: str) -> Steps[TopicInfo]:
         """Finds a topic in the cache, or fetches it. Raises as `topics` does."""
-        cached = self.known_topics.get(name)
+        cached = self._cached(name)
         return cached if cached is not None else (yield from self.topics([name]))[0]
+
+    def _cached(self, name: str) -> TopicInfo | None:
+        """Returns a topic that was fetched not too long ago."""
+        cached = self.known_topics.get(name)
+        if cached is None or self.clock.monotonic() - self._fetched_at[name] > METADATA_MAX_AGE_S:
+            return None
+        return cached
 
     def partitions(self, name: str) -> Steps[list[TopicPartition]]:
         """Finds the topic's partitions. Raises as `topics` does."""
@@ -362,10 +377,11 @@ class Router:
             topic = self.known_topics.pop(name, None)
             if topic is not None:
                 self._names.pop(topic.id, None)
+                del self._fetched_at[name]
 
     def known_leader(self, topic: str, partition: int) -> PartitionInfo | None:
         """Returns the partition with its leader, if both are in the cache."""
-        info = self.known_topics.get(topic)
+        info = self._cached(topic)
         if info is None or not 0 <= partition < len(info.partitions):
             return None
         found = info.partitions[partition]
