@@ -53,7 +53,7 @@ class CreateAcls:
 def decide_create_acls(
     image: ClusterImage, acls: Sequence[AclBinding], context: ControllerContext
 ) -> Decision[list[ApiError]]:
-    """Stores what is not stored yet; answers in the request's order. Too many: none is."""
+    """Stores the new ACLs; answers in the request's order. Too many: none is."""
     stored = image.kept.acls
     names = {acl.name for acl in acls}
     known = {binding_of(record) for record in stored.values() if record.resource_name in names}
@@ -147,6 +147,6 @@ class _Stored:
 
     def _named_by(self, name: str, pattern_type: int) -> list[_Entry]:
         names = [name]
-        if pattern_type == PatternType.MATCH:  # in one order in every process: what is found is replicated in it
+        if pattern_type == PatternType.MATCH:  # in one order in every process: the matches are replicated in it
             names += [WILDCARD, *(name[:length] for length in sorted(self._prefix_lengths))]
         return [entry for each in dict.fromkeys(names) for entry in self._of_name.get(each, ())]

@@ -132,7 +132,7 @@ def decide_elect_returned(image: ClusterImage, node_id: int, *, was_clean: bool)
     """Lets a broker that came back lead what only it can lead.
 
     `was_clean`: it went down cleanly, so every record that it acknowledged is still there, and the leader epochs may
-    stay. After a crash they rise, so that readers who saw more than what is left find out.
+    stay. After a crash they rise, so that readers who saw more of the log than is left find out.
     """
     broker = image.brokers.get(node_id)
     if broker is None or broker.fenced:

@@ -44,7 +44,7 @@ class AlterOperation(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Alteration:
-    """What is asked of one resource: (name, operation, value) in the request's order.
+    """The alterations of one resource: (name, operation, value) in the request's order.
 
     `replaces` makes it the whole configuration of the resource: what it does not name goes.
     """

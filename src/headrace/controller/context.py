@@ -116,7 +116,7 @@ class ControllerContext:
 class ControllerRequest(Protocol[R]):
     """A request to the controller, and the type of its reply. Each is beside its decision in this package.
 
-    A value says what is wanted, and nothing of where it is decided: the controller may be another node. What a client
+    A value describes the request, and not the place of the decision: the controller may be another node. What a client
     may do comes beside it (`access`), for it is asked about names that only the controller's image knows.
     """
 

@@ -110,8 +110,8 @@ def _room_for(
 ) -> list[RemoveDelegationTokenRecord] | None:
     """What has to go so that the owner, and the cluster, has room for one more token; None: there is none.
 
-    Each owner has a share, so that nobody takes all of what the cluster keeps. What is over goes only where it has to:
-    the sweep takes it otherwise.
+    Each owner has a share, so that nobody takes all of what the cluster keeps. Expired tokens are removed only where
+    they have to be: the sweep takes the others.
     """
     tokens = image.kept.delegation_tokens
     own = [token for token in tokens.values() if token.owner == owner]

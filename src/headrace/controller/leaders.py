@@ -149,7 +149,7 @@ def decide_elect_missing(image: ClusterImage, context: ControllerContext) -> Dec
 
 
 def returned(broker_id: int) -> Sweep:
-    """What is elected when a broker has come back: it may lead what nobody leads."""
+    """Elects leaders after a broker has come back: it may lead partitions without a leader."""
 
     def find(changes: PartitionChanges, topic: Topic) -> Sequence[Partition]:
         return [each for each in changes.without_leader(topic) if broker_id in each.replicas]

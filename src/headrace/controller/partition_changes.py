@@ -1,6 +1,6 @@
 """Changes of partitions: every PartitionChangeRecord of a cluster with several brokers is made here.
 
-`PartitionChanges` is the draft of one decision. `change` makes a record out of a partition and what is to become of it;
+`PartitionChanges` is the draft of one decision. `change` makes a record out of a partition and its new state;
 `take_out` does so for what a broker holds. A partition that changes twice in one decision changes on top of its first
 change.
 
@@ -49,7 +49,7 @@ class Election(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is to become of a partition; None leaves a thing as it is.
+    """The new state of a partition; None leaves a thing as it is.
 
     `lost` are replicas that went down uncleanly, and so are not eligible. `barred` brokers are not elected. `election`
     None: as the topic's settings allow.
@@ -252,7 +252,7 @@ class PartitionChanges:
 
 
 class _Draft:
-    """One change of one partition, from what is asked to the record."""
+    """One change of one partition, from the request to the record."""
 
     def __init__(self, changes: PartitionChanges, topic: Topic, old: Partition, target: Target) -> None:
         self.changes = changes

@@ -20,7 +20,7 @@ from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.metadata_records import ClientQuotaRecord, EntityData
 
 CHANGES_MAX: Final = 1_000
-"""Changes of one entity: all are checked together. There are five quotas, and what is none of them may be removed."""
+"""Changes of one entity: all are checked together. There are five quotas, and other keys may be removed."""
 _BAD: Final = ErrorCode.INVALID_REQUEST
 _TWICE: Final = ApiError(_BAD, "Each entity must appear at most once.")
 _WHOLE: Final[Mapping[str, tuple[str, int]]] = {
@@ -33,7 +33,7 @@ _WHOLE: Final[Mapping[str, tuple[str, int]]] = {
 
 @dataclass(frozen=True)
 class QuotaAlteration:
-    """What is asked for one entity: its (type, name), where None is the default, and (key, value), None to remove."""
+    """The alterations of one entity: its (type, name), where None is the default, and (key, value), None to remove."""
 
     parts: tuple[tuple[str, str | None], ...]
     changes: Sequence[tuple[str, float | None]]

@@ -131,7 +131,7 @@ class GroupShard:
     def fetching(
         self, request: OffsetFetchRequestGroup, require_stable: bool
     ) -> Generator[int, None, OffsetFetchResponseGroup]:
-        """OffsetFetch of one group; reads what is committed. It yields how many steps it has made: see
+        """OffsetFetch of one group; reads the committed offsets. It yields how many steps it has made: see
         `offsets.PARTITIONS_PER_STEP`."""
         return offsets.fetching(self.state, request, require_stable)
 
@@ -151,9 +151,7 @@ class GroupShard:
             out.reply.append(DeletableGroupResult(group_id=group_id, error_code=error))
         return out
 
-    def forget_topics(
-        self, deleted: Mapping[str, bytes], exists: Collection[str], group_ids: Iterable[str]
-    ) -> Outcome:
+    def forget_topics(self, deleted: Mapping[str, bytes], exists: Collection[str], group_ids: Iterable[str]) -> Outcome:
         """Removes the offsets of these groups in topics (name -> id) that were deleted."""
         return offsets.forget_topics(self.state, deleted, exists, group_ids)
 
@@ -236,8 +234,10 @@ class GroupShard:
         offsets.end_transaction(self.state, producer_id, committed)
 
     def revert(self, now_ms: int) -> Outcome:
-        """Takes the tables back to what is committed: see Shard.revert. Groups of which a record was lost are restored
-        from those that are left, as after a load."""
+        """Takes the tables back to the committed state: see Shard.revert.
+
+        Groups of which a record was lost are restored from those that are left, as after a load.
+        """
         out = Outcome()
         lost = [(kind, kind.uncommitted(self.state)) for kind in KINDS]
         for group_id in self.state.classic.uncommitted():

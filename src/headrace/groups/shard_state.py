@@ -1,4 +1,4 @@
-"""The state of a shard of groups: what is decided upon."""
+"""The state of a shard of groups, which decisions are based on."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Tallies(NamedTuple):
 class GroupShardState:
     """Everything that one shard of groups knows; the functions of this package decide upon it.
 
-    The tables hold what is in the log, and `GroupShard.apply` alone writes them; `groups` and `timers` live in memory.
+    The tables mirror the log, and `GroupShard.apply` alone writes them; `groups` and `timers` live in memory.
     """
 
     __slots__ = ("assignment_bytes", "assignments_held", "classic", "group_count", "group_owners", "groups",
@@ -94,7 +94,7 @@ class GroupShardState:
         self.settings_of = settings_of or (lambda _: self.settings.consumer)
         """What a consumer group obeys: asked each time, because a group's own settings change at once."""
         self.topics: Topics = NO_TOPICS
-        """What is known of the cluster; `GroupShard.know_topics` sets it."""
+        """The cluster as known here; `GroupShard.know_topics` sets it."""
         self.new_id = new_id
         """Entropy, as the text of a random UUID."""
         self.group_count = group_count
@@ -134,7 +134,7 @@ class GroupShardState:
         return self.member_bytes.has_room(principal, amount, PRINCIPAL_MEMBER_BYTES_MAX, MEMBER_BYTES_MAX)
 
     def take_for_assignments(self, group_id: str, amount: int, now_ms: int) -> bool:
-        """Whether a group may keep so many bytes more of what is made for it: its principal is charged then."""
+        """Whether a group may keep so many bytes more: its principal is charged then."""
         owner = self.group_owners.get(group_id, "")
         share = PRINCIPAL_ASSIGNMENT_BYTES_MAX if owner else ASSIGNMENT_BYTES_MAX
         if not self.assignments_held.has_room(owner, amount, share, ASSIGNMENT_BYTES_MAX, now_ms):

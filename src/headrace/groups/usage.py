@@ -47,7 +47,7 @@ class MemberUsage:
         self.by_member: dict[tuple[str, str], tuple[str, int]] = {}
         """(group id, member id) -> (principal, bytes); to be read."""
         self._reserved: Counter[str] = Counter()
-        """What is on its way into the log, by principal."""
+        """Bytes in flight to the log, by principal."""
         self._sender: tuple[tuple[str, str], str] | None = None
         """The member whose update is being decided, and the principal that sent it."""
 

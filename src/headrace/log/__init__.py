@@ -2,7 +2,7 @@
 
 Contents
     `log.Log` is the log of one partition replica. It holds:
-    - `state.LogState`: what is known of the log. `bounds.LogBounds` are its log start, local log start and end,
+    - `state.LogState`, its state: `bounds.LogBounds` are its log start, local log start and end,
       `segment_list.SegmentList` its segments and how some replace others, `epochs.LeaderEpochs` its leader epochs,
       `producers.Producers` its producers, with the `guards` of transactions that are being verified (KIP-890).
     - `writer.LogWriter`: staging, writing and rolling. It checks plain batches of clients itself; `client_batches` has
@@ -16,7 +16,7 @@ Contents
       (`sealed`, `seal`; `derived` says which file is made from which); `scan` walks its batches, `segment_end` judges
       where they end, `files` bounds how many are open.
     - `recovery.open_log`: from a folder (`folder`) to a log; `crash.Recovery` reads what the recovery point does not
-      cover, `producer_history` what is known of producers, `rebuild` what a damaged small file held.
+      cover, `producer_history` the state of producers, `rebuild` what a damaged small file held.
     `manager.LogManager` is the face of all logs of a broker. `log_set.LogSet` holds them and their
     `directory.LogDirectory`s; `loading` reads the directories, `opening` opens or makes logs, `deletion` takes them
     away, `offset_checkpoints` writes `checkpoints`. `schedule` says when background work is due, `housekeeping` runs
@@ -34,7 +34,7 @@ Inputs and outputs
 Invariants
     - No acknowledged batch is lost, changed, doubled or moved: below the recovery point nothing is cut, ever.
     - No record of a plain batch is opened: offset and epoch lie outside of the checksum.
-    - A refused batch leaves no trace in the file, in the indexes or in what is known of its producer.
+    - A refused batch leaves no trace in the file, in the indexes or in the state of its producer.
     - A recovery point is written after the indexes up to it are safe, and no index is trusted beyond it after a crash.
     - A compacted segment never comes back after its records were deleted, nor an old one beside the new one.
     - The event loop does not wait for the disk: it reads what is cached, and hands on the rest.

@@ -1,4 +1,4 @@
-"""What an append answers, and what is known of a batch that is checked and not written yet."""
+"""The results of appends, and a batch that is checked and not written yet."""
 
 from __future__ import annotations
 

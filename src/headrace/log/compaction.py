@@ -205,7 +205,7 @@ def clean_batch(header: BatchHeader, batch: Buffer, rules: Rules, transactions: 
 
 
 class _Records:
-    """The records of one batch, open, and what is known of those that stay."""
+    """The records of one batch, decoded, and which of them stay."""
 
     def __init__(self, header: BatchHeader, body: Buffer, end_offset: int, tombstones: bool, rules: Rules) -> None:
         """`tombstones`: whether null values stay. Raises CorruptBatch."""

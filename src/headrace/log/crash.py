@@ -1,4 +1,4 @@
-"""After a crash: the batches that the recovery point does not cover are read, and what is not whole is cut.
+"""After a crash: the batches that the recovery point does not cover are read, and an incomplete end is truncated.
 
 The first bad batch ends the log. Bad data below the recovery point was safe once: that is LogDamaged, and no batch is
 touched.
@@ -193,7 +193,7 @@ class SegmentScan:
         """What the transaction index says of the part that is not scanned; None where nothing vouches for it: then it
         is made again from the batches when it is first asked for. Raises OSError."""
         sealed = self.segment.read_seal()
-        self.segment.remove_seal()  # it may cover what is cut, and what comes in its place
+        self.segment.remove_seal()  # it may cover the truncated part, and what replaces it
         if not position:
             return []
         if sealed is None or sealed.log_bytes < position:

@@ -13,7 +13,7 @@ from headrace.log.filenames import INDEX, LEADER_EPOCHS, LOG, SEAL, SNAPSHOT, TI
 
 
 class Derived(NamedTuple):
-    """One kind of derived file: what it is made from, and what is no longer trusted where it is missing or damaged."""
+    """One kind of derived file: its source, and what loses trust if it is missing or damaged."""
 
     made_from: tuple[str, ...]
     vouches_for: tuple[str, ...] = ()

@@ -119,7 +119,7 @@ class LeaderEpochs:
         """Writes the checkpoint file where anything changed since."""
         if not self.dirty:
             return
-        self.dirty = False  # first: what is assigned meanwhile is for the next time
+        self.dirty = False  # first: epochs assigned meanwhile are for the next time
         data = encode_epochs(self.entries())
         try:
             if durable:

@@ -67,7 +67,7 @@ class Flushing:
             return self.flushed_offset
 
     def write_epochs(self) -> None:
-        """Has what is known of leader epochs on stable storage. For worker threads. Raises OSError."""
+        """Writes the leader epochs to stable storage. For worker threads. Raises OSError."""
         with self.guard:
             epochs = self.state.epochs
             if epochs.dirty and self.fresh:
@@ -104,7 +104,7 @@ class Flushing:
         disk.sync_directory(directory)
 
     def sync_indexes(self) -> None:
-        """Makes the indexes of what is flushed safe: owed before a recovery point goes to disk. Raises OSError."""
+        """Syncs the indexes of the flushed part, as required before a recovery point is written. Raises OSError."""
         state = self.state
         for segment in state.segments:
             if segment.index_dirty and segment.base_offset < self.flushed_offset:

@@ -59,7 +59,7 @@ class Retention(Pass):
         self._moved: Callable[[Log], None] = lambda _: None
 
     def when_moved(self, callback: Callable[[Log], None]) -> None:
-        """Sets what is called on the event loop with each log that has lost segments, and begins later now."""
+        """Sets the callback, on the event loop, for each log that has lost segments, and begins later now."""
         self._moved = callback
 
     def work(self, now_ms: int) -> Work | None:
@@ -196,7 +196,7 @@ class Compaction:
         return lambda: self._compact(found, now_ms)
 
     def when_uncleanable(self, callback: Callable[[Log, str], None]) -> None:
-        """Sets what is called on a worker with a log that cannot be compacted, and why; once for each."""
+        """Sets the callback, on a worker, for a log that cannot be compacted, with the reason; once for each."""
         self._on_uncleanable = callback
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""All logs of one broker: where they live, how they start, what is done to them in the background, how they end.
+"""All logs of one broker: where they live, how they start, their background work, how they end.
 
 `load` looks at names and checkpoints alone; a log is opened when it is first asked for. The owner calls `tick` on its
 event loop about once a second and runs what that returns on worker threads.
@@ -181,10 +181,11 @@ class LogManager:
         self.held.watch_high_watermarks(of)
 
     def tick(self) -> list[Work]:
-        """What is due now, for worker threads; what work returns is called on the event loop, and may return more work.
+        """Returns the work that is due, for worker threads; its result is called on the event loop, and may return more
+        work.
 
-        Either may raise LogDirFailed: the partitions of that directory go offline; or LogsLost: those logs do. What is
-        due goes by the steady clock; the wall clock tells the ages of records and segments alone.
+        Either may raise LogDirFailed: the partitions of that directory go offline; or LogsLost: those logs do. Timers
+        use the steady clock; only the ages of records and segments use the wall clock.
         """
         work: list[Work] = []
         now_ms = self.env.clock.now_ms()

@@ -199,7 +199,7 @@ class OffsetIndex:
                 raise IndexDamaged(f"{self.path}: its entries do not rise")
 
     def forget(self) -> None:
-        """Lets go of what is decoded: the file changed or goes."""
+        """Drops the decoded entries: the file changed or goes."""
         key, self._key = self._key, object()
         self._cache.drop(key)
 
@@ -256,7 +256,7 @@ class OffsetIndex:
             self.cut(written[: bisect_right(written, limit)])
 
     def cut(self, entries: array[int]) -> None:
-        """Cuts the file behind `entries`, which it begins with. What is kept is not written again: it stays safe."""
+        """Cuts the file behind `entries`, which it begins with. The kept part is not written again: it stays safe."""
         self.sealed = NOT_COVERED
         self._written = len(entries)
         self._tail = array("Q")
@@ -426,7 +426,7 @@ class TimeIndex:
             self.cut(entries)
 
     def cut(self, entries: list[tuple[int, int]]) -> None:
-        """Cuts the file behind `entries`, which it begins with. What is kept is not written again: it stays safe."""
+        """Cuts the file behind `entries`, which it begins with. The kept part is not written again: it stays safe."""
         self.sealed = NOT_COVERED
         self._count = len(entries)
         self._tail = bytearray()

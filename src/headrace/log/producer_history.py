@@ -1,4 +1,4 @@
-"""Reading back what is known of a log's producers: from the newest snapshot of use, and the batches behind it."""
+"""Reads back the state of a log's producers: from the newest snapshot of use, and the batches behind it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def load_producers(
     now_ms: int,
     snapshots: list[int] | None = None,
 ) -> int:
-    """Makes what is known of producers agree with a log that ends at `end_offset`. Raises OSError.
+    """Makes the state of producers agree with a log that ends at `end_offset`. Raises OSError.
 
     Returns the offset of the snapshot that it began with, -1 for none. Snapshots (None: all in the folder) beyond the
     end, or that cannot be read, are deleted.

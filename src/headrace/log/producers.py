@@ -125,7 +125,7 @@ class Producers:
         self.guards: Guards | None = None
         """Of the transactions whose first batch waits to be verified; None: there never was one."""
         self._staged_transactions: tuple[dict[int, int], list[tuple[int, int]]] | None = None
-        # `_ongoing` after it, and what is to be added to `_completed`; None: no transaction begins or ends with it
+        # `_ongoing` after it, and the additions to `_completed`; None: no transaction begins or ends with it
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -217,7 +217,7 @@ class Producers:
         return None
 
     def check_epoch(self, producer_id: int, epoch: int, offset: int) -> Refusal | None:
-        """What is checked of coordinators too: a producer that a newer one has replaced may not write."""
+        """Checks batches of coordinators too: a producer that a newer one has replaced may not write."""
         producer = self._latest(producer_id)
         if producer is not None and epoch < producer.epoch:
             return _stale_epoch(producer_id, epoch, producer.epoch, offset)
@@ -400,7 +400,7 @@ class Producers:
                 continue
             known = self._by_id.get(producer_id)
             if known is not None and epoch <= known.epoch:
-                continue  # what is in the log tells which sequence comes next
+                continue  # the log determines which sequence comes next
             owed = self._owed.get(producer_id)
             if owed is not None and epoch <= owed.epoch:
                 continue
@@ -457,8 +457,9 @@ class Producers:
             self.guards.remove_before(oldest)
 
     def _make_room(self) -> None:
-        """Forgets those idle longest where what is staged is too many; one hundredth of the bound more than that, so
-        that a flood of producers stays cheap."""
+        """Forgets those idle longest if the staged producers are too many; one hundredth of the bound more than that,
+        so that a flood of producers stays cheap.
+        """
         coming = sum(producer_id not in self._by_id for producer_id in self.staged)
         excess = len(self._by_id) + coming - self.producers_max
         if excess <= 0:

@@ -1,4 +1,4 @@
-"""What is read from the batches again where its own file is missing or cannot be read: the leader epochs of a log, and
+"""Rebuilds from the batches what has lost its own file: the leader epochs of a log, and
 which transactions were aborted in a segment."""
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ def open_log(
 def _settle_producers(
     state: LogState, snapshots: list[int], recovered: Recovered, now_ms: int, *, closed_well: bool
 ) -> None:
-    """Loads what is known of producers, or forgets the expired ones after a scan; removes the snapshots that describe
+    """Loads the state of producers, or forgets the expired ones after a scan; removes the snapshots that describe
     nothing in the log any longer. Raises OSError."""
     if not closed_well:
         state.producers.remove_expired(now_ms)

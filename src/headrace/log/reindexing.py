@@ -31,7 +31,7 @@ class Reindexing:
         return bool(self._waiting)
 
     def add(self, log: Log) -> None:
-        """Takes note of what is to be done for a log that has just been opened."""
+        """Queues the work for a log that has just been opened."""
         self._waiting += [(log, segment) for segment in log.recovery_report.unindexed]
 
     def run(self) -> None:

@@ -1,4 +1,4 @@
-"""What is to be removed later: files and folders that already have their `.deleted` or `-delete` names.
+"""Deferred removals: files and folders that already have their `.deleted` or `-delete` names.
 
 They stay for file.delete.delay.ms, for readers that still hold them. The delay goes by the steady clock: setting the
 wall clock back keeps nothing longer.
@@ -37,7 +37,7 @@ class Removal:
         return any(due <= now for due, _ in list(self._files)) or any(due <= now for due, _ in list(self._trees))
 
     def run(self) -> None:
-        """Removes what is due. For a worker: a big file takes its time."""
+        """Carries out the removals that are due. For a worker: a big file takes its time."""
         now = self._clock.monotonic()
         # Others add to the lists meanwhile: each entry is taken off, and goes to the end where it is not due.
         for _ in range(len(self._files)):

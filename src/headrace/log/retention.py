@@ -28,7 +28,7 @@ def expired(state: LogState, now_ms: int) -> Expired:
         return Expired(config, found)
     emptied: list[tuple[Segment, int]] = []
     for segment in state.segments:
-        size = segment.size  # first: what is appended while this looks makes the segment young again
+        size = segment.size  # first: an append during this check makes the segment young again
         if not size:
             emptied.append((segment, size))
             continue

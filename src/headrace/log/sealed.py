@@ -126,11 +126,11 @@ class SealedFiles:
             self._is_gone = True
 
     def put_seal(self, last_time: tuple[int, int] | None = None, epochs: Sum = NOT_COVERED) -> None:
-        """Seals what is known of the aborted transactions, as long as the file says the same; of a segment that has
+        """Seals the aborted transactions, as long as the file says the same; of a segment that has
         ended, as far as one can see, with `last_time` in its time index, both indexes too. What the seal says of them
         already holds on: entries are only added to them. Raises OSError."""
         removals = self._seals_removed
-        log_bytes = self.size  # first: what is appended meanwhile is not covered
+        log_bytes = self.size  # first: an append meanwhile is not covered
         known = self._aborted
         if known is None or self._dirty or not log_bytes:
             return

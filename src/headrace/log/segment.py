@@ -318,7 +318,7 @@ class Segment(SealedFiles):
         return True
 
     def open_indexes_unchecked(self) -> tuple[OffsetIndex, TimeIndex]:
-        """Indexes that nothing has been read into, for recovery, which replaces what is in them."""
+        """Empty indexes for recovery, which replaces their contents."""
         disk = self._resources.disk
         self._index = OffsetIndex(disk, f"{self.stem}{INDEX}{self.suffix}", self._resources.indexes)
         self._time_index = TimeIndex(disk, f"{self.stem}{TIME_INDEX}{self.suffix}")
@@ -434,7 +434,7 @@ class Segment(SealedFiles):
         self.complete_files()
 
     def finish_indexes(self) -> None:
-        """What is owed when a segment is not written any more: a last time entry, and all entries in the files."""
+        """Completes the indexes of a segment that takes no more appends: a last time entry, all entries in files."""
         if self.max_timestamp >= 0:
             times = self.time_index
             if self.newest_timestamp > times.last_timestamp:

@@ -1,4 +1,4 @@
-"""What is known of one log: its bounds, segments, leader epochs and producers.
+"""The state of one log: its bounds, segments, leader epochs and producers.
 
 `LogWriter` appends to it and `LogReader` reads from it; `Log` holds all three. Nobody else changes the fields.
 """
@@ -146,7 +146,7 @@ class LogState:
             self.epochs.truncate_from_start(offset)
 
     def restarts_at(self, offset: int) -> None:
-        """Empties what is known: the log begins and ends at an offset, without epochs and producers. Raises OSError."""
+        """Resets the state: the log begins and ends at an offset, without epochs and producers. Raises OSError."""
         assert offset >= 0
         self.recent = _NO_RECENT
         self.snapshot_offset = -1
@@ -159,7 +159,7 @@ class LogState:
     # Producers
 
     def take_snapshot(self) -> None:
-        """Writes what is known of producers at the end of the log, once for an end. Raises OSError."""
+        """Writes a producer snapshot at the end of the log, once for an end. Raises OSError."""
         end_offset = self.bounds.end_offset
         if self.snapshot_offset >= end_offset:
             return
@@ -173,7 +173,7 @@ class LogState:
         self.snapshot_offset = offset
 
     def load_producers(self, snapshots: list[int] | None, now_ms: int) -> None:
-        """Reads what is known of producers from the snapshots at these offsets (None: all in the folder) and the
+        """Reads the state of producers from the snapshots at these offsets (None: all in the folder) and the
         batches behind them. Raises OSError."""
         self.snapshot_offset = load_producers(
             self.producers,

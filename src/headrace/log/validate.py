@@ -47,7 +47,7 @@ RECORD_ERRORS_MAX: Final = 100
 """Records of a batch that are named in its refusal: 1 MB may hold 150,000 without a key, and naming one costs 1 us."""
 
 RecordError = tuple[int, str]
-"""(index of the record in its batch, what is wrong with it), as in a Produce response."""
+"""(index of the record in its batch, its error), as in a Produce response."""
 
 _CODECS = {
     "uncompressed": Compression.NONE,
@@ -137,7 +137,7 @@ def compresses(config: TopicConfig) -> bool:
 
 
 def check_shape(data: Buffer, config: TopicConfig, name: str) -> BatchHeader | Invalid:
-    """The header of a client's one batch, or what is wrong with its frame, header or checksum."""
+    """Returns the header of a client's one batch, or the error in its frame, header or checksum."""
     if len(data) < BATCH_OVERHEAD:
         return _misshapen(ErrorCode.INVALID_RECORD, f"Produce requests must have exactly one record batch for {name}")
     header = read_header(data)
@@ -274,7 +274,7 @@ def _opens(header: BatchHeader, config: TopicConfig, codec: int) -> bool:
 
 
 def _look_into(header: BatchHeader, body: Buffer | None, config: TopicConfig, name: str, now_ms: int) -> int | Invalid:
-    """The largest timestamp of the records, in a body that is open (None: by the header alone), or what is wrong."""
+    """The largest timestamp of the records, in a decompressed body (None: by the header alone), or the error."""
     create_time = not config.log_append_time
     stamped = header.attributes & TIMESTAMP_TYPE_BIT != 0
     # Records have the header's time where that bit is set.

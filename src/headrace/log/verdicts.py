@@ -16,7 +16,7 @@ from headrace.log.log_set import LogSet
 
 
 class Verdict(Enum):
-    """What is to be done about an error."""
+    """Returns the reaction to an error."""
 
     STALE = "stale"
     """Nothing: the log is not that of its partition any more."""

@@ -51,7 +51,7 @@ def behind_prefix(chunk: Buffer | Accepted) -> memoryview:
 
 
 class LogWriter:
-    """Appends to one log: owns what is staged. See the module."""
+    """Appends to one log: owns the staged batches. See the module."""
 
     __slots__ = (
         "_checks_fully",
@@ -370,7 +370,7 @@ class LogWriter:
     # Writing
 
     def _write(self) -> None:
-        """Writes what is staged. Raises OSError, and then nothing of it is in the log."""
+        """Writes the staged batches. Raises OSError, and then nothing of it is in the log."""
         state, staged, interval = self.state, self._staged, self._interval_bytes
         segment = state.segment_list.active
         position = segment.file_to_append(self._staged_bytes, interval).append(self._parts)

@@ -2,8 +2,8 @@
 holds; apply alone writes that, live and at a reload; the reply leaves when the records are committed.
 
 `decision` is what the controller decides, one image after the other. Coordinators answer later and wait for others:
-`outcome` is what their shards decide, `runtime` takes a decision from there to its answer, `timeline` keeps what is
-committed beside what is latest, `timers` keeps deadlines, `batches` writes records down. Which shard a key belongs to
+`outcome` is what their shards decide, `runtime` takes a decision from there to its answer, `timeline` keeps the
+committed state beside the latest, `timers` keeps deadlines, `batches` writes records down. Which shard a key belongs to
 is for clients to know too: `wire.sharding`.
 """
 

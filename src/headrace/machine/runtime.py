@@ -9,7 +9,7 @@ no I/O: the broker's shell appends, reads the log at a load, and keeps the time.
 What holds after each of these events:
 - Records are applied in the order of the log, and a decision is made upon all that was decided before it.
 - A reply leaves when every record of its decision is committed, and every record that was decided before it.
-- What is lost is taken back from the shard's tables before anybody is answered; everybody who waited for it hears an
+- Lost records are taken back from the shard's tables before anybody is answered; everybody who waited for it hears an
   error, and what waited behind it does too.
 - An append whose end is not known when leadership ends is answered NOT_COORDINATOR: nobody hears that it succeeded.
 - After `resign` no event has any effect, whatever was under way: a load, an append, a timer.
@@ -106,12 +106,13 @@ class Shard(Protocol):
 
     def starting(self, now_ms: int) -> TimedSteps[Outcome]:
         """All records of the log are applied: restores what lives in memory alone from them, in steps of about a group,
-        a member or a transaction each. Returns what is to be decided first of all."""
+        a member or a transaction each. Returns the first decision of the new leadership."""
         ...
 
     def revert(self, now_ms: int) -> Outcome:
-        """Takes the tables back to what is committed (`timeline.revert`) and brings what lives in memory alone in line;
-        answers the requests that waited in what is gone. Its records are not looked at."""
+        """Takes the tables back to the committed state (`timeline.revert`) and brings what lives in memory alone in
+        line; answers the requests that waited in what is gone. Its records are not looked at.
+        """
         ...
 
     def unload(self, now_ms: int) -> Outcome:
@@ -199,7 +200,7 @@ class ShardRuntime(Generic[S]):
         self._writing: _Write | None = None
         """Decided, and not in the log yet; nothing else is decided meanwhile."""
         self._in_flight: deque[_Write] = deque()
-        """In the log, or behind what is, and not committed, in the order of the log."""
+        """Decisions in the log or queued for it, and not committed, in the order of the log."""
         self._ended: deque[tuple[_Write, ErrorCode]] = deque()
         """Committed, or never to be, and not answered yet."""
         self._loaded_to = 0
@@ -408,7 +409,7 @@ class ShardRuntime(Generic[S]):
             self._ended.append((in_flight.popleft(), _NONE))
 
     def lost(self, error: ErrorCode, now_ms: int) -> bool:
-        """What is not committed will not be, as far as this leader knows: it is taken back.
+        """Takes back all uncommitted decisions: they will not be committed, as far as this leader knows.
 
         Returns whether the shard must be loaded again, because a part of what it was loaded from is lost, or may be.
         """

@@ -1,9 +1,9 @@
 """What a machine's tables hold now, what they held when the log was last committed, and the way back.
 
-A leader appends records, applies them, and decides upon the result at once; it tells others only of what is committed,
-and where an append is lost it goes back to that. So every change of a table remembers its old value until the log is
-committed beyond it. Where that is so from the start (one broker, whose log is committed with the append) nothing is
-remembered, and a change costs no more than a dict's.
+A leader appends records, applies them, and decides upon the result at once; it shows others only the committed state,
+and goes back to it if an append is lost. So every change of a table remembers its old value until the log is committed
+beyond it. Where that is so from the start (one broker, whose log is committed with the append) nothing is remembered,
+and a change costs no more than a dict's.
 
 The same shape as Kafka's TimelineHashMap and SnapshotRegistry (KIP-631), with one snapshot to go back to.
 """
@@ -26,7 +26,7 @@ class Timeline:
 
     def __init__(self) -> None:
         self._changes: deque[tuple[int, TimelineTable[Any, Any], Any, Any, Any]] = deque()
-        """(end offset of the append, table, key, old value, new value) of what is not committed, in order."""
+        """(end offset of the append, table, key, old value, new value) of uncommitted changes, in order."""
         self._writes: deque[int] = deque()
         """Where each append ends that is not committed, in order."""
         self._settled_offset = 0
@@ -36,14 +36,14 @@ class Timeline:
         self.committed_offset = 0
         """Nothing below it can be lost."""
         self.is_level = True
-        """Whether what is changed now is committed already."""
+        """Whether changes made now are committed already."""
 
     def __len__(self) -> int:
         """How many changes could still be taken back."""
         return len(self._changes)
 
     def write(self, end_offset: int) -> None:
-        """What is changed from here on comes from records that end before `end_offset`."""
+        """Attributes the following changes to records that end before `end_offset`."""
         assert end_offset >= self.written_offset, f"{end_offset} after {self.written_offset}"
         self.written_offset = end_offset
         self.is_level = end_offset <= self.committed_offset
@@ -53,8 +53,9 @@ class Timeline:
             self._writes.append(end_offset)
 
     def append(self, end_offset: int, committed_offset: int) -> None:
-        """What is changed from here on was appended, up to `end_offset`; the log is committed up to `committed_offset`
-        by now."""
+        """Notes that the following changes were appended, up to `end_offset`; the log is committed up to
+        `committed_offset` by now.
+        """
         if committed_offset >= end_offset and self.is_level:
             assert end_offset >= self.written_offset
             self.written_offset = self._settled_offset = end_offset

@@ -17,8 +17,11 @@ INCOMPLETE_TEXT: Final = (
 
 
 def metadata_remedy(directory: str, offset: int) -> str:
-    """What is safe for a log that is damaged at an offset. A cut alone is not: decisions that were acknowledged long
-    ago, topics among them, would be taken back by an election that counts on this voter."""
+    """Returns the safe remedy for a log that is damaged at an offset.
+
+    A cut alone is not: decisions that were acknowledged long ago, topics among them, would be taken back by an election
+    that counts on this voter.
+    """
     return (
         "restore it from a copy; or, if other controllers are alive, run "
         f"`headrace log verify {directory} --truncate-at {offset}`: it cuts the log and leaves a note, so that this "

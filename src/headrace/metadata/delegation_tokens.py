@@ -62,7 +62,7 @@ def credential_of_token(mechanism: ScramMechanism, secret_key: str, token_id: st
 
 class _Index:
     """The ids of tokens by their HMACs, of a cluster with this secret key. It follows the metadata when an HMAC comes
-    that it does not know: one of 10,000 is found at once, and what is none costs a look at what is new.
+    that it does not know: one of 10,000 is found at once, and an unknown one costs a look at the changes.
 
     Where a look-up ends tells nothing of another HMAC: the hash of all of its bytes says where to look, under a key of
     this process.

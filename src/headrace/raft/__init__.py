@@ -1,4 +1,4 @@
-"""KRaft as a pure machine: who leads the metadata quorum, at which epoch, and what is committed.
+"""KRaft as a pure machine: the leader of the metadata quorum, its epoch, and the high watermark.
 
 What lives here: `machine.Raft`, one node of the quorum, stepped with events and the time; its roles, one type each,
 in `roles` and `leader`; what nodes say to each other (`messages`) and what a shell says and does (`events`); the shape
@@ -13,6 +13,6 @@ What may never happen: two leaders in an epoch; a committed entry that a later l
 a commit that is sent before it would survive a crash. `tests/raft` looks for each in random schedules.
 
 Stricter than Kafka: a leader counts and serves its own log only as far as it is synced (Kafka: as far as it is
-written); a candidate's claim is of what is synced; a vote is given again only to a log that would get it again.
+written); a candidate only claims synced entries; a vote is given again only to a log that would get it again.
 Who votes is what the newest set in the log says (`voter_set`), and a leader changes it (`voter_changes`).
 """

@@ -179,7 +179,7 @@ class Piece:
 class Output:
     """What one step wants done, in this order: store, install, truncate, append, then send and reply.
 
-    `store` must be on stable storage before anything leaves. What is appended need not be: nothing in `send` and
+    `store` must be on stable storage before anything leaves. Appended entries need not be: nothing in `send` and
     `reply` depends on entries that are not synced. What does is an output of `Synced`.
     """
 

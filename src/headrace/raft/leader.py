@@ -1,4 +1,5 @@
-"""The role that leads: how far every voter is, what is committed by it, and fetches that wait for something new.
+"""The leader's role: the log end of every voter, the high watermark that follows, and fetches that wait for new
+entries.
 
 A leader hands out and counts only what it has itself synced. Kafka's counts, and serves, what it has written.
 """
@@ -176,7 +177,7 @@ class Leader:
     # --- fetches
 
     def _heard_of(self, raft: Raft, replica: ReplicaKey) -> Progress | None:
-        """A replica takes this node for its leader: what is known of it, None of a client that is no node."""
+        """Returns the state of a replica that fetches from this leader; None for a client that is no node."""
         # At kraft.version 0 no directory is known: a replica with a voter's id is that voter.
         voter = replica if raft.kraft_version > 0 else ReplicaKey(replica.id)
         progress = self.progress.get(voter) or self._observer(raft, replica)

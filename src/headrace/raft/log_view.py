@@ -50,7 +50,7 @@ class LogView:
 
     @property
     def last_synced(self) -> Position:
-        """The end of what is on stable storage."""
+        """The end of the log on stable storage."""
         return Position(self.epoch_below(self.synced_offset), self.synced_offset)
 
     @property

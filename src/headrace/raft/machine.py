@@ -1,4 +1,4 @@
-"""One node of the metadata quorum as a pure machine: events and the time in, what is to be done out.
+"""One node of the metadata quorum as a pure machine: events and the time in, effects out.
 
 The machine knows epochs, votes, ends of logs and who is how far; it holds no entry and touches nothing. Its shell
 stores, appends, syncs and sends what `step` says, in the order that `Output` names, and tells of it with the next

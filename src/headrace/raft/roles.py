@@ -329,7 +329,7 @@ class Follower(_Waiting):
                 raft.peers.wake(self.leader.id)
         elif event.end == loading.snapshot and (loading.is_whole or isinstance(event, SnapshotUnusable)):
             self.loading = None
-            raft.peers.forget()  # what is under way is an answer to who the follower was
+            raft.peers.forget()  # a request in flight belongs to the follower's former role
             if isinstance(event, SnapshotLoaded):
                 raft.install(event.end, event.voters)
             else:

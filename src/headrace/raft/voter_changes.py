@@ -54,7 +54,7 @@ class VoterChanges:
         self._registered: dict[int, Voter] = {}
         """The other voters as they registered, at kraft.version 0."""
 
-    # --- what is asked
+    # --- requests
 
     def add(self, raft: Raft, leader: Leader, token: object, request: AddVoterRequest) -> None:
         """A node is to vote. First it is asked what it runs."""

@@ -73,7 +73,7 @@ class VoterSet:
 class VoterHistory:
     """The voter sets of a log, each at the offset of the record that brought it.
 
-    `oldest` is what is in force before the log begins, at the last offset before it, or `NOT_IN_LOG`.
+    `oldest` is the set in force before the log begins, at the last offset before it, or `NOT_IN_LOG`.
     """
 
     def __init__(self, oldest: VoterSet, offset: int = NOT_IN_LOG) -> None:

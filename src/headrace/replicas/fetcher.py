@@ -1,8 +1,8 @@
 """What a follower fetches from one leader node: which partitions, from where, and what an answer means. A pure machine.
 
-The shell sends what `next_request` names, one request at a time, and does what is returned for each partition of the
-answer: it appends, cuts, or looks up where the leader's log begins and ends, and says how far the log is then. It owns
-logs, connections and timers. Times are milliseconds of a steady clock.
+The shell sends what `next_request` names, one request at a time, and carries out the step returned for each partition
+of the answer: it appends, cuts, or looks up where the leader's log begins and ends, and says how far the log is then.
+It owns logs, connections and timers. Times are milliseconds of a steady clock.
 
 The rules are Kafka's: a partition begins at the end of its log; a leader that finds another history there says where
 the two part (KIP-595), and the log is cut, several times if need be (KIP-279). An answer counts only where the
@@ -80,7 +80,7 @@ class Followed:
         self.key = key
         self.leader_epoch = leader_epoch
         self.offset = offset
-        """The end of the log, and what is asked for next."""
+        """The end of the log, and the next offset to fetch."""
         self.last_epoch = last_epoch
         """The epoch of the last batch of the log, -1 where it has none."""
         self.log_start = log_start

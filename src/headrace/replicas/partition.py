@@ -31,7 +31,7 @@ NEVER_MS: Final = -(1 << 62)
 """When a replica caught up that is not known to have done so."""
 
 _REVERTED: Final = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA})
-"""The controller did not write the change, and says so: what is committed counts again."""
+"""The controller refused the change: the committed in-sync set counts again."""
 _SETTLED_BY_METADATA: Final = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -200,7 +200,8 @@ class PartitionState:
         self.high_watermark = high_watermark
         self.unstable = unstable
         self.log_start = log_start
-        """Where this broker's log begins: what is gone of a transaction keeps nobody back."""
+        """Where this broker's log begins: the deleted part of a transaction does not hold back the last stable offset.
+        """
         self.last_stable_offset = self._stable()
         """Up to where committed records may be read."""
         self.log_end = high_watermark
@@ -293,7 +294,7 @@ class PartitionState:
         self.is_alone = False
         self.epoch_start = UNKNOWN
 
-    # --- what is in sync, and how far
+    # --- the in-sync set and the high watermark
 
     @property
     def maximal_isr(self) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ class Step(NamedTuple):
     """What becomes of a request."""
 
     error: ErrorCode
-    """What is answered once `record` is committed; with NONE, who the producer is then."""
+    """The answer once `record` is committed; with NONE, the producer's identity then."""
     record: Transaction | None = None
     """The next state; None where it stays."""
 
@@ -36,7 +36,7 @@ _CONCURRENT: Final = _refused(ErrorCode.CONCURRENT_TRANSACTIONS)
 
 
 def refusal_of(ask: InitProducer, settings: TransactionSettings) -> ErrorCode:
-    """What is wrong with a request whatever there is already; NONE where nothing is."""
+    """Returns the error of a request that does not depend on the stored state; NONE where nothing is."""
     if not ask.transactional_id or (ask.producer_id == NO_ID) != (ask.producer_epoch == NO_ID):
         return ErrorCode.INVALID_REQUEST
     if ask.enable_2pc:

@@ -53,7 +53,10 @@ _NOT_LOOKED_AT: Final = Prepared()
 
 
 def refusal_of(ask: GroupEnd, version: int) -> ErrorCode:
-    """What is wrong with a request whatever there is; NONE where nothing is. `version` is transaction.version."""
+    """Returns the error of a request that does not depend on the stored state; NONE where nothing is.
+
+    `version` is transaction.version.
+    """
     if len(ask.children) > CHILDREN_MAX:
         return ErrorCode.INVALID_REQUEST
     names = {each.transactional_id for each in ask.children} | {ask.main.transactional_id}
@@ -74,7 +77,7 @@ def end_group(
     if step.record is None:
         return GroupStep(ErrorCode.NONE, main, (ErrorCode.NONE,) * len(ask.children))
     if main is not None and main.state is not TransactionState.ONGOING:
-        return GroupStep(ErrorCode.INVALID_TXN_STATE)  # EndTxn aborts what is not open; a group is open
+        return GroupStep(ErrorCode.INVALID_TXN_STATE)  # EndTxn aborts a transaction that is not open; a group is open
     children = [
         known if known.current is (current := find(child.transactional_id)) else
         prepare(current, child, ask.committed, fresh_id, now_ms)

@@ -25,7 +25,7 @@ _NUMBERS: Final = Struct(">hqhib")
 _TIMES: Final = Struct(">qq")
 _MARK: Final = 0x1122334455667788
 _AROUND_MAX: Final = 1_000
-"""What is remembered of values: two records of a transaction have the same, and so has its producer's next one."""
+"""Values are cached: two records of a transaction share them, and so does its producer's next one."""
 _FEW: Final = 16
 """Partitions of a transaction of which that is remembered."""
 _STATES: Final = {state.value: state for state in TransactionState}

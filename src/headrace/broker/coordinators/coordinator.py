@@ -135,7 +135,7 @@ class Coordinator(Generic[S]):
         return partition_of(key, self._partition_count or self._default_count())
 
     def read(self, key: str) -> S | ErrorCode:
-        """The shard of a key, whose reads tell what is committed; or why it is not served here now."""
+        """Returns the shard of a key, whose reads show committed state; or the error why it is not served here now."""
         runtime = self.runtime.serving(self.partition_for(key))
         return runtime if isinstance(runtime, ErrorCode) else runtime.shard
 
@@ -480,7 +480,7 @@ class Coordinator(Generic[S]):
             self._tidy(runtime)
 
     def _tidy(self, runtime: ShardRuntime[S]) -> None:
-        """What is to be decided first of all in a shard that was just loaded."""
+        """The first decisions of a shard that was just loaded."""
 
     def _fields(self, runtime: ShardRuntime[S]) -> dict[str, object]:
         return {"topic": self._topic, "partition": runtime.index, "leader_epoch": runtime.leader_epoch}

@@ -68,7 +68,7 @@ class LedPartitions(Protocol):
         appends: Sequence[bytes],
         origin: Origin = "coordinator",
     ) -> list[ErrorCode | Completion[ErrorCode]]:
-        """Appends the batches of each, all of them or none; returns what is known of each commit.
+        """Appends the batches of each, all of them or none; returns the result of each commit, or its completion.
 
         NONE: committed. An error: refused. A completion: appended, and the log's end has moved; it gets NONE when the
         high watermark has passed the last of the batches, or an error if this broker no longer knows whether they will

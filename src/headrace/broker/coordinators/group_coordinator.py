@@ -75,7 +75,7 @@ class GroupCoordinator(Coordinator["GroupShard"]):
         return 0 if self._tallies is None else self._tallies.member_bytes.total
 
     def assignment_bytes(self) -> int:
-        """What is kept of assignments, and of the topics that regular expressions mean."""
+        """Bytes of cached assignments, and of the topics that match regular expressions."""
         return sum(runtime.shard.state.assignment_bytes.latest.get(None, 0) for runtime in self.runtime.shards.values())
 
     def group_count(self) -> int:

@@ -148,7 +148,7 @@ class MarkerSender:
         self._deliveries: dict[tuple[Hashable, str], _Delivery] = {}
         self._lanes: dict[_Route, _Lane] = {}
         self._aside: dict[_Route, _Lane] = {}
-        """For what is held there."""
+        """Lanes of partitions that hold others up."""
         self._all_or_none: set[int] = set()
         """Leaders that answer for all partitions of a request together, even if one of them takes long."""
         self._held: dict[TopicPartition, int] = {}
@@ -455,7 +455,7 @@ class MarkerSender:
 
 
 class _Lane:
-    """One way to another broker: what is queued for it, and the connection to it."""
+    """A queue of markers for one route, and the connection to its broker."""
 
     def __init__(self, sender: MarkerSender, node: Node, owner: Owner, route: _Route) -> None:
         self._sender = sender
@@ -572,7 +572,7 @@ def _partitions_of(batch: _Batch) -> set[TopicPartition]:
 
 
 def ending_of(delivery: _Delivery) -> Ending:
-    """What is to be written of a transaction."""
+    """The end of a transaction as its marker has it."""
     marking = delivery.marking
     end = EndMarker(marking.producer_id, marking.producer_epoch, delivery.coordinator_epoch, marking.committed)
     return Ending(end, marking.transaction_version >= RAISES_EPOCH_FROM)

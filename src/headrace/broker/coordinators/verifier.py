@@ -1,10 +1,9 @@
 """The leaders' questions to the coordinators of transactions: is a partition in a transaction, or take it in (KIP-890).
 
-There is one queue for each coordinator's broker and one request under way there: what is asked meanwhile goes together
-with the next one, and what one producer asks about several partitions goes as one question. This broker's own
-coordinator is asked at once, each question by itself. Nothing is asked twice but what is called
-CONCURRENT_TRANSACTIONS, as the markers of the transaction before are on their way then, and partitions that others have
-kept from being looked at.
+There is one queue for each coordinator's broker and one request under way there: questions that come meanwhile go
+together in the next one, and one producer's questions about several partitions are one. This broker's own coordinator
+is asked at once, each question by itself. Nothing is retried except CONCURRENT_TRANSACTIONS, as the markers of the
+transaction before are on their way then, and partitions that others have kept from being looked at.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class LocalTransactions(Protocol):
 
 
 class Patience:
-    """How long what is called CONCURRENT_TRANSACTIONS is asked again, from now on, and after which pauses."""
+    """How long CONCURRENT_TRANSACTIONS is retried from now on, and after which pauses."""
 
     __slots__ = ("_clock", "_longest_s", "_pause_s", "_until")
 

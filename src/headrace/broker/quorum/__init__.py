@@ -5,10 +5,10 @@ What lives here
   step, and carries out effects in order. `effects`: both as values. No part of it calls back: what takes a worker or
   the network is awaited, and its result is the next event.
 - `images`: the committed image, and how it moves on. `uncommitted`: the queue of images that are decided and not
-  committed, each with the future that waits for it.
+  committed, each with its future.
 - `codec`, `voter_links`: the messages of voters as Kafka's requests, and the connections that carry them.
   `voter_codec`: changes of the voters in the same way. `voter_addresses`: the addresses of controller listeners.
-- `answers`: replies to voters, with what is read of the log and of snapshots for them. `progress`: how far voters and
+- `answers`: replies to voters, with the parts of the log and snapshots they need. `progress`: how far voters and
   observers are. `voters`: who this node is in the quorum by its settings.
 - `metadata_start`: from formatted directories to a quorum that leads. `machine_loading`: from a metadata directory to
   the machine, with all checks.

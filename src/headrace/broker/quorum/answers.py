@@ -31,7 +31,7 @@ class Answers:
         self._metadata = log
 
     def give(self, reply: Reply) -> None:
-        """Answers, at once or when what is to be read was read."""
+        """Answers at once, or after a read of the log or a snapshot."""
         answer: Answer = reply.token  # type: ignore[assignment]
         if answer.done():
             return  # who asked has gone

@@ -84,7 +84,7 @@ class Codec:
         return ReplicaKey(self._me.id if node_id == NO_NODE else node_id, directory_id)
 
     def _refusal(self, request: Any) -> ErrorCode | None:
-        """What is wrong with the frame of a request, None where it is about this cluster's metadata log."""
+        """Returns the error in a request's frame; None if it is for this cluster's metadata log."""
         if request.cluster_id is not None and request.cluster_id != self._cluster_id:
             return ErrorCode.INCONSISTENT_CLUSTER_ID
         only = _only_partition(request.topics)

@@ -271,7 +271,7 @@ class QuorumDriver:
         return answer
 
     def resign(self) -> None:
-        """Gives up the lead, if this node has it. What is not committed is left to the next leader."""
+        """Gives up the lead, if this node has it. Uncommitted entries are left to the next leader."""
         self._take(ev.Resign())
 
     # --- records into the log
@@ -477,7 +477,7 @@ class QuorumDriver:
         self._turn_if_due()
 
     def _turn(self) -> None:
-        """Does a part of what is done in parts; of decisions of many pieces one piece, however many there are."""
+        """Continues the work that is done in parts; of decisions of many pieces one piece, however many there are."""
         self._is_turn_due = False
         try:
             settled = self.images.more() if self.failure is None else []
@@ -504,8 +504,8 @@ class QuorumDriver:
         self._turn_if_due()
 
     def _may_decide(self) -> bool:
-        """Whether this node leads and has applied everything: what is appended now is a change of the voters, and its
-        commit leads here again."""
+        """Whether this node leads and has applied everything; an entry that is not committed yet is a change of the
+        voters, and its commit leads here again."""
         end = self.raft.log.end_offset
         is_applied = self.image.offset + 1 == self.images.committed == end
         return is_applied and self.raft.is_active and not self.decides and not self._effects and self.failure is None
@@ -547,7 +547,7 @@ class QuorumDriver:
     # --- snapshots
 
     async def snapshot(self) -> None:
-        """Writes a snapshot of the committed image, then deletes what is old, on workers. Raises OSError."""
+        """Writes a snapshot of the committed image, then deletes old ones, on workers. Raises OSError."""
         image, log = self.image, self.raft.log
         voters = self.sets.at(image.offset + 1)
         keeps_old = self._has_observers or not self.is_alone
@@ -579,7 +579,7 @@ class QuorumDriver:
     # --- the end
 
     async def close(self) -> None:
-        """Waits for what is under way; takes nothing more."""
+        """Waits for the work in progress; accepts nothing more."""
         self._stopping = True
         await self._all_synced()
         await self._snapshots.ended()

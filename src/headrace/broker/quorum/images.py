@@ -45,8 +45,10 @@ class Images:
         return self._replay.in_transaction
 
     def commit(self, end_offset: int) -> list[Publish | Answer]:
-        """Everything below an offset is committed, and in the log. Returns what is to be published and answered at
-        once; `more` returns the rest."""
+        """Everything below an offset is committed, and in the log.
+
+        Returns the changes to publish and the answers to send at once; `more` returns the rest.
+        """
         self.committed = end_offset
         if self.deciding_epoch is None:
             self._is_apply_due = True
@@ -61,8 +63,10 @@ class Images:
         return self._is_apply_due or not self.uncommitted.is_settled
 
     def more(self) -> list[Publish | Answer]:
-        """Returns what is to be published and answered in one turn of the event loop. Raises StorageError, OSError and
-        InconsistentMetadataError if the log cannot be applied."""
+        """Returns the changes to publish and the answers to send in one turn of the event loop.
+
+        Raises StorageError, OSError and InconsistentMetadataError if the log cannot be applied.
+        """
         if not self.uncommitted.is_settled:
             return self.uncommitted.settle()
         if not self._is_apply_due:
@@ -89,7 +93,7 @@ class Images:
         self.deciding_epoch = epoch
 
     def step_down(self) -> list[Future[Any]]:
-        """Drops what is decided and not committed. Returns the futures that are to be refused.
+        """Drops uncommitted decisions. Returns the futures that are to be refused.
 
         It may still be committed: the log will tell.
         """

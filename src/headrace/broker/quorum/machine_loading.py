@@ -133,7 +133,7 @@ def _machine(
 
 
 def _take_the_lead(loaded: LoadedMachine, node: Node, in_transaction: bool) -> None:
-    """Without other voters there is nothing to wait for: what is written is synced at the end. Raises OSError."""
+    """Without other voters there is nothing to wait for: all writes are synced at the end. Raises OSError."""
     raft, log = loaded.raft, loaded.log
     steady_ms = int(node.clock.monotonic() * 1000)
     _write(loaded, raft.start(steady_ms), node)

@@ -53,8 +53,10 @@ _MAX_BATCH_BYTES = 64 * 1024 * 1024
 
 
 def open_quorum(node: Node, config: BrokerConfig, *, cluster_id: str = "") -> tuple[QuorumDriver, StorageLayout]:
-    """Formats what is fresh, and replays the metadata; a node that votes alone takes the lead. Raises StorageError or
-    OSError."""
+    """Formats fresh directories, and replays the metadata; a node that votes alone takes the lead.
+
+    Raises StorageError or OSError.
+    """
     if config.waits_for_others and not is_formatted(node.disk, config.metadata_log_dir):
         formatted = [each for each in config.directories if is_formatted(node.disk, each)]
         if formatted:

@@ -1,4 +1,4 @@
-"""What is decided and not committed yet: a queue of images, each with the future that waits for it.
+"""Decisions that are not committed yet: a queue of images, each with the future that waits for it.
 
 The next decision is made on the newest image. The oldest changes are published as the quorum commits them; all of them
 are reverted together when the lead is lost. A decision of many pieces continues in later turns of the event loop. This
@@ -111,8 +111,9 @@ class Uncommitted:
         return not self._queue or self._queue[0].end_offset > self._end_offset
 
     def settle(self) -> list[Publish | Answer]:
-        """Takes out committed decisions, as many as one turn of the event loop may publish, and returns what is to be
-        done about them in order."""
+        """Takes out committed decisions, as many as one turn of the event loop may publish, and returns their effects
+        in order.
+        """
         effects: list[Publish | Answer] = []
         records = 0
         while not self.is_settled and records < SETTLED_RECORDS:

@@ -34,7 +34,7 @@ VoterRequest = AddVoterRequest | RemoveVoterRequest | UpdateVoterRequest
 ENDPOINTS_MAX: Final = 100
 """Listeners of one voter: they go into its record in the metadata log, and stay in the memory of every node."""
 NO_EPOCH: Final = -1
-"""What is answered to the first two says nothing of epochs."""
+"""The answers to the first two have no epoch."""
 
 # --- requests, to be sent
 

@@ -44,11 +44,11 @@ class NodeKey(Protocol):
 
 
 class QuorumSeen(Protocol):
-    """What is looked at of the metadata quorum."""
+    """The parts of the metadata quorum that metrics read."""
 
     @property
     def image(self) -> ClusterImage:
-        """What is committed, as far as this node has heard."""
+        """The high watermark, as far as this node knows."""
         ...
 
     @property

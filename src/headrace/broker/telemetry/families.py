@@ -14,7 +14,7 @@ from headrace.broker.telemetry.histogram import Histogram
 Labels = Mapping[str, str]
 NO_LABELS: Final[Labels] = {}
 Sample = tuple[str, Labels, float]
-"""What is behind the family's name, labels, and the value."""
+"""A suffix of the family's name, labels, and the value."""
 
 
 class Family(NamedTuple):
@@ -50,7 +50,7 @@ def counters(name: str, about: str, values: Iterable[tuple[Labels, float]]) -> F
 
 
 def histograms(name: str, about: str, values: Iterable[tuple[Labels, Histogram]], unit: float = 1.0) -> Family:
-    """A histogram for each set of labels; what was observed, times `unit`, is what is shown."""
+    """A histogram for each set of labels; observations are multiplied by `unit`."""
     samples: list[Sample] = []
     for labels, histogram in values:
         total = 0

@@ -12,7 +12,7 @@ SEGMENTS_AT_ONCE: Final = 500
 
 
 class SizedLog(Protocol):
-    """What is looked at of a log."""
+    """The parts of a log that metrics read."""
 
     @property
     def topic_partition(self) -> tuple[str, int]:

@@ -1,6 +1,6 @@
 """The broker's loggers as a configuration: listed, and their levels altered while it runs. Source: KIP-412.
 
-Levels are log4j's names, which Kafka's tools know. What is set is not stored, and is gone with the process.
+Levels are log4j's names, which Kafka's tools know. Levels are not stored, and are gone with the process.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from headrace.env import Node, Owner
 
 INTERVAL_S: Final = 0.1
-"""Ten looks a second: what holds the loop for longer than this is always seen, what is shorter in proportion."""
+"""Ten looks a second: a blocked loop is always seen if it lasts longer than this, else in proportion."""
 BOUNDS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 MAX_OVER_S: Final = 60.0
 """The maximum is that of the last one to two of these spans."""

@@ -22,7 +22,7 @@ REPLICAS: Final = "kafka_server_replicamanager_"
 
 
 class LedReplica(Protocol):
-    """What is looked at of a replica that this broker leads."""
+    """The parts of a replica led by this broker that metrics read."""
 
     topic: str
     index: int
@@ -142,8 +142,8 @@ class PartitionNumbers:
                 if followed is None:
                     followed = self._followed[node_id] = Followed()
                 is_in_sync = node_id in state.isr
-                # A new leader has not heard of its followers yet: what is committed those have that are in sync. What
-                # is before the start of the log nobody lacks.
+                # A new leader has not heard of its followers yet: the in-sync replicas have the committed part. No
+                # replica lacks records before the start of the log.
                 known = state.high_watermark if is_in_sync else 0
                 followed.add(state.log_end, max(follower.log_end, known, log.log_start_offset), is_in_sync)
         self._add_to_topic(replica)

@@ -21,7 +21,7 @@ from headrace.wire.errors import ErrorCode
 CONSUMER_PROTOCOL: Final = "consumer"
 """The protocol type of consumers: the only one whose metadata the coordinator looks into."""
 SIMPLE_GROUP: Final = StoredGroup(protocol=None, leader=None)
-"""What is stored of a simple group, which holds offsets and never had a member: nothing."""
+"""The stored state of a simple group, which holds offsets and never had a member: empty."""
 
 
 def size_of(protocols: Mapping[str, bytes]) -> int:

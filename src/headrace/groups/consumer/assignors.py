@@ -143,7 +143,9 @@ def _share_out(members: Sequence[Subscriber], topics: list[bytes], counts: Parti
 
 
 def _balance(members: Sequence[Subscriber], counts: PartitionCounts) -> Assignment:
-    """What is still read stays; the rest goes to those who have least; then those who have most give to these."""
+    """Keeps partitions that are still subscribed; gives the rest to the least loaded members; then moves from the most
+    loaded to these.
+    """
     balance = Balance(_readers(members), counts, len(members))
     for at, member in enumerate(members):
         for topic_id, partitions in member.has.items():

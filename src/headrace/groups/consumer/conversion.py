@@ -245,8 +245,9 @@ _OF_MEMBERS = (Kind.CURRENT, Kind.TARGET, Kind.MEMBER)
 
 
 def _tombstones(group: ConsumerGroup, remains: Remains) -> list[ConsumerRecord]:
-    """Removes what the log holds of the group, and what is decided of a member that joins: that has a record of each
-    kind, even if the member that it replaces has no target yet."""
+    """Removes the group's records from the log, and those decided for a joining member: it has a record of each kind,
+    even if the member that it replaces has no target yet.
+    """
     tombstones = group.tombstones()
     if remains.joining is None:
         return tombstones

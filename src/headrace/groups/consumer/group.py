@@ -1,7 +1,7 @@
-"""One consumer group as the log tells it: tables that `apply` alone fills, and what is counted from them.
+"""One consumer group as the log tells it: tables that `apply` alone fills, and counts over them.
 
-Everything lies on the shard's timeline: decisions look at the latest, descriptions at what is committed, and what is
-lost is taken back. What is counted is counted as records come in, so that no heartbeat walks over the members.
+Everything lies on the shard's timeline: decisions use the latest state, descriptions the committed one, and lost
+records are taken back. Counts are kept up to date as records come in, so that no heartbeat walks over the members.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class ConsumerGroup:
 
     @property
     def has_uncommitted_members(self) -> bool:
-        """Whether a member, or what one has, differs from what is committed."""
+        """Whether a member, or its assignment, differs from the committed one."""
         return self.members.is_uncommitted or self.currents.is_uncommitted
 
     @property
@@ -254,7 +254,7 @@ class ConsumerGroup:
     # --- the one writer ----------------------------------------------------------------------------------------------
 
     def apply(self, record: ConsumerRecord) -> None:
-        """Takes in one record of the group. A tombstone of what is not there is none: compaction leaves such."""
+        """Takes in one record of the group. A tombstone of an unknown key has no effect: compaction leaves such."""
         value = record.value
         if record.kind is Kind.CURRENT:
             assert value is None or isinstance(value, CurrentAssignment)

@@ -82,7 +82,7 @@ def expire(shard: GroupShardState, group: ConsumerGroup, now_ms: int, out: Outco
 
 
 def check_fetch(group: ConsumerGroup, request: OffsetFetchRequestGroup) -> ErrorCode:
-    """Why a member's fetch is refused; one that names no member is nobody's, and passes. Looks at what is committed."""
+    """Why a member's fetch is refused; one that names no member is nobody's, and passes. Reads the committed state."""
     if request.member_id is None and request.member_epoch < 0:
         return ErrorCode.NONE
     if request.member_id is None or (member := group.members.committed(request.member_id)) is None:

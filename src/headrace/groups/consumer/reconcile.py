@@ -1,8 +1,8 @@
 """How one member gets from its current assignment to its target, a heartbeat at a time (KIP-848, "Reconciliation").
 
 A member first revokes what its target does not name: until it says that it did, it stays at its epoch and no other
-member gets these partitions. Then it rises to the assignment epoch and gets what is released; for the rest it asks
-again.
+member gets these partitions. Then it rises to the assignment epoch and gets the released partitions; for the rest it
+asks again.
 """
 
 from __future__ import annotations

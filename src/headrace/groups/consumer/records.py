@@ -229,7 +229,7 @@ def _wire_partitions(held: Held) -> list[ConsumerGroupCurrentMemberAssignmentTop
 
 
 def decode(kind: int, key: bytes, value: bytes | None) -> ConsumerRecord:
-    """What a record says whose key's type is one of `Kind`. Raises DecodeError for what is not in the format."""
+    """What a record says whose key's type is one of `Kind`. Raises DecodeError for an unknown format."""
     of = Kind(kind)
     if of in _OF_THE_GROUP:
         group_id, name = ConsumerGroupMetadataKey.decode(key, 0, 2).group_id, ""

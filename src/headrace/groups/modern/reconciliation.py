@@ -15,8 +15,9 @@ K = TypeVar("K", bytes, str)
 def split(
     assigned: Mapping[K, Mapping[int, int]], target: Mapping[K, Collection[int]], subscribed: Container[K]
 ) -> tuple[dict[K, dict[int, int]], dict[K, dict[int, int]]]:
-    """Returns what is assigned as what the member keeps, and what it has to revoke: its target does not name it, or the
-    member no longer subscribes to it. Both are by number, with the epoch in which it was assigned."""
+    """Splits the assigned partitions into those that the member keeps, and those that it has to revoke: its target does
+    not name it, or the member no longer subscribes to it. Both are by number, with the epoch in which it was assigned.
+    """
     kept: dict[K, dict[int, int]] = {}
     revoked: dict[K, dict[int, int]] = {}
     for key, epochs in assigned.items():
@@ -53,14 +54,16 @@ def add_released(
 def without_unsubscribed(
     assigned: Mapping[K, Mapping[int, int]], subscribed: Container[K]
 ) -> tuple[dict[K, Mapping[int, int]], dict[K, Mapping[int, int]]]:
-    """Returns what is assigned as what the member subscribes to, and what it does not."""
+    """Splits the assigned partitions into those that the member subscribes to, and the others."""
     kept = {key: epochs for key, epochs in assigned.items() if key in subscribed}
     gone = {key: epochs for key, epochs in assigned.items() if key not in subscribed}
     return kept, gone
 
 
 def owns_any(owned: Mapping[K, Collection[int]] | None, held: Mapping[K, Collection[int]]) -> bool:
-    """Returns whether a member says that it owns any of what is held, or does not say what it owns (None)."""
+    """Returns whether a member reports that it owns any of the held partitions, or does not report its partitions
+    (None).
+    """
     if owned is None:
         return True
     return any(number in held.get(key, ()) for key, numbers in owned.items() for number in numbers)

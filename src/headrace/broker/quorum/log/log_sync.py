@@ -1,4 +1,4 @@
-"""Syncs of the metadata log, on a worker and one at a time. What is appended while one is under way shares the next."""
+"""Syncs of the metadata log, on a worker and one at a time. Appends during a sync share the next one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SYNC_BACKOFF_S: Final = 0.1
 
 
 class LogSync:
-    """What is to be synced next."""
+    """Syncs the metadata log, one sync at a time."""
 
     def __init__(self, node: Node, log: MetadataLog, sink: LogSink) -> None:
         self._node = node
@@ -35,7 +35,7 @@ class LogSync:
         return self._wanted is not None
 
     async def run(self) -> Position:
-        """Syncs the log, and returns the end of what is on stable storage then.
+        """Syncs the log, and returns the end of its part on stable storage.
 
         Raises OSError where the disk refuses it: nobody knows then what it holds. A sync for which no descriptor or no
         memory is free is tried again, for the disk was not asked.

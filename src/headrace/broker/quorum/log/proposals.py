@@ -1,4 +1,4 @@
-"""What is appended to the metadata log: decided records applied and encoded, and the batches that entries become."""
+"""The appends to the metadata log: decided records applied and encoded, and the batches that entries become."""
 
 from __future__ import annotations
 

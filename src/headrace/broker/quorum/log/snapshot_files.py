@@ -1,8 +1,8 @@
 """The snapshots in a metadata directory, as files: read, written, handed out in pieces and received in pieces.
 
-A file has its name only when it is whole and on stable storage. What is received lies in a `.part` until then, what is
-written in a `.tmp`; a crash leaves it, and the next start removes it. Nothing here runs on the event loop but at a
-start.
+A file has its name only when it is whole and on stable storage. A received snapshot is in a `.part` until then, a
+written one in a `.tmp`; a crash leaves the file, and the next start removes it. Nothing here runs on the event loop but
+at a start.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CANNOT_READ: Final = (CorruptBatch, DecodeError, MetadataRecordError, Inconsiste
 """What reading metadata raises where they are damaged."""
 NO_VOTER_RECORDS: Final = VoterSet(kraft_version=0)
 WRITE_BYTES: Final = 1024 * 1024
-"""What is written of a snapshot at once, beyond the last batch of it."""
+"""The bytes of a snapshot that are written at once, beyond its last batch."""
 _PART: Final = ".part"
 _WRITTEN: Final = ".tmp"
 

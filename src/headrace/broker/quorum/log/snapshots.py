@@ -37,7 +37,7 @@ class SnapshotPolicy:
 
 
 class Snapshots:
-    """When snapshots are due, and what is kept. `new_bytes` are the bytes of the log since the last one."""
+    """When snapshots are due, and which are kept. `new_bytes` are the bytes of the log since the last one."""
 
     def __init__(self, node: Node, log: MetadataLog, policy: SnapshotPolicy, sink: LogSink) -> None:
         self.new_bytes = 0
@@ -66,7 +66,7 @@ class Snapshots:
         return due and now_s >= self._next_attempt_s and self._under_way is None
 
     def attempt(self, writing: Coroutine[Any, Any, None]) -> Coroutine[Any, Any, None]:
-        """Returns what is to be awaited for a snapshot to be written; none is due meanwhile. If the disk does not allow
+        """Returns the awaitable of a snapshot; none is due meanwhile. If the disk does not allow
         it, the next attempt waits for BACKOFF_S."""
         self._under_way = self._node.future()
         self._next_attempt_s = self._node.clock.monotonic() + BACKOFF_S

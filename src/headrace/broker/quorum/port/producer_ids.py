@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ProducerIds:
-    """Hands out each producer id once. What is left of a block when the broker stops is never used."""
+    """Hands out each producer id once. The rest of a block is never used after the broker has stopped."""
 
     def __init__(self, controller: Controller, node_id: int, owner: Owner) -> None:
         """`owner` starts what nobody waits for."""
