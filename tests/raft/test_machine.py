@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
+
 from headrace.raft import events as ev
 from headrace.raft import leader as leading
 from headrace.raft.control import Voter, VoterEndpoint
@@ -247,3 +249,24 @@ def test_voters_that_notice_a_death_together_do_not_share_out_the_votes() -> Non
         latest = stands_after_ms(node(first), dead, lambda below: below - 1)
         assert stands_after_ms(node(first), dead, lambda _: 0) == 0 < latest < early_ms // 2
         assert stands_after_ms(node(second), dead, lambda _: 0) == early_ms
+
+
+@pytest.mark.parametrize(
+    ("kraft_version", "directory_id", "me"),
+    [
+        (0, bytes(16), ReplicaKey(1, bytes(16))),  # what all others call it
+        (1, KEYS[1].directory_id, KEYS[1]),
+        (1, KEYS[2].directory_id, KEYS[1]),  # the voter is what it was before its disk was lost
+    ],
+)
+def test_a_node_votes_under_the_name_that_the_others_know(
+    kraft_version: int, directory_id: bytes, me: ReplicaKey
+) -> None:
+    voters = (VOTERS[0]._replace(directory_id=directory_id), *VOTERS[1:])
+    sets = VoterHistory(VoterSet(voters, kraft_version=kraft_version))
+    assert Raft(KEYS[1], sets, LogView(), None, jitter=lambda _: 0).me == me
+
+
+def test_an_observer_is_known_by_its_directory() -> None:
+    sets = VoterHistory(VoterSet(tuple(VOTERS), kraft_version=0))
+    assert Raft(KEYS[9], sets, LogView(), None, jitter=lambda _: 0).me == KEYS[9]

@@ -97,8 +97,6 @@ class Group:
     """Topics of a consumer group's generation; None where they are not known."""
     member_joined_lately: bool = False
     """A member came during the initial delay, which is then extended."""
-    initial_delay_ms: int = 0
-    """The part of the initial delay that runs now."""
     initial_remaining_ms: int = 0
     """How far the initial delay may still be extended: it never exceeds the rebalance timeout."""
 

@@ -100,7 +100,6 @@ def prepare(shard: GroupShardState, group: Group, reason: str, now_ms: int, out:
         # Members of a new group tend to come together: wait, so that they share the first generation (KIP-134).
         delay_ms = shard.settings.initial_rebalance_delay_ms
         group.member_joined_lately = False
-        group.initial_delay_ms = delay_ms
         group.initial_remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
         shard.timers.schedule(join_key(group.id), now_ms + delay_ms)
     elif group.everyone_joined:
@@ -126,8 +125,7 @@ def join_phase_expired(shard: GroupShardState, group: Group, now_ms: int, out: O
     if group.previous_state is GroupState.EMPTY and group.member_joined_lately and group.initial_remaining_ms > 0:
         group.member_joined_lately = False
         delay_ms = min(shard.settings.initial_rebalance_delay_ms, group.initial_remaining_ms)
-        group.initial_remaining_ms = max(group.initial_remaining_ms - group.initial_delay_ms, 0)
-        group.initial_delay_ms = delay_ms
+        group.initial_remaining_ms -= delay_ms
         shard.timers.schedule(join_key(group.id), now_ms + delay_ms)
         return
     complete_join(shard, group, now_ms, out)
