@@ -157,14 +157,14 @@ class Admission:
         self._addresses.expire(self._now_ms())
 
     def close(self) -> None:
-        """Closes what is held."""
+        """Closes the connections that are held."""
         for stream, timer in self._held.items():
             timer.cancel()
             stream.close()
         self._held.clear()
 
     def is_client(self, opened: AdmittingListener) -> bool:
-        """Whether what comes in there has to give way."""
+        """Whether the listener is for clients, whose connections make room for those of nodes."""
         return not self._limits_for(opened).is_protected
 
     def _of(self, opened: AdmittingListener) -> _Arrivals:
@@ -196,14 +196,14 @@ class Admission:
         return not self._limits_for(opened).is_protected and self._total() >= self._config().max_connections
 
     def _limit(self, opened: AdmittingListener, name: str) -> int:
-        """A setting as a listener sees it; what is said of all of them is not said of controllers'."""
+        """Returns a setting as a listener sees it; those for all listeners do not apply to controllers'."""
         settings = self._config().of_listener(opened.name)
         if opened.is_controller and settings.own(name) is None:
             return INT_MAX
         return settings.number(name)
 
     def _rest_ms(self, rate: Rate, bound: int) -> int:
-        """Counts a connection; says how long no other one may come."""
+        """Counts a connection; returns for how long no other one may come."""
         if bound == INT_MAX:
             return 0
         now_ms = self._now_ms()

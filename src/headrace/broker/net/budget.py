@@ -47,11 +47,11 @@ class Budget:
         return True
 
     def force(self, size: int) -> None:
-        """Takes `size` bytes that are there already, whatever the limit says."""
+        """Takes `size` bytes that are there already, even beyond the limit."""
         self.used += size
 
     def settle(self, holder: object) -> None:
-        """Says that a holder needs no overdraft any more; harmless for those that had none."""
+        """Ends the overdraft of a holder; harmless if it had none."""
         if self.overdrawn_by is holder:
             self.overdrawn_by = None
             self._wake()

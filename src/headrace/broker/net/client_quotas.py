@@ -1,11 +1,11 @@
 """The quotas of users and client ids at work: what requests use is measured, and answers say how long to wait.
 
 A server that serves clients without any quota holds none of this (`Server.quotas` is None). Where there are some, each
-request is looked up by principal and client id; what is not limited goes its usual ways, short ones included.
+request is looked up by principal and client id; unlimited requests take their usual paths, short ones included.
 
 A request of a limited client has a `Meter`: bytes of Produce as they arrive, bytes of Fetch before they leave, and the
-time that the event loop spends on it. What the nodes of a cluster do for each other is not measured: whoever finds that
-a node asks says so (`Meter.exempt`). Source: KIP-13, KIP-55, KIP-124, KIP-219, KIP-599.
+time that the event loop spends on it. What the nodes of a cluster do for each other is not measured: a handler that
+serves a node calls `Meter.exempt`. Source: KIP-13, KIP-55, KIP-124, KIP-219, KIP-599.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ def _known(found: ClientLimits) -> _Known:
 
 
 class ClientQuotas:
-    """See the module. One of a node; `table` is what the image says."""
+    """See the module. One of a node; `table` is that of the image."""
 
     def __init__(
         self, clock: Clock, config: Callable[[], BrokerConfig], on_table: Callable[[ClientQuotas], None]
     ) -> None:
-        """`config` is what is in force; the windows are those of the start. `on_table` hears of another table."""
+        """`config` has the settings in force; the windows are those of the start. `on_table` gets another table."""
         self.monotonic = clock.monotonic
         self.table = QuotaTable({})
         settings = config()
@@ -133,7 +133,7 @@ class ClientQuotas:
         user, client_id = client[0].partition(":")[2], client[1].decode(errors="replace")
         return ClientLimits(client, *(self.table.find(key, user, client_id) for key in keys.CLIENT_KEYS))
 
-    # --- what is used
+    # --- usage
 
     def expire(self) -> None:
         """Drops what was used too long ago to count. To be called now and then."""
@@ -172,7 +172,7 @@ class ClientQuotas:
             meter.pause()
 
     def mutations(self, asked: Mutating, strict_from: int) -> Mutations:
-        """What the client of a request may change. From version `strict_from` on it is told where it may not."""
+        """Returns what the client of a request may change. From version `strict_from` on a refusal is an error."""
         user = asked.principal.partition(":")[2]
         limit = self.table.find(keys.MUTATION, user, asked.client_id or "")
         return Mutations(self, limit, is_strict=asked.api_version >= strict_from)
@@ -240,7 +240,7 @@ class Meter:
         return 2**31 - 1 if limit is None else max(0, min(2**31 - 1, int(limit.bound * self._quotas.burst_s)))
 
     def throttle_fetch(self, byte_count: int) -> tuple[int, bool]:
-        """Counts an answer to Fetch; says how long its client has to wait, and whether the answer is to be empty.
+        """Counts an answer to Fetch; returns how long its client has to wait, and whether the answer is to be empty.
 
         Then it was not counted. A client that has used nothing lately gets its answer and waits: else it would wait for
         ever for a batch that is larger than its window.
@@ -265,13 +265,13 @@ class Meter:
         from now on."""
         if self.exempt:
             return 0
-        said = getattr(response, "throttle_time_ms", 0)
-        throttle_ms: int = said
+        own_ms = getattr(response, "throttle_time_ms", 0)
+        throttle_ms: int = own_ms
         if self._key == ApiKey.PRODUCE and self.limits.produce is not None:
             throttle_ms = max(throttle_ms, self._quotas.throttle_ms(self.limits.produce))
         if response is not None and not self._told:
             throttle_ms = max(throttle_ms, self._share_ms())
-        if throttle_ms != said and hasattr(response, "throttle_time_ms"):
+        if throttle_ms != own_ms and hasattr(response, "throttle_time_ms"):
             response.throttle_time_ms = throttle_ms
         return throttle_ms
 
@@ -298,7 +298,7 @@ class _Timed:
                 self._meter.pause()
             try:
                 step, given = self._work.send, (yield waits_for)
-            except BaseException as error:  # the work hears of it, and says what becomes of it
+            except BaseException as error:  # the work gets it, and decides
                 step, given = self._work.throw, error
 
 

@@ -130,7 +130,7 @@ class ClientSession:
         self.principal = principal
         """ANONYMOUS before a login, and without one."""
         self.via = via
-        """The session of the broker that forwarded the request, and says what the client's address is (KIP-590); None
+        """The session of the broker that forwarded the request, and vouches for the client's address (KIP-590); None
         if the client itself is connected."""
         self.is_token = is_token
         """Whether the client logged in by a delegation token (KIP-48)."""

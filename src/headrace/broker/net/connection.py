@@ -245,7 +245,7 @@ class Connection:
         self._watch()
 
     def _take(self, end: int) -> None:
-        """Handles the frames in the first `end` bytes of the shared buffer, and keeps what is left over."""
+        """Handles the frames in the first `end` bytes of the shared buffer, and keeps the rest."""
         shared = self.shared
         view = shared.view
         bulk = shared.bulk
@@ -383,7 +383,7 @@ class Connection:
             meter.handled()
 
     def _refused(self, reply: Reply, error: Exception) -> Any:
-        """What is answered where a request is unreadable, or its handler raised an error; None: the connection ends."""
+        """Returns the answer to a request that is unreadable or whose handler failed; None: the connection ends."""
         if isinstance(error, AuthorizerNotReadyError):
             result = self.shared.requests.not_ready(reply.key, reply.version)
             if result is None:
@@ -501,7 +501,7 @@ class Connection:
             self.block(Blocked.UNANSWERED)
 
     def answer(self, key: int, version: int, correlation_id: int, size: int, result: Any) -> None:
-        """Takes the answer to a request whose frame was `size` bytes, or the promise of one, in its turn."""
+        """Takes the answer to a request whose frame was `size` bytes, or its completion, in its turn."""
         self._answer(Reply(key, version, correlation_id, size), result)
 
     def answer_bytes(self, key: int, version: int, correlation_id: int, frame: bytes | bytearray) -> None:
@@ -569,7 +569,7 @@ class Connection:
         return self.stream.has_hung_up(0 if self.listener.produces else None)
 
     def close(self, why: str) -> None:
-        """Closes at once, after what is ready was sent as far as the other side takes it.
+        """Closes at once, after answers that are ready were sent as far as the peer takes them.
 
         `why` makes one line in the log, unless it is empty.
         """

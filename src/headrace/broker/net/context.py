@@ -56,7 +56,7 @@ class RequestContext:
         self.kept_bytes = 0
         """Bytes of the budget for requests that are held until what `remains` has is freed."""
         self.remains: list[Any] | None = None
-        """Whatever holds many elements of the request, its answer or what is made in between: see `net.remains`."""
+        """Objects that hold many elements of the request, its answer or what is made in between: see `net.remains`."""
 
     def keep(self, thing: object) -> None:
         """Keeps what may hold many things until the request is answered: then they are freed a few at a time."""
@@ -74,7 +74,7 @@ class RequestContext:
             self.meter.exempt = True
 
     def authorize(self, operation: Operation, resource: ResourceType, name: str) -> bool:
-        """May this principal do `operation` to the `resource` called `name`? The audit hears where he may not."""
+        """Returns whether this principal may do `operation` to the `resource` named so. The audit records refusals."""
         authorizer = self.authorizer
         allowed = authorizer.authorize(self.principal, self.client_host, operation, resource, name)
         audit = authorizer.audit
@@ -87,7 +87,7 @@ class RequestContext:
         return self.authorizer.authorize(self.principal, self.client_host, operation, resource, name)
 
     def authorize_any(self, operation: Operation, resource: ResourceType) -> bool:
-        """May this principal do `operation` to at least one `resource`?"""
+        """Returns whether this principal may do `operation` to at least one `resource`."""
         return self.authorizer.authorize_any(self.principal, self.client_host, operation, resource)
 
 

@@ -73,7 +73,7 @@ class Input:
         return carry
 
     def keep(self, rest: memoryview | bytes) -> None:
-        """Keeps bytes that may not be handled yet, whatever the budget says: they are there."""
+        """Keeps bytes that may not be handled yet, even beyond the budget: they are there."""
         self.carry = bytes(rest)
         self._shared.requests_budget.force(len(rest))
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class OpenListener:
-    """A listener that is bound; `accepts` says whether clients can connect."""
+    """A listener that is bound; `accepts`: clients can connect."""
 
     def __init__(
         self, endpoint: Endpoint, served: Mapping[int, Api], is_controller: bool, tls: ListenerTls | None = None
@@ -53,7 +53,7 @@ class OpenListener:
 
 
 class CannotListen(OSError):
-    """An address that cannot be bound; the text is one line that names it, says why, and what to do."""
+    """An address that cannot be bound; the text is one line: the address, the reason, and the remedy."""
 
     def __init__(self, name: str, host: str, port: int, error: OSError) -> None:
         why = _WHY.get(error.errno or 0, error.strerror or str(error))

@@ -43,7 +43,7 @@ class Source(Protocol):
         ...
 
     def close(self) -> None:
-        """Nobody looks there any more."""
+        """Stops refreshing."""
         ...
 
 
@@ -67,7 +67,7 @@ class LoginTerms:
 
     @property
     def mechanisms(self) -> dict[str, ServerMechanism]:
-        """The mechanisms by name, in the order in which clients hear of them."""
+        """The mechanisms by name, in the order in which they are offered."""
         return {name: offer.mechanism for name, offer in self.offers.items()}
 
     @property
@@ -182,8 +182,8 @@ class Logins:
     # --- failures
 
     def delay(self, delay_ms: int, callback: Callable[[], None]) -> Timer | None:
-        """Calls back after the wait that follows a failure; None, and nobody is called, where too many wait. Whoever
-        cancels the timer says `undelayed`."""
+        """Calls back after the delay that follows a failure; None, without a call, if too many wait. If the caller
+        cancels the timer it calls `undelayed`."""
         if self._delayed >= DELAYED_MAX:
             return None
         self._delayed += 1

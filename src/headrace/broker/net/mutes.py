@@ -37,7 +37,7 @@ class Mutes:
         return len(self._muted)
 
     def mute(self, connection: ServedConnection, throttle_ms: int, limits: ClientLimits) -> None:
-        """Reads no more from a connection for so long; where it is muted already, until the later one of both ends.
+        """Stops reading from a connection for so long; if it is muted already, until the later one of both ends.
 
         `limits` are those that its client has exceeded.
         """

@@ -1,4 +1,4 @@
-"""What a connection still has to send: bytes and file slices, in order, without copying what is large."""
+"""The output queue of a connection: bytes and file slices, in order, without copying large ones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class BrokenFrameError(Exception):
 
 
 class Output:
-    """A queue of parts on their way into one stream.
+    """A queue of parts that one stream sends.
 
     `held` counts the bytes in Python's memory; a slice of a file counts nothing.
     """
@@ -69,13 +69,13 @@ class Output:
         self.parts.append(data)
 
     def cold_slice(self) -> tuple[FileSlice, int]:
-        """The slice that has to be read from the disk first, and where in it; after `send` said COLD."""
+        """The slice that has to be read from the disk first, and where in it; after `send` returned COLD."""
         part = self.parts[0]
         assert type(part) is FileSlice
         return part, self._at
 
     def skip(self, sent: int) -> None:
-        """Drops the first `sent` bytes: they have left another way."""
+        """Drops the first `sent` bytes, which have been sent already."""
         self._drop(sent)
 
     def send(

@@ -32,7 +32,7 @@ class Api(Protocol):
 
 
 class ShortProduce(Protocol):
-    """The short way of Produce requests that came together (see `requests/produce_run.py`). One for all connections."""
+    """The short path of Produce requests that came together: `requests/produce_run.py`. One for all connections."""
 
     @property
     def entries(self) -> Sized:

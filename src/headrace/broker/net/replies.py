@@ -93,7 +93,7 @@ class Replies:
         sending.go_on()
 
     def close(self, *, send_last: bool) -> None:
-        """Forgets what is queued and waited for; if `send_last`, after the peer took what it takes of it."""
+        """Drops all replies; if `send_last`, after the peer took what it takes of them."""
         if send_last:
             self.emit([])
         self.sending.end(send_last=send_last)

@@ -1,6 +1,6 @@
 """The SASL login of one connection, and each later login on it (KIP-368): bytes in, frames and answers out.
 
-While a login is under way, what the client sends lies in memory of its own (see `logins`) and frames are small. The
+During a login what the client sends is in memory of its own (see `logins`) and frames are small. The
 connection handles one frame at a time, so that what comes behind a login is handled under the principal that it gave.
 Handlers of SaslHandshake and SaslAuthenticate ask here for their answers; an answer that comes later is a completion
 (the delay after a failure), or a coroutine (a worker checks the token). Source: KIP-43, KIP-152, KIP-368.
@@ -219,8 +219,8 @@ class SaslLogin:
     # --- failures
 
     def _refuse(self, why: str, response: Any) -> Any:
-        """A token is refused, and the client has to hear that before its login ends: it counts now and waits now, as
-        the client may leave then without an answer. A client that sends raw tokens hears at once."""
+        """A token is refused, and the client has to be sent that before its login ends: it counts now and waits now, as
+        the client may leave then without an answer. A client that sends raw tokens is answered at once."""
         self._count_failure(why)
         self._is_refused = True
         return response if response is None else self._delayed(why, response)

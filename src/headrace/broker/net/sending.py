@@ -61,7 +61,7 @@ class Sending:
         return self._output.held > OUTPUT_BYTES or len(self.queued) > OUTPUT_PARTS
 
     def stalled_s(self, now: float) -> float:
-        """How long the other side has not taken all of what is held for it."""
+        """Returns for how many seconds the peer has not taken all that is queued for it."""
         return now - self._since if self._writing and self._output.held else 0.0
 
     def add(self, parts: list[Part]) -> None:
@@ -76,7 +76,7 @@ class Sending:
         self._output.add_bytes(data)
 
     def skip(self, sent: int) -> None:
-        """Drops the first `sent` bytes: they have left another way."""
+        """Drops the first `sent` bytes, which have been sent already."""
         self._output.skip(sent)
 
     def go_on(self, may_wait: bool = False) -> None:
@@ -88,7 +88,7 @@ class Sending:
             self._account_for(self._output.send(self._stream, shared.monotonic, most, may_wait=may_wait))
 
     def end(self, *, send_last: bool) -> None:
-        """Forgets what is queued; where `send_last`, after the other side took what it takes of it."""
+        """Drops the queue; if `send_last`, after the peer took what it takes of it."""
         if send_last and self.queued and not self._waits_for_disk:
             try:
                 self._output.send(self._stream, self._shared.monotonic)

@@ -40,9 +40,9 @@ SWEEP_S_MAX: Final = 5.0
 HANGUP_S: Final = 1.0
 """How often the broker looks for clients that have gone while a request of theirs is at work, and nothing is read."""
 LINES_PER_S: Final = 100
-"""So many lines a second say why connections were closed or refused; the next one says how many were left unsaid."""
+"""Lines a second about closed or refused connections; the next one has the number of those left out."""
 ACCEPT_LOG_S: Final = 10.0
-"""That connections are not accepted is said again once they have been accepted for this long."""
+"""The line that connections are not accepted comes again once they have been accepted for this long."""
 
 
 class Server:
@@ -57,7 +57,7 @@ class Server:
         metrics: Registry,
         request_errors: RequestErrors,
     ) -> None:
-        """`config` is what is in force now; `pace` says whether the disk keeps up with the producers."""
+        """`config` returns the settings in force; `pace` knows whether the disk keeps up with the producers."""
         self._config = config
         self._node = node
         self._log = node.logger("net")
@@ -183,7 +183,7 @@ class Server:
         self.listeners.remove(opened)
 
     async def logins_ready(self) -> None:
-        """Returns once clients can log in on every listener, or what is needed for that was looked for in vain."""
+        """Returns once clients can log in on every listener, or what that needs could not be found."""
         for opened in self.listeners:
             if opened.login_terms is not None:
                 for source in opened.login_terms.sources:
@@ -392,7 +392,7 @@ class Server:
     # --- ending
 
     def stop_listening(self) -> None:
-        """Accepts no more connections."""
+        """Stops accepting connections."""
         for opened in self.listeners:
             assert opened.listener is not None
             opened.accepts = False

@@ -27,7 +27,7 @@ RECEIVE_BYTES: Final = 256 * 1024
 """The buffer that all connections receive into: what fits the processor's cache."""
 UNLIMITED_REQUEST_BYTES: Final = 1 << 62
 SHARED_S: Final = 0.01
-"""For this long after a connection said a little, others take shorter turns: it may say more."""
+"""For this long after a small request of a connection others take shorter turns: it may send more."""
 UNAUTHENTICATED_SHARE: Final = 0.2
 """The share of the time, at most, for connections that come and have not logged in, while others are served."""
 SERVED_S: Final = 0.02
@@ -92,7 +92,7 @@ class Shared:
         self.began = -SHARED_S
         """When the requests that are handled now arrived."""
         self.talked_at = -SHARED_S
-        """When a connection last said something to which no answer came out of a file."""
+        """When a connection last sent a request whose answer came out of no file."""
         self.served_at = -SERVED_S
         """When a request of an authenticated client, or of one that need not log in, was last answered."""
 

@@ -115,7 +115,7 @@ class ListenerTls:
         try:
             return self._disk.modified_ms(store.location)
         except OSError:
-            return -1  # whoever reads it says why
+            return -1  # the next read raises why
 
     def _mapping(self, settings: TlsConfig) -> PrincipalRules:
         from headrace.security.principal_rules import PrincipalRulesError, parsed

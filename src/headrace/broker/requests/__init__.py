@@ -1,10 +1,10 @@
-"""Requests: from an API key to an answer, the long way for all of them and a short way for the two hot ones.
+"""Requests: from an API key to an answer, a general path for all of them and a short path for the two hot ones.
 
 **What lives here.** `apis/` has one handler a file, named as its message in `wire/messages`; each header says the
 API's name, key and versions, what it does, and what it does not do. `registry.py` finds a handler, `dispatch.py` makes
 the table that a listener serves, `services.py` names all that a handler may see of the broker. `produce_run.py` is the
-short way of Produce: requests that arrived together are appended together, and answered from templates.
-`short_fetch.py` is the short way of Fetch: a consumer that asks for more of what it reads, in a session or without
+short path of Produce: requests that arrived together are appended together, and answered from templates.
+`short_fetch.py` is the short path of Fetch: a consumer that asks for more of what it reads, in a session or without
 one, is answered out of the file where its last answer ended. `fetching/` is the general path: reading, and waiting.
 `opening.py` has batches opened that take long, on a worker, while their connection waits. `verification.py` says what
 transactional requests have to show.
@@ -17,7 +17,7 @@ port, appends and reads to partitions, groups to their coordinator; the image of
 
 **What may never happen.**
 - A handler answers before what it says is true: acks are met, metadata committed, a group's records committed.
-- A short way answers otherwise than the long one: where it is not sure, it leaves the request to the handler,
+- A short path answers otherwise than the general one: if it is not sure, it leaves the request to the handler,
   untouched.
 - The common path of Produce and Fetch meets a coroutine, a task, a lock, a log line or an exception.
 - A handler does what its principal may not: each asks `context.authorize` for the resource that `apis` names.

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 def config_access(context: RequestContext, operation: Operation, resource_type: int, name: str) -> ErrorCode:
-    """NONE where the client may do the operation to a resource's configuration, or the code that says it may not."""
+    """Returns NONE if the client may do the operation to a resource's configuration, else the error."""
     return ClientAccess(context.authorizer, context).of_configs(operation, resource_type, name)
 
 
@@ -49,7 +49,7 @@ async def alter(
     is_of_controllers = context.listener in broker.config.controller_listener_names
     if is_of_controllers and context.client.is_forwarded:
         return await _decided(broker, alterations, context, validate_only)
-    # Only a broker knows whether its listeners can follow; one that cannot keeps what it has, and says so.
+    # Only a broker knows whether its listeners can follow; one that cannot keeps what it has, and refuses.
     refused: SplitTable[int, ApiError] = SplitTable()
     left: Sequence[int] = range(len(alterations))
     asked = alterations
@@ -125,11 +125,13 @@ def alterations_of(resources: Sequence[R], alteration_of: Callable[[R], Alterati
     return alterations
 
 
-def told(alterations: Sequence[Alteration], answers: Sequence[ApiError], response: Callable[..., T]) -> Steps[list[T]]:
-    """What is said of each resource."""
-    said: list[T] = []
+def results_of(
+    alterations: Sequence[Alteration], answers: Sequence[ApiError], response: Callable[..., T]
+) -> Steps[list[T]]:
+    """Returns the result of each resource, as the response has it."""
+    results: list[T] = []
     for alteration, error in zip(alterations, answers, strict=True):
-        said.append(
+        results.append(
             response(
                 error_code=error.code,
                 error_message=error.message,
@@ -138,7 +140,7 @@ def told(alterations: Sequence[Alteration], answers: Sequence[ApiError], respons
             )
         )
         yield 1
-    return said
+    return results
 
 
 def resource_of(alteration: Alteration) -> tuple[int, str]:

@@ -6,7 +6,7 @@ from headrace.broker.net.context import RequestContext
 from headrace.security.authorizer import CLUSTER_NAME, OPERATIONS_OF, Operation, ResourceType
 
 NOT_REQUESTED = -(2**31)
-"""What the field says when nobody asked."""
+"""The field's value if the client did not ask."""
 
 
 def authorized_operations(context: RequestContext, resource: ResourceType, name: str) -> int:
@@ -19,7 +19,7 @@ def authorized_operations(context: RequestContext, resource: ResourceType, name:
 
 
 def cluster_operations(context: RequestContext) -> int:
-    """The same of the cluster: none for whoever may not describe it."""
+    """The same of the cluster: none for a client that may not describe it."""
     if not context.authorize(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         return 0
     return authorized_operations(context, ResourceType.CLUSTER, CLUSTER_NAME)

@@ -1,4 +1,4 @@
-"""Tells of batches that were refused for what is in them: a wrong checksum, a cut batch, a count that lies.
+"""Logs and counts batches that were refused for their content: a wrong checksum, a cut batch, a count that lies.
 
 One line a connection and second, so that a broken client cannot fill the disk; what is not written is counted.
 """
@@ -29,7 +29,7 @@ MESSAGE_CHARS_MAX: Final = 200
 
 
 class BadBatches:
-    """Of one broker. `told` is called for refusals alone: good batches never come by."""
+    """Those of one broker. `refused` is called for refusals alone: good batches never pass here."""
 
     def __init__(self, clock: Clock, log: LogSink, metrics: Registry) -> None:
         self._clock = clock
@@ -39,7 +39,7 @@ class BadBatches:
         self._count = metrics.counter("produce.bad_batches")
         self._unsaid_count = metrics.counter("produce.bad_batches_unlogged")
 
-    def told(self, replica: Replica, result: AppendResult, client: tuple[str, int]) -> None:
+    def refused(self, replica: Replica, result: AppendResult, client: tuple[str, int]) -> None:
         """Counts a refused batch, and writes a line unless its client (host and port) had one a moment ago."""
         if result.error not in BROKEN:
             return

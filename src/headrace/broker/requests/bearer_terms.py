@@ -107,7 +107,7 @@ class _Refusals:
         self._lock = node.lock()
 
     def say(self, found: Accepted | Refused, listener: str) -> Accepted | Refused:
-        """Says why, where it was refused."""
+        """Returns why it was refused, if it was."""
         if isinstance(found, Refused):
             with self._lock:
                 self._lines.warning(listener, "token refused", listener=listener, why=found.why)
@@ -153,7 +153,7 @@ def _signed(config: MechanismConfig) -> SignedTokens:
 
 
 def _keys(services: NodeServices, config: MechanismConfig, module: LoginModule | None) -> TokenKeys:
-    """Where the keys are. One file is read at once, so that a wrong name is heard of; nobody waits for a server."""
+    """Returns the source of keys. A file is read at once, to report a wrong name; a server is not waited for."""
     url = config.text(JWKS_URL)
     if not url:
         raise ConfigError(JWKS_URL, "", "signed tokens need the address of the issuer's keys")

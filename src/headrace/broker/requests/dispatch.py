@@ -1,4 +1,4 @@
-"""From an API key to what answers it: the table of what a listener serves, and the two short ways."""
+"""From an API key to its handler: the table of the APIs that a listener serves, and the two short paths."""
 
 from __future__ import annotations
 
@@ -136,11 +136,11 @@ class Dispatch:
             return None
         answer = kind(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
         try:
-            said = kind.decode(answer.encode(version), version)
+            decoded = kind.decode(answer.encode(version), version)
         except EncodeError:
             return None
         # Some versions leave the code out, and would say that there is nothing.
-        return answer if said.error_code == answer.error_code else None
+        return answer if decoded.error_code == answer.error_code else None
 
     def unsupported_version(
         self, served: Mapping[int, Api], frame: memoryview, at: int, header: RequestHeader

@@ -1,7 +1,7 @@
 """Forwarding: what only the active controller decides, any broker takes, and carries there in an envelope.
 
 The client's request travels as it is, with its principal and address; its answer comes back as bytes. A controller that
-is gone, or leads no more, is asked again where the next one leads. Source: KIP-590.
+is gone, or no longer leads, is asked again where the next one leads. Source: KIP-590.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ def _forward_or_refuse(broker: Services, request: Any, context: RequestContext, 
             if answer is not None:
                 # What is large is kept, and a worker encodes it.
                 return await broker.long_answers.encoded(context, answer) if context.remains else answer
-        # This node leads now, or nobody does: its handler says so.
-        said = handler(broker, request, context)
-        return await said if isinstance(said, Coroutine) else said
+        # This node leads now, or no node does: its handler answers.
+        answer = handler(broker, request, context)
+        return await answer if isinstance(answer, Coroutine) else answer
 
     return run()
 
@@ -80,14 +80,15 @@ async def forward(broker: NodeServices, request: Any, context: RequestContext) -
     while not broker.quorum.decides and broker.node.clock.monotonic() < last:
         still_open(context)
         try:
-            said = await link.ask(envelope, WrappedAnswer, timeout_s=ANSWER_S)
+            wrapped = await link.ask(envelope, WrappedAnswer, timeout_s=ANSWER_S)
         except ClientError:
-            said = WrappedAnswer(b"", ErrorCode.NOT_CONTROLLER)
-        if said.error_code == ErrorCode.NONE:
-            return await _answer_in(broker, said.data, context)
-        if said.error_code != ErrorCode.NOT_CONTROLLER:
+            wrapped = WrappedAnswer(b"", ErrorCode.NOT_CONTROLLER)
+        if wrapped.error_code == ErrorCode.NONE:
+            return await _answer_in(broker, wrapped.data, context)
+        if wrapped.error_code != ErrorCode.NOT_CONTROLLER:
             # As in Kafka: the client speaks a version that the controller does not, or this node may not forward.
-            raise CloseConnectionError(f"the controller refuses what is forwarded: {ErrorCode(said.error_code).name}")
+            error = ErrorCode(wrapped.error_code)
+            raise CloseConnectionError(f"the controller refuses what is forwarded: {error.name}")
         link.sent_away()
         await asyncio.sleep(AGAIN_S)
     return None
@@ -119,12 +120,12 @@ def _encode_principal(principal: str, is_token: bool) -> bytes:
 
 
 def read_principal(data: bytes | None) -> tuple[str, bool] | None:
-    """The principal of an envelope, and whether a delegation token stands for it; None where there is none that this
+    """The principal of an envelope, and whether it logged in by a delegation token; None where there is none that this
     release knows. Raises DecodeError."""
     if data is None or data[:2] != b"\x00\x00":
         return None
-    said = DefaultPrincipalData.decode(data, 0, 2)
-    return f"{said.type}:{said.name}", said.token_authenticated
+    principal = DefaultPrincipalData.decode(data, 0, 2)
+    return f"{principal.type}:{principal.name}", principal.token_authenticated
 
 
 def _packed(host: str) -> bytes:

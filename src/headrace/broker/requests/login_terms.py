@@ -1,7 +1,7 @@
 """How a listener lets clients in, by its settings: the mechanisms that it offers, and the users behind them.
 
-PLAIN's users stand in the listener's JAAS line, SCRAM's in the cluster's metadata: who is made or deleted while the
-node runs may, or may not, log in from then on. OAUTHBEARER's tokens are in `bearer_terms`,
+PLAIN's users are in the listener's JAAS line, SCRAM's in the cluster's metadata: a user that is made or deleted while
+the node runs may, or may not, log in from then on. OAUTHBEARER's tokens are in `bearer_terms`,
 Kerberos' tickets in `kerberos_terms`.
 """
 
@@ -38,7 +38,7 @@ _NOBODY: Final = UserScramCredentialRecord()
 
 
 def shared_secret(image: ClusterImage) -> bytes | None:
-    """What all nodes of a cluster know and strangers do not, as good as for ever: the random id of a log directory, of
+    """What all nodes of a cluster know and others do not, practically for ever: the random id of a log directory, of
     the broker with the lowest id. None where brokers register none (metadata.version below 3.7-IV2).
 
     A client that may see such an id, in DescribeQuorum, needs Describe on the cluster, and with it may list users.
@@ -48,7 +48,7 @@ def shared_secret(image: ClusterImage) -> bytes | None:
 
 
 class ImageUsers:
-    """SCRAM's users: those of the metadata as of now, and whoever has a delegation token."""
+    """SCRAM's users: those of the metadata as of now, and owners of delegation tokens."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class ImageUsers:
         secret_key: Callable[[], str] = str,
         now_ms: Callable[[], int] = int,
     ) -> None:
-        """`own_secret` stands in where the cluster shares none. `secret_key` is that of delegation tokens, empty where
+        """`own_secret` is used if the cluster shares none. `secret_key` is that of delegation tokens, empty where
         there are none; `now_ms` in ms since 1970."""
         self._image = image
         self._own_secret = own_secret

@@ -18,32 +18,32 @@ from headrace.wire.messages.k01_fetch import FetchableTopicResponse, FetchReques
 if TYPE_CHECKING:
     from headrace.broker.requests.services import Services
 
-_SAID_ONCE_FROM: Final = 13
-"""Before, a refusal stands at each partition too."""
+_REFUSED_ONCE_FROM: Final = 13
+"""Earlier versions have a refusal at each partition too."""
 
 
 def handle(broker: Services, request: FetchRequest, context: RequestContext) -> Any:
     """See the module."""
     quorum = broker.quorum
-    said = quorum.codec.read_fetch(request) if is_node(context) else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    if said is ErrorCode.CLUSTER_AUTHORIZATION_FAILED and context.api_version < _SAID_ONCE_FROM:
-        return in_pieces(broker, context, _refused_each(request, said))
-    if context.api_version < FETCH_VERSION and not isinstance(said, ErrorCode):
+    asked = quorum.codec.read_fetch(request) if is_node(context) else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    if asked is ErrorCode.CLUSTER_AUTHORIZATION_FAILED and context.api_version < _REFUSED_ONCE_FROM:
+        return in_pieces(broker, context, _refused_each(request, asked))
+    if context.api_version < FETCH_VERSION and not isinstance(asked, ErrorCode):
         raise CloseConnectionError(f"the metadata log is fetched from version {FETCH_VERSION} on")
 
     def respond(message: Any, records: bytes) -> FetchResponse:
         return quorum.codec.fetch_response(message, records, quorum.raft.log.start_offset)
 
-    return ask_quorum(broker, said, respond)
+    return ask_quorum(broker, asked, respond)
 
 
 def _refused_each(request: FetchRequest, error: ErrorCode) -> Steps[FetchResponse]:
     topics: list[FetchableTopicResponse] = []
     for topic in request.topics:
-        told = FetchableTopicResponse(topic.topic)
-        topics.append(told)
+        answered = FetchableTopicResponse(topic.topic)
+        topics.append(answered)
         yield 1
         for each in topic.partitions:
-            told.partitions.append(PartitionData(partition_index=each.partition, error_code=error))
+            answered.partitions.append(PartitionData(partition_index=each.partition, error_code=error))
             yield 1
     return FetchResponse(error_code=error, responses=topics)

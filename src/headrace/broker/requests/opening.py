@@ -1,6 +1,6 @@
 """Clients' batches that take long to check: opened (or compressed) on a worker, inside the memory for requests.
 
-One at a time, in order of arrival: a few KB may open to as many MB, and whoever sends such batches shall take one
+One at a time, in order of arrival: a few KB may open to as many MB, and a client that sends such batches takes one
 thread and the memory of one of them, however many connections there are. The codecs and the walk over the records leave
 the interpreter to the event loop meanwhile; what looks like a bomb is opened in the helper process, which leaves it the
 processor as well.
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 BOMB_BYTES: Final = 1024 * 1024
 BOMB_RATIO: Final = 32
 """A body that opens to more than so many bytes, and to more than so many times what was sent, goes to the helper
-process: clients' records seldom shrink so far. What a body says of itself is not enough: of lz4 that is a bound."""
+process: clients' records seldom shrink so far. The size in a body is not enough: for lz4 it is a bound."""
 
 
 class Openings:
@@ -46,7 +46,7 @@ class Openings:
         self._node = node
         self._budget = budget
         self._busy = False
-        self._waiting: deque[Future[None]] = deque()  # at most one a connection, which says nothing else meanwhile
+        self._waiting: deque[Future[None]] = deque()  # at most one a connection
         self._count = metrics.counter("produce.batches_opened_aside")
         self._bombs = metrics.counter("produce.batches_opened_in_helper")
         self._lines = PacedLines(node.logger("requests"), node.clock.monotonic)
@@ -131,7 +131,7 @@ class Openings:
 
 
 def _size(data: bytes, limit: int) -> int:
-    """Bytes that checking a batch takes beyond its own, by what its body says of itself."""
+    """Bytes that checking a batch takes beyond its own, by the size in its body."""
     if len(data) < BATCH_OVERHEAD:
         return 0
     try:

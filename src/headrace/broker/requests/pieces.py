@@ -1,6 +1,6 @@
 """Answers in pieces: no request takes a turn of the event loop that is longer than PIECE_STEPS small steps.
 
-A handler whose work grows with what is asked for, or with what there is, says what it does as a generator: it yields
+A handler whose work grows with the request, or with the data, is a generator: it yields
 how many steps it has made (about so many elements), and returns the response. `in_pieces` makes the first piece at
 once. Most requests have no more, and are answered in the same call, without a coroutine. The others go on piece by
 piece, one request of a node at a time, and a worker encodes their answer. The connection takes no further request
@@ -114,7 +114,7 @@ async def _go_on(broker: NodeServices, context: RequestContext, steps: Steps[Any
 
 
 async def rest_of(context: RequestContext, steps: Steps[R]) -> R:
-    """What `steps` returns, piece by piece: for whoever has the turn. The context keeps it too."""
+    """Returns what `steps` return, piece by piece. The caller has the turn. The context keeps the result too."""
     pieces = 0
     while True:
         await asyncio.sleep(0)
@@ -153,15 +153,15 @@ async def in_parts(
         async with answers.turn:
             await asyncio.sleep(0)
             still_open(context)
-            said = handle(broker, part, context)
-        if isinstance(said, Completion):
-            said = await answers.value_of(said)
-        elif isinstance(said, Coroutine):
-            said = await said
+            part_answer = handle(broker, part, context)
+        if isinstance(part_answer, Completion):
+            part_answer = await answers.value_of(part_answer)
+        elif isinstance(part_answer, Coroutine):
+            part_answer = await part_answer
         if whole is None:
-            whole = said
+            whole = part_answer
         else:
-            join(whole, said)
+            join(whole, part_answer)
     return await answers.encoded(context, whole)
 
 

@@ -5,7 +5,7 @@ its own answer, in order, or none where it asked for none (acks=0). Requests tha
 librdkafka sends, and Java producers mostly) are answered from a template that the generated codec made; those that name
 several, as the handler does it. Whatever is not plain in any of its partitions - a transaction, an unknown topic, an
 offline replica, a batch that its topic has opened - is left to the handler in `apis/k00_produce.py`, which gives the
-same answers the long way.
+same answers.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ PARTS_MAX: Final = 200
 ALIKE_PARTS_MAX: Final = 1000
 """The same, for requests that are alike: they cost a fraction."""
 RECORDS_LEAST: Final = 64
-"""Room that the shortest batch and what is around it take; a shorter request goes the long way."""
+"""Room that the shortest batch and what is around it take; a shorter request goes to the handler."""
 
 Shape = tuple[int, bytes, int, "Replica", int, int, int]
 """Version, the bytes between correlation id and records, where those end in a frame, the replica, its acks, the timeout

@@ -48,22 +48,22 @@ async def change_voters(
         return ErrorCode.INCONSISTENT_CLUSTER_ID
     if broker.quorum.member.is_static:
         return VoterResponse(broker.quorum.epoch, None, ErrorCode.UNSUPPORTED_VERSION, FIXED_VOTERS)
-    said = read()
-    if isinstance(said, ErrorCode):
-        return said
+    asked = read()
+    if isinstance(asked, ErrorCode):
+        return asked
     try:
-        answer, _ = await broker.quorum.requested(said)
+        answer, _ = await broker.quorum.requested(asked)
     except ControllerError as error:
         return error.code
     assert isinstance(answer, VoterResponse)
     return answer
 
 
-def ask_quorum(broker: NodeServices, said: Request | ErrorCode, respond: Callable[[Any, bytes], Any]) -> Any:
-    """The answer to what a node says; `respond` puts it into its wire form. A fetch may have to wait for it."""
-    if isinstance(said, ErrorCode):
-        return respond(said, b"")
-    answer = broker.quorum.requested(said)
+def ask_quorum(broker: NodeServices, asked: Request | ErrorCode, respond: Callable[[Any, bytes], Any]) -> Any:
+    """Returns the answer to a message of a node; `respond` encodes it. A fetch may have to wait for it."""
+    if isinstance(asked, ErrorCode):
+        return respond(asked, b"")
+    answer = broker.quorum.requested(asked)
     if answer.done():
         return _answered(answer, respond)
 

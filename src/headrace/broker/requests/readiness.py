@@ -32,7 +32,7 @@ def once_ready(
 ) -> Any | Coroutine[Any, Any, Any]:
     """What `answer()` returns: at once where the partitions are ready, as they are but for a moment, else later.
 
-    A None among the keys stands for a topic, which may have no partitions: see `keys_in`.
+    A None among the keys counts for a topic, which may have no partitions: see `keys_in`.
     `for_appends`: they have to take appends. `before_waiting` is called where it is later: what the request holds of
     the connection's buffer is overwritten then.
     """
@@ -92,8 +92,8 @@ async def until_ready(broker: Services, keys: Collection[Key], *, for_appends: b
 
 
 def _when_ready(broker: Services, keys: Collection[Key], answer: Callable[[], Any], for_appends: bool) -> Future[Any]:
-    """What `answer()` returns in the very call that says of the last partition that it is ready: a turn of the loop
-    later it may lead under another epoch, or lie elsewhere, and take no appends again."""
+    """Returns a future of `answer()`, which runs in the very call that makes the last partition ready: a turn of the
+    loop later it may lead under another epoch, or lie elsewhere, and take no appends again."""
     done: Future[Any] = broker.node.future()
     left = len(keys)
 

@@ -1,8 +1,8 @@
 """The partitions of a session that rest: they cost nothing until they move.
 
 A follower has one session with each leader, of thousands of partitions, and fetches twice a second; a consumer may have
-as many. A partition rests while the reader has all there is, and was told so: its fetch would do no more than to note
-the time of a follower's, which is noted once for all of them. A partition that rests is watched like one that a fetch
+as many. A partition rests while the reader has all there is, and has been sent that: its fetch would only note the time
+of a follower's, which is noted once for all of them. A partition that rests is watched like one that a fetch
 waits for, from one fetch to the next. It wakes with an append, another epoch or in-sync set, another start of its log,
 when the request names it, and when the follower begins another life. The next fetch looks at it, and has it rest again.
 """
@@ -34,7 +34,7 @@ class WaitingFetch(Protocol):
 
 
 class Resting(ABC):
-    """See the module. What is kept of a session, whoever reads."""
+    """See the module. The state of a session, for consumers and followers."""
 
     def __init__(self, resources: Resources, partitions: Iterable[SessionPartition]) -> None:
         """`partitions` are those of the session, `resources` those of its logs."""
@@ -52,7 +52,7 @@ class Resting(ABC):
 
     @abstractmethod
     def _waiters(self, replica: Replica) -> dict[FetchWaiter, None]:
-        """Where those are told who wait for a replica to move."""
+        """Returns where fetches are registered that wait for a replica to change."""
 
     @abstractmethod
     def _may_rest(self, replica: Replica, partition: SessionPartition) -> bool:
@@ -65,7 +65,7 @@ class Resting(ABC):
     # --- a fetch
 
     def look_at_log_starts(self) -> None:
-        """Wakes those whose logs begin elsewhere than the reader was told; looks at all where any log does."""
+        """Wakes those whose log start differs from what the reader was sent; checks all if any log start has moved."""
         if self._starts is self._resources.starts:
             return
         self._starts = self._resources.starts
@@ -150,7 +150,7 @@ class RestingPartitions(Resting):
 
     def fetched(self, now_ms: int, *, has_begun_anew: bool) -> None:
         """The follower asks again for what rests, which counts; not where it `has_begun_anew`: it is an earlier life's
-        request then, and each partition says so."""
+        request then, and each partition refuses it."""
         if has_begun_anew:
             self.wake_all()
         self._rest.fetched_at_ms = now_ms
@@ -179,11 +179,11 @@ class RestingPartitions(Resting):
 
 
 class ConsumerReads(NamedTuple):
-    """How a consumer reads its session: partitions rest for as long as it reads in the same way."""
+    """How a consumer reads its session: partitions rest for as long as it reads alike."""
 
     committed_only: bool
     generation: int
-    """Of the authorizer that said that the topics may be read."""
+    """That of the authorizer when it allowed reading the topics."""
     host: str
 
 
@@ -197,7 +197,7 @@ class RestingForConsumer(Resting):
         reads: ConsumerReads,
         refuse: Callable[[str], ErrorCode],
     ) -> None:
-        """`refuse` says why a topic may not be read."""
+        """`refuse` returns why a topic may not be read."""
         super().__init__(resources, partitions)
         self.reads = reads
         self._refuse = refuse

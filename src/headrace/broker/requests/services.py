@@ -48,7 +48,7 @@ class NodeServices(Protocol):
     audit: AuditLog
     quotas: ClientQuotas
     long_answers: LongAnswers
-    """The turn of whoever makes an answer that takes many turns of the loop."""
+    """The turn for making an answer that takes many turns of the loop."""
     random: random.Random
     node_id: int
     cluster_id: str
@@ -57,7 +57,7 @@ class NodeServices(Protocol):
     local_controller: Controller
     """The controller of this process: what other nodes ask of it goes no further."""
     controller_link: ControllerLink | None
-    """The way of what is forwarded to the active controller; None where nothing is."""
+    """The link to the active controller for forwarded requests; None if none are forwarded."""
     controller_tasks: ControllerTasks | None
     """What this node does while it is the active controller of several nodes; None where it votes alone."""
 

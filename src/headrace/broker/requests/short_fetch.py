@@ -3,7 +3,7 @@
 Such requests differ in a few numbers, which are read where they lie (`wire/fetch_layout.py`); the batches are read from
 where the reader's last ones ended (`log/cursor.py`), and the answer leaves in one send. Whatever is not plain - too
 little to read yet, an error, data that is not in memory, aborted transactions, a session that changes - is left to the
-handler in `apis/k01_fetch.py`, which gives the same answers the long way.
+handler in `apis/k01_fetch.py`, which gives the same answers.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ _layout = cache(FetchLayout)
 class Reader:
     """One partition as one connection reads it, or one session; and what is asked of it where there is no session."""
 
-    __slots__ = ("current_leader_epoch", "cursor", "fetch_offset", "key", "max_bytes", "replica", "told")
+    __slots__ = ("current_leader_epoch", "cursor", "fetch_offset", "key", "max_bytes", "replica", "session_partition")
 
-    def __init__(self, replica: Replica, key: Key, told: SessionPartition | None) -> None:
-        """`told`: the partition of the session, which knows what is asked for."""
+    def __init__(self, replica: Replica, key: Key, session_partition: SessionPartition | None) -> None:
+        """`session_partition` is that of the session, and knows what is asked for."""
         self.replica = replica
         self.cursor = Cursor()
         self.key = key
-        self.told = told
+        self.session_partition = session_partition
         self.fetch_offset = 0
         self.max_bytes = 0
         self.current_leader_epoch = -1
@@ -85,7 +85,7 @@ class _Alike(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """What an answer says of a partition: `size` bytes are in `copied`, or else come out of `records`."""
+    """The part of an answer about one partition: `size` bytes are in `copied`, or else come out of `records`."""
 
     reader: Reader
     high_watermark: int
@@ -172,7 +172,7 @@ class ShortFetch:
                 if session is not None and (session.kept is None or self._goes_on(session, connection, isolation)):
                     asked = self._asked_in(session, view, topics_at, topics_end)
         except (struct.error, IndexError):
-            return False  # not what it should be: the decoder says so
+            return False  # malformed: the decoder refuses it
         if not asked:
             return False
         generation = self._services.authorizer.generation
@@ -335,19 +335,20 @@ class ShortFetch:
         alike = self._alike_in_session
         if alike is not None and session.kept is None and (offset := alike.offset(view, at, end)) >= 0:
             reader = alike.wanted[0]
-            told = session.only
-            if told is not None and told is reader.told:
-                told.fetch_offset = offset
-                told.max_bytes = reader.max_bytes
-                told.current_leader_epoch = reader.current_leader_epoch
-                told.last_fetched_epoch = -1
+            session_partition = session.only
+            if session_partition is not None and session_partition is reader.session_partition:
+                session_partition.fetch_offset = offset
+                session_partition.max_bytes = reader.max_bytes
+                session_partition.current_leader_epoch = reader.current_leader_epoch
+                session_partition.last_fetched_epoch = -1
                 return alike.wanted
         wanted = self._taken_in(session, view, at, end)
         self._alike_in_session = None
         if wanted is not None and len(wanted) == 1 and end - at > self._layout.partition_bytes:
-            reader, told = wanted[0], wanted[0].told
-            assert told is not None, "a session reads its own partitions"
-            reader.max_bytes, reader.current_leader_epoch = told.max_bytes, told.current_leader_epoch
+            reader, session_partition = wanted[0], wanted[0].session_partition
+            assert session_partition is not None, "a session reads its own partitions"
+            reader.max_bytes = session_partition.max_bytes
+            reader.current_leader_epoch = session_partition.current_leader_epoch
             self._alike_in_session = self._like(view, at, end, wanted)
         return wanted
 
@@ -403,14 +404,14 @@ class ShortFetch:
         found: list[_Found] = []
         min_one = True
         for reader in wanted:
-            replica, told = reader.replica, reader.told
-            asked = reader if told is None else told
+            replica, session_partition = reader.replica, reader.session_partition
+            asked = reader if session_partition is None else session_partition
             state, bounds, offset = replica.state, replica.log.bounds, asked.fetch_offset
             away = replica.error and not (self._reads_followers and replica.serves_as_follower)
             if away or state.check_epoch(asked.current_leader_epoch):
                 self._forget(reader)
                 return None
-            if told is not None and told.last_fetched_epoch >= 0:
+            if session_partition is not None and session_partition.last_fetched_epoch >= 0:
                 return None
             high_watermark, start = state.high_watermark, bounds.log_start_offset
             if offset < bounds.local_log_start_offset or offset > bounds.end_offset:
@@ -431,9 +432,9 @@ class ShortFetch:
                         copied, room = room[:size], room[size:]
             if (
                 size
-                or told is None
-                or high_watermark != told.sent_high_watermark
-                or start != told.sent_log_start_offset
+                or session_partition is None
+                or high_watermark != session_partition.sent_high_watermark
+                or start != session_partition.sent_log_start_offset
             ):
                 stable = state.last_stable_offset
                 found.append(_Found(reader, high_watermark, stable, start, size, records, copied))
@@ -461,8 +462,8 @@ class ShortFetch:
         """The replica is another one by now, or led by another broker: it is looked for again."""
         self._readers.clear()
         self._alike = self._alike_in_session = None
-        if reader.told is not None:
-            reader.told.reader = None
+        if reader.session_partition is not None:
+            reader.session_partition.reader = None
 
     # --- the answer
 
@@ -530,9 +531,9 @@ def _answer(connection: AnsweredConnection, heads: list[bytes], records: list[_F
 
 
 def _tell(session: Session, found: list[_Found]) -> None:
-    """The session remembers what an answer says."""
+    """Notes in the session what an answer says."""
     for each in found:
-        partition = each.reader.told
+        partition = each.reader.session_partition
         assert partition is not None, "a session reads its own partitions"
         partition.sent(error=0, high_watermark=each.high_watermark, log_start_offset=each.log_start_offset)
     session.next_epoch()
@@ -543,7 +544,7 @@ def _tell(session: Session, found: list[_Found]) -> None:
 def short_fetch_of(
     broker: Services, request: FetchRequest, context: RequestContext, known: ShortFetch | None
 ) -> ShortFetch:
-    """The short way for requests like this one, which was answered the long way: `known` where it is that already."""
+    """Returns the short path for requests like this one, which took the general one: `known` if it fits."""
     if known is not None and known.is_for(request, context):
         return known
     nearest = nearest_of(broker, request.rack_id, context.listener)
@@ -571,8 +572,8 @@ class _NearestShortFetch(ShortFetch):
 
     def _read(self, wanted: list[Reader], left: int, committed: bool, room: memoryview) -> list[_Found] | None:
         for reader in wanted:
-            asked = reader if reader.told is None else reader.told
-            # whoever reads from a follower was sent there
+            asked = reader if reader.session_partition is None else reader.session_partition
+            # a client that reads from a follower was sent there
             if not reader.replica.error and self._nearest(reader.replica, asked.fetch_offset) >= 0:
                 return None
         return super()._read(wanted, left, committed, room)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Changed = TypeVar("Changed", "RenewDelegationTokenResponse", "ExpireDelegationTokenResponse")
 SECRET_KEY: Final = "delegation.token.secret.key"
 ERROR_MS: Final = -1
-"""What stands for a time where a client may not ask; where the controller refuses something it is 0, as in Kafka."""
+"""The time in the answer to a client that may not ask; if the controller refuses it is 0, as in Kafka."""
 
 
 def token_rules(config: BrokerConfig) -> TokenRules:
@@ -91,7 +91,7 @@ async def change_token(
 def _tell(
     broker: NodeServices, context: RequestContext, code: ErrorCode, done: str, token: DelegationTokenRecord
 ) -> None:
-    """The audit hears who has altered a token, and who might not: that is no matter of ACLs."""
+    """Records in the audit who has altered a token, and who was not allowed to: ACLs do not decide that."""
     audit, principal, host = broker.audit, context.principal, context.client_host
     if code:
         kind, name = ResourceType.DELEGATION_TOKEN, token.token_id

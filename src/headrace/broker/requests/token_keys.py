@@ -1,4 +1,4 @@
-"""The keys of whoever signs tokens, fetched on a worker and again every so often, for as long as a listener needs them.
+"""The keys of a token issuer, fetched on a worker and again every so often, for as long as a listener needs them.
 
 Those that are known stay in force while no others can be had. A token of an unknown key is a reason to look at once, as
 far as `oauthbearer.refresh` allows: that login fails, and the next one finds the key. Source: KIP-768.
@@ -37,7 +37,7 @@ class Pace:
 
 
 class TokenKeys:
-    """See the module, and `logins.Source`. One fetch is under way at a time."""
+    """See the module, and `logins.Source`. One fetch is in flight at a time."""
 
     def __init__(self, node: Node, url: str, pace: Pace, fetch: Callable[[], bytes]) -> None:
         """`fetch` reads what is published at `url`, on a worker; it raises OSError. The first one begins at once."""

@@ -1,4 +1,4 @@
-"""Creating topics for whoever needs them: the requests of clients, first use (auto-creation), and Kafka's own state."""
+"""Creates topics for all that need them: requests of clients, first use (auto-creation), and Kafka's own state."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def start_creating(broker: Services, names: list[str]) -> None:
         try:
             await create_automatically(broker, names)
         except ControllerError:
-            # Where it failed it was said, and the client gets the error of its next request.
+            # A failure was logged, and the client gets the error of its next request.
             return
 
     broker.requests_owner.spawn(create())

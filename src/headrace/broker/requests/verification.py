@@ -1,4 +1,4 @@
-"""What a request for a transaction has to show before a leader takes it: whose it is, and what its coordinator says."""
+"""Checks requests for transactions before a leader takes them: their owner, and the answer of the coordinator."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ def fenced_error(error: ErrorCode, api_version: int, fenced_from: int) -> ErrorC
 
 
 def produce_error(error: ErrorCode, api_version: int) -> ErrorCode:
-    """What a producer is told where the coordinator said `error`: one that passes must not send it looking for another
-    leader, or end an old client."""
+    """Returns the error for a producer whose coordinator answered `error`: a passing one must not send it looking for
+    another leader, or end an old client."""
     if error in _NOT_NOW or (error is ErrorCode.CONCURRENT_TRANSACTIONS and api_version < ADDS_FROM):
         return ErrorCode.NOT_ENOUGH_REPLICAS
     if error is ErrorCode.TRANSACTION_ABORTABLE and api_version < _ABORTABLE_FROM:
@@ -94,7 +94,8 @@ def produce_error(error: ErrorCode, api_version: int) -> ErrorCode:
 
 
 def offsets_error(error: ErrorCode, api_version: int) -> ErrorCode:
-    """What a TxnOffsetCommit is told where the coordinator said `error`: old clients know no NETWORK_EXCEPTION."""
+    """Returns the error for a TxnOffsetCommit if the coordinator answered `error`: old clients know no
+    NETWORK_EXCEPTION."""
     if error is ErrorCode.NETWORK_EXCEPTION:
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     if error is ErrorCode.TRANSACTION_ABORTABLE and api_version < _OFFSETS_ABORTABLE_FROM:

@@ -40,13 +40,13 @@ class Fetches:
         return self.waiting < self.waiting_max
 
     def waits(self, fetch: Waits, holder: str) -> None:
-        """A fetch waits."""
+        """Notes that a fetch waits."""
         self.waiting += 1
         if holder:
             self._of_holder.setdefault(holder, {})[fetch] = None
 
     def waits_no_longer(self, fetch: Waits, holder: str) -> None:
-        """It does not any more."""
+        """Notes that a fetch no longer waits."""
         self.waiting -= 1
         if holder:
             fetches = self._of_holder[holder]

@@ -1,6 +1,6 @@
 """How long requests took, by API: from the readable event that brought a request to its answer.
 
-Requests that arrived together share the moment of their arrival. Those that the short ways of Produce and Fetch answer
+Requests that arrived together share the moment of their arrival. Those that the short paths of Produce and Fetch answer
 are only counted there, and share the moment at which all that came with them is handled and their answers were given to
 the system: nothing is measured for each. An answer that waits (for a disk, for other replicas, for data to fetch) is
 measured on its own. What a client takes to read its answer is not in it.
@@ -23,7 +23,7 @@ BOUNDS_S: Final = (
 class RequestTimes:
     """The histograms, in seconds, by API key. One for all connections of a server.
 
-    `produced` and `fetched` count what the short ways have answered since the last call of `handled`.
+    `produced` and `fetched` count what the short paths have answered since the last call of `handled`.
     """
 
     __slots__ = ("_fetch", "_monotonic", "_produce", "by_key", "fetched", "produced")

@@ -1,6 +1,6 @@
 """The APIs that are served: ApiVersions advertises exactly these. One module a key, named as in `wire/messages`.
 
-Beside each key stand the resources and operations that its handler asks the authorizer about, in one case or another;
+Beside each key are the resources and operations that its handler asks the authorizer about, in one case or another;
 those are not among them of which a response only says whether they are allowed.
 
 What one request may cost the others:

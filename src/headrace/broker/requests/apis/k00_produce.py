@@ -5,9 +5,9 @@ topic asks for that; what is large is opened on a worker, and its connection tak
 acks=0 is answered by nobody: an error closes the connection. With `acks.flush=before-reply` an answer waits for the
 disk, and becomes REQUEST_TIMED_OUT when that takes longer than the client's timeout; the batch stays in the log, as in
 Kafka.
-A transactional batch that its transaction is not open for here waits until the transaction's coordinator has said that
-the partition is in it, or (from v12 on) has taken it in (KIP-890); its connection takes no further request meanwhile.
-This broker's own coordinator mostly says so at once.
+A transactional batch that its transaction is not open for here waits until the transaction's coordinator has verified
+that the partition is in it, or (from v12 on) has added it (KIP-890); its connection takes no further request meanwhile.
+This broker's own coordinator mostly answers at once.
 v8 errors of single records. v9 flexible. v10 the current leader where ours is not it. v11 TRANSACTION_ABORTABLE.
 v12 partitions join their transaction by this request. v13 topic ids.
 
@@ -121,7 +121,7 @@ class Waiting:
         topic.partition_responses.append(partition)
 
     def _hint(self, topic: str, partition: PartitionProduceResponse) -> None:
-        """Says who leads, and where that is, to a client that came to another broker (KIP-951)."""
+        """Names the leader and its address for a client that came to another broker (KIP-951)."""
         if partition.error_code not in _MOVED or self._version < _LEADER_FROM:
             return
         image = self._broker.image
@@ -137,7 +137,7 @@ class Waiting:
         if result.error:
             self.refuse(topic, replica.index, result.error, result.error_message)
             client = self._client
-            self._broker.bad_batches.told(replica, result, (client.peer_host, client.peer_port))
+            self._broker.bad_batches.refused(replica, result, (client.peer_host, client.peer_port))
             partition = topic.partition_responses[-1]
             partition.log_start_offset = result.log_start_offset
             partition.record_errors = [
@@ -196,10 +196,10 @@ class _Part:
         self.guard: Guard | None = None
         """What it has claimed of its transaction; None where it is not to be verified."""
         self.message: str | None = None
-        """What is said beside the error."""
+        """Returns the text beside the error."""
 
     def refuse(self, error: ErrorCode, message: str) -> None:
-        """Nothing is to be appended any more."""
+        """Forgets what was to be appended."""
         self.replica, self.error, self.message = None, error, message
 
 
@@ -266,11 +266,11 @@ def _produce(
         return _refuse(broker, request, context, refused)
     plan = [_plan_topic(broker, request, data, context) for data in request.topic_data]
     unverified = _claim(broker, request, context, plan) if producers else {}
-    said = _verify(broker, request, context, unverified) if unverified else {}
+    verified = _verify(broker, request, context, unverified) if unverified else {}
     late = [part for _, _, parts in plan for part in parts if part.is_late]
-    asked = said if isinstance(said, Coroutine) else None
-    if not isinstance(said, Coroutine):
-        _told(unverified, said, context.api_version)
+    asked = verified if isinstance(verified, Coroutine) else None
+    if not isinstance(verified, Coroutine):
+        _take_verified(unverified, verified, context.api_version)
         if not late:
             return _append(broker, request, context, plan)
     for _, _, parts in plan:
@@ -334,9 +334,9 @@ async def _append_later(
     unverified: dict[tuple[str, int], _Part],
     asked: Coroutine[Any, Any, PartitionErrors] | None,
 ) -> ProduceResponse | Completion[ProduceResponse] | None:
-    """`asked`: what is to be said of those that are not verified yet."""
+    """`asked` has the results of those that are not verified yet."""
     if asked is not None:
-        _told(unverified, await asked, context.api_version)
+        _take_verified(unverified, await asked, context.api_version)
     for part in [part for _, _, parts in plan for part in parts if part.is_late]:
         if part.replica is not None:
             assert isinstance(part.records, bytes)
@@ -356,10 +356,10 @@ def _verify(
     return broker.verifier.join(ask, verify_only=not adds)
 
 
-def _told(unverified: dict[tuple[str, int], _Part], said: PartitionErrors, version: int) -> None:
+def _take_verified(unverified: dict[tuple[str, int], _Part], verified: PartitionErrors, version: int) -> None:
     """Refuses what is not in the transaction."""
     for key, part in unverified.items():
-        error = said[key]
+        error = verified[key]
         if error:
             message = f"The partition could not be verified to be in the transaction: {error.name}"
             part.refuse(produce_error(error, version), message)

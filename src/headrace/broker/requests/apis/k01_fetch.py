@@ -9,7 +9,7 @@ serves consumers as far as it knows records to be committed (KIP-392).
 A client over its quota gets an empty answer, keeps its session, and is not read from for a while; one that has used
 nothing lately gets what it asked for first.
 A request of more than 1,000 partitions is read and answered in pieces: `large_fetch`.
-A session of a consumer with many partitions looks at those alone of which something is to be said: `resting`. None
+A session of a consumer with many partitions looks at those alone that have news: `resting`. None
 holds more than 1,000 partitions that are answered with an error, nor all of them more than 500,000 in all; a client
 then goes on with full fetches.
 v7 sessions. v9 the leader epoch that the client knows. v11 racks. v12 flexible, diverging epochs. v13 topic ids. v15
@@ -185,7 +185,7 @@ def _response_of(
         size = yield from _size_of(found, session)
         throttle_ms, is_empty = meter.throttle_fetch(size)
     if is_empty:
-        # The client comes back for the same, and its session has heard nothing.
+        # The client comes back for the same, and its session was sent nothing.
         response = FetchResponse(session_id=NO_SESSION if session is None else session.id)
     else:
         response = yield from answer(found)
@@ -197,14 +197,14 @@ def _size_of(answers: list[Answer], session: Session | None) -> Steps[int]:
     """About how many bytes an answer has."""
     size = _ANSWER_BYTES
     for some in parts_of(answers, SMALL_PER_STEP):
-        told = some if session is None else [answer for answer in some if _must_tell(answer)]
-        size += sum([_PARTITION_BYTES + (len(data.records) if data.records else 0) for _, data in told])
+        sent = some if session is None else [answer for answer in some if _must_send(answer)]
+        size += sum([_PARTITION_BYTES + (len(data.records) if data.records else 0) for _, data in sent])
         yield 1
     return size
 
 
 def _follower(request: FetchRequest, version: int) -> tuple[int, int]:
-    """The broker that fetches as a follower, and its broker epoch (-1: not told); id -1 where a consumer fetches."""
+    """The broker that fetches as a follower, and its broker epoch (-1: not sent); id -1 if a consumer fetches."""
     if version < _REPLICA_STATE_FROM:
         return request.replica_id, -1
     state = request.replica_state
@@ -272,7 +272,7 @@ def _session(broker: Services, request: FetchRequest, context: RequestContext) -
             session = (yield from _open_session(broker, request, context, answers)) if wanted else None
             if session is not None:
                 session.partitions = partitions
-                yield from _note_told(answers)
+                yield from _note_sent(answers)
                 yield from _rotate(session, answers, uses_topic_ids)
             session_id = session.id if session is not None else NO_SESSION
             return (yield from _response(broker, answers, session_id, context))
@@ -295,24 +295,24 @@ def _session(broker: Services, request: FetchRequest, context: RequestContext) -
     def answer_changes(answers: list[Answer]) -> Steps[FetchResponse]:
         changed: list[Answer] = []
         for some in parts_of(answers, SMALL_PER_STEP):
-            changed += [answer for answer in some if _must_tell(answer)]
+            changed += [answer for answer in some if _must_send(answer)]
             yield 1
         if not changed and not grew:
             return FetchResponse(session_id=found.id)
         _, errors = yield from _errors(changed, of_follower=found.is_followers)
         if errors > ERRORS_MAX or (grew and not cache.may_grow(found)):
-            # As in Kafka where a session gives way: the client goes on with a full fetch.
+            # As in Kafka if a session is evicted: the client goes on with a full fetch.
             cache.close(found.id)
             return (yield from _response(broker, changed, NO_SESSION, context))
-        yield from _note_told(changed)
+        yield from _note_sent(changed)
         yield from _rotate(found, changed, uses_topic_ids)
         return (yield from _response(broker, changed, found.id, context))
 
     return found.partitions.values(), answer_changes, found
 
 
-def _note_told(answers: list[Answer]) -> Steps[None]:
-    """Remembers what a session hears."""
+def _note_sent(answers: list[Answer]) -> Steps[None]:
+    """Notes what is sent in a session."""
     for some in parts_of(answers, SMALL_PER_STEP):
         for partition, data in some:
             partition.sent(
@@ -424,7 +424,7 @@ def _errors(answers: list[Answer], *, of_follower: bool) -> Steps[tuple[int, int
     return not_there, not_there if of_follower else errors
 
 
-def _must_tell(answer: Answer) -> bool:
+def _must_send(answer: Answer) -> bool:
     partition, data = answer
     return partition.must_tell(
         error=data.error_code,

@@ -1,4 +1,4 @@
-"""Metadata (3), versions 0-13: brokers, the controller, and topics with their leaders; may create topics on the way.
+"""Metadata (3), versions 0-13: brokers, the controller, and topics with their leaders; may create topics.
 
 KIP-4, KIP-516.
 v4 says whether topics may be created. v8 authorized operations. v9 flexible. v10 topic ids. v11 no cluster operations.
@@ -53,7 +53,7 @@ NAMED_AT_ONCE: Final = 2000
 def handle(
     broker: Services, request: MetadataRequest, context: RequestContext
 ) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse | PiecewiseMetadata]:
-    """Answers from the image as it is; topics that are created on the way appear in a later answer.
+    """Answers from the image as it is; topics that are created for it appear in a later answer.
 
     Where the image names a leader that was just lost the answer waits for the next one."""
     if _is_long(broker.image, request, context):
@@ -260,7 +260,7 @@ def _refused(error: ErrorCode, name: str | None, topic_id: bytes = ZERO) -> Meta
 
 
 def _absent(error: ErrorCode, name: str, request: MetadataRequest, context: RequestContext) -> MetadataResponseTopic:
-    """What there is not yet; as in Kafka it is said what the client may do to it."""
+    """What there is not yet; as in Kafka the answer has what the client may do to it."""
     answer = _refused(error, name)
     if error is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         answer.topic_authorized_operations = _operations(name, request, context)

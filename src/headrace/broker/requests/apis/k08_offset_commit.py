@@ -1,6 +1,6 @@
 """OffsetCommit (8), versions 2-10: stores how far a group has come.
 
-Each partition stands or falls alone: unknown topics and partitions, metadata beyond offset.metadata.max.bytes.
+Each partition succeeds or fails alone: unknown topics and partitions, metadata beyond offset.metadata.max.bytes.
 v2-4: a retention of the client's own. v6: leader epochs (KIP-320). v7: static members. v9: GROUP_ID_NOT_FOUND and the
 errors of KIP-848. v10: topics by id.
 """

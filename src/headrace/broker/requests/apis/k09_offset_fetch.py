@@ -73,11 +73,11 @@ def _of_one_group(broker: Services, request: OffsetFetchRequest, context: Reques
             found.topics.append((yield from _with_errors(answer, topic.partition_indexes, found.error_code)))
     response = OffsetFetchResponse(error_code=found.error_code)
     for of_topic in found.topics:
-        told = OffsetFetchResponseTopic(name=of_topic.name)
-        response.topics.append(told)
+        answered = OffsetFetchResponseTopic(name=of_topic.name)
+        response.topics.append(answered)
         yield 1
         for some in parts_of(of_topic.partitions, SMALL_PER_STEP):
-            told.partitions += [
+            answered.partitions += [
                 OffsetFetchResponsePartition(
                     p.partition_index, p.committed_offset, p.committed_leader_epoch, p.metadata, p.error_code
                 )
@@ -88,7 +88,7 @@ def _of_one_group(broker: Services, request: OffsetFetchRequest, context: Reques
 
 
 class _Asked:
-    """What a request has asked for so far: each offset is told once, however often it is asked for."""
+    """What a request has asked for so far: each offset is answered once, however often it is asked for."""
 
     def __init__(self, context: RequestContext) -> None:
         self.groups: set[str] = set()

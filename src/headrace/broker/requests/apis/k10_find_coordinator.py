@@ -91,12 +91,12 @@ async def _made(broker: Services, context: RequestContext, key_type: int, kind: 
     try:
         codes = await create_automatically(broker, [kind.topic])
     except ControllerError:
-        codes = {}  # it said so itself; the answers below say that there is no coordinator
+        codes = {}  # it logged that; the answers below are that there is no coordinator
     for code in codes.values():
         if code is not ErrorCode.NONE:
             lines = _coordinators(broker, key_type).lines
             lines.warning(kind.topic, "topic of a coordinator cannot be created", topic=kind.topic, error=code.name)
-    # Whoever is told of a new coordinator finds it at work.
+    # A client that is sent to a new coordinator finds it at work.
     indexes = await in_turn(broker, context, _indexes(broker, key_type, keys))
     await until_ready(broker, {(kind.topic, index): None for index in indexes}, for_appends=True)
 

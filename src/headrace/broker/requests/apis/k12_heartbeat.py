@@ -1,4 +1,4 @@
-"""Heartbeat (12), versions 0-4: a member is alive. REBALANCE_IN_PROGRESS tells it to join again.
+"""Heartbeat (12), versions 0-4: a member is alive. With REBALANCE_IN_PROGRESS it joins again.
 
 v3: static members. v4: flexible.
 """

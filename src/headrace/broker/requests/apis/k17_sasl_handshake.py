@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @handles(ApiKey.SASL_HANDSHAKE)
 def handle(_broker: NodeServices, request: SaslHandshakeRequest, context: RequestContext) -> Any:
-    """The mechanisms that there are; who has logged in, or need not, is told that it is no time for it."""
+    """The mechanisms that there are; a client that has logged in, or need not, gets ILLEGAL_SASL_STATE."""
     login = context.client.login
     if login is None:
         return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)

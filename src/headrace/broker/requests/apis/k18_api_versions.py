@@ -84,7 +84,7 @@ def _is_misrouted(broker: Services, request: Any) -> bool:
 
 def _add_features(broker: Services, response: ApiVersionsResponse, version: int) -> None:
     for name, (lowest, highest) in sorted(SUPPORTED_FEATURES.items()):
-        # Before version 4 a feature that can be off cannot be said: its range would start at 0.
+        # Before version 4 a feature that can be off cannot be expressed: its range would start at 0.
         if lowest == 0 and version < _LEVEL_ZERO_VERSION:
             continue
         response.supported_features.append(SupportedFeatureKey(name=name, min_version=lowest, max_version=highest))

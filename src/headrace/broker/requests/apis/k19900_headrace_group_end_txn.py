@@ -2,7 +2,7 @@
 
 Headrace's own: who writes from many machines gives each its transaction, and one request decides for all. The ids must
 be of one partition of `__transaction_state`, as one append there is the decision. The answer leaves when that is
-replicated, before the partitions have heard of it. See docs/formats/group-end-txn.md.
+replicated, before the markers are written. See docs/formats/group-end-txn.md.
 """
 
 from __future__ import annotations

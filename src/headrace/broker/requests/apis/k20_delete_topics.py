@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headrace.broker.requests.services import Services
 
 STRICT_FROM: Final = 5
-"""From here on a client is told that its quota is used up."""
+"""From this version on a client gets an error if its quota is used up."""
 
 
 @handles(ApiKey.DELETE_TOPICS)

@@ -2,7 +2,7 @@
 
 Moves the log start offset up; -1 means the high watermark. Segments that lie wholly below it go with the next
 retention. The answer waits until the followers whose brokers serve have done the same, for timeout_ms at most. Records
-of a topic that is only compacted cannot be deleted this way (POLICY_VIOLATION).
+of a topic that is only compacted cannot be deleted so (POLICY_VIOLATION).
 v2 flexible.
 """
 

@@ -136,9 +136,9 @@ class _Adding:
             yield 1
             for some in parts_of(list(indexes), SMALL_PER_STEP):
                 yield 1
-                told = [AddPartitionsToTxnPartitionResult(index, ErrorCode.NONE) for index in some]
-                result.results_by_partition += told
-                partitions += [((name, each.partition_index), each) for each in told]
+                added = [AddPartitionsToTxnPartitionResult(index, ErrorCode.NONE) for index in some]
+                result.results_by_partition += added
+                partitions += [((name, each.partition_index), each) for each in added]
         return results, partitions
 
     def of_client(

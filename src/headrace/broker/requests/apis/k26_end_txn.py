@@ -1,6 +1,6 @@
 """EndTxn (26), versions 0-5: a transaction is committed or aborted.
 
-The answer leaves when that is decided for good, before the partitions have heard of it.
+The answer leaves when that is decided for good, before the markers are written.
 v2 PRODUCER_FENCED. v3 flexible. v4 TRANSACTION_ABORTABLE. v5: every end raises the producer's epoch, and the answer
 tells the producer's id and epoch from now on (KIP-890).
 """

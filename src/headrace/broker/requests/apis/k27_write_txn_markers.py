@@ -1,6 +1,6 @@
 """WriteTxnMarkers (27), versions 1-2: the coordinator of a transaction, or an administrator, says how it ended.
 
-Each partition stands or falls alone; the answer leaves when all of it is committed, and lists every partition. On
+Each partition succeeds or fails alone; the answer leaves when all of it is committed, and lists every partition. On
 `__consumer_offsets` the group coordinator writes the marker, in order with its own records, and it is answered when the
 offsets of the transaction count (KAFKA-17507).
 A partition whose replicas do not keep up holds nobody else up: after `ANSWERED_AFTER_MS` it is answered
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from headrace.env.owner import Timer
 
 ANSWERED_AFTER_MS: Final = 100
-"""A coordinator has one request under way to each broker: the markers of all other transactions wait for its answer."""
+"""A coordinator has one request in flight to each broker: the markers of all other transactions wait for its answer."""
 WRITTEN_AT_ONCE: Final = 20
 """Markers that are written without looking whether the piece is full."""
 

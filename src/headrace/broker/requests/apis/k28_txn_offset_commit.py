@@ -1,6 +1,6 @@
 """TxnOffsetCommit (28), versions 0-6: stores how far a group has come, once the producer's transaction commits.
 
-Each partition stands or falls alone: unknown topics and partitions, metadata beyond offset.metadata.max.bytes. The
+Each partition succeeds or fails alone: unknown topics and partitions, metadata beyond offset.metadata.max.bytes. The
 group's partition of `__consumer_offsets` has to be in the transaction, as a leader's has (KIP-890): before v5
 AddOffsetsToTxn brought it there, from then on this request does.
 v2: leader epochs (KIP-320). v3: members, so that their generation fences a commit (KIP-447). v4: TRANSACTION_ABORTABLE.
@@ -76,7 +76,7 @@ def _checked(
     replica = broker.replicas.find(OFFSETS_TOPIC, index)
     verifies = adds or broker.config.transaction_partition_verification_enable
     if not verifies or not isinstance(replica, Replica):
-        # Whoever does not lead the group's partition does not coordinate the group either, and will say so.
+        # A broker that does not lead the group's partition does not coordinate the group either, and refuses.
         return _commit(broker, request, context, refused, None)
     log = replica.log
     claimed = log.producers.claim(
@@ -96,18 +96,20 @@ def _checked(
     ask = Partitions(
         request.transactional_id, request.producer_id, request.producer_epoch, frozenset({partition}), 2 if adds else 0
     )
-    said = broker.verifier.join(ask, verify_only=not adds)
-    told = partial(_told, broker, request, context, refused, (log.producers, claimed))
-    return _commit_later(said, partition, told) if isinstance(said, Coroutine) else told(said[partition])
+    verified = broker.verifier.join(ask, verify_only=not adds)
+    continued = partial(_continue, broker, request, context, refused, (log.producers, claimed))
+    if isinstance(verified, Coroutine):
+        return _commit_later(verified, partition, continued)
+    return continued(verified[partition])
 
 
 async def _commit_later(
-    said: Coroutine[Any, Any, PartitionErrors], partition: TopicPartition, told: Callable[[ErrorCode], Answer]
+    verified: Coroutine[Any, Any, PartitionErrors], partition: TopicPartition, continued: Callable[[ErrorCode], Answer]
 ) -> Answer:
-    return told((await said)[partition])
+    return continued((await verified)[partition])
 
 
-def _told(
+def _continue(
     broker: Services,
     request: TxnOffsetCommitRequest,
     context: RequestContext,
@@ -115,7 +117,7 @@ def _told(
     claimed: tuple[Producers, Guard],
     error: ErrorCode,
 ) -> Answer:
-    """What the transaction's coordinator said of the group's partition."""
+    """Commits, or refuses, as the transaction's coordinator has answered for the group's partition."""
     if error:
         return _with(refused, txn_commit_error(request, offsets_error(error, context.api_version)))
     return _commit(broker, request, context, refused, claimed)
@@ -141,7 +143,7 @@ def _decide(
     shard: GroupShard,
     now_ms: int,
 ) -> Outcome:
-    """What was decided before stands in the log: what it says of the producer is what counts."""
+    """Compares with the producer's state in the log, which has everything that was decided before."""
     if claimed is not None:
         producers, guard = claimed
         refusal = producers.check_guard(request.producer_id, request.producer_epoch, 0, -1, guard)

@@ -43,11 +43,11 @@ async def handle(broker: NodeServices, request: CreateAclsRequest, context: Requ
     acls = await listed(broker, context, request.creations, _binding)
     result = await _created(broker, context, acls)
 
-    def said(acl: AclBinding) -> AclCreationResult:
+    def result_of(acl: AclBinding) -> AclCreationResult:
         each = result if isinstance(result, ApiError) else result[acl]
         return AclCreationResult(each.code, each.message)
 
-    return CreateAclsResponse(results=await listed(broker, context, acls, said))
+    return CreateAclsResponse(results=await listed(broker, context, acls, result_of))
 
 
 async def _created(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headrace.broker.net.context import RequestContext
-from headrace.broker.requests.alter_access import alter, alterations_of, told
+from headrace.broker.requests.alter_access import alter, alterations_of, results_of
 from headrace.broker.requests.pieces import in_turn
 from headrace.broker.requests.registry import handles
 from headrace.controller.configs import SETTINGS_MAX, Alteration, AlterOperation
@@ -36,7 +36,7 @@ async def handle(broker: Services, request: AlterConfigsRequest, context: Reques
         return AlterConfigsRequest([request.resources[n] for n in numbers], request.validate_only)
 
     answers = await alter(broker, alterations, context, only, validate_only=request.validate_only)
-    responses = await in_turn(broker, context, told(alterations, answers, AlterConfigsResourceResponse))
+    responses = await in_turn(broker, context, results_of(alterations, answers, AlterConfigsResourceResponse))
     return AlterConfigsResponse(responses=responses)
 
 

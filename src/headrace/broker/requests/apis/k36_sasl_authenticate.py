@@ -23,7 +23,7 @@ _LIFETIME_VERSION: Final = 1
 
 @handles(ApiKey.SASL_AUTHENTICATE)
 def handle(_broker: NodeServices, request: SaslAuthenticateRequest, context: RequestContext) -> Any:
-    """The next token of the server, or the end of the login; a failure is told after a while."""
+    """The next token of the server, or the end of the login; a failure is answered after a delay."""
     login = context.client.login
     if login is None:
         return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=READY_TEXT)

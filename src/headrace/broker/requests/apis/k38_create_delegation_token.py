@@ -32,7 +32,7 @@ _OWNER_VERSION = 3
 async def handle(
     broker: NodeServices, request: CreateDelegationTokenRequest, context: RequestContext
 ) -> CreateDelegationTokenResponse:
-    """The token, its HMAC included: nobody is told that again but whoever may describe it."""
+    """The token, its HMAC included: only clients that may describe it are sent that again."""
     requester = context.principal
     owner = requester
     if context.api_version >= _OWNER_VERSION and request.owner_principal_name:

@@ -1,4 +1,4 @@
-"""DescribeDelegationToken (41), versions 1-3: the tokens that whoever asks may see, with their HMACs. Source: KIP-48,
+"""DescribeDelegationToken (41), versions 1-3: the tokens that the client may see, with their HMACs. Source: KIP-48,
 KIP-373.
 
 Everybody sees the tokens that are theirs, that they asked for, or that they may renew; others by a right to the token

@@ -18,7 +18,7 @@ from headrace.broker.requests.alter_access import (
     chosen,
     config_access,
     resource_of,
-    told,
+    results_of,
 )
 from headrace.broker.requests.pieces import SMALL_PER_STEP, Steps, in_turn, named_twice, parts_of
 from headrace.broker.requests.registry import handles
@@ -62,7 +62,7 @@ async def handle(
     if loggers_too:
         with_loggers = _with_loggers(broker, alterations, decided, context, request.validate_only)
         answers = await in_turn(broker, context, with_loggers)
-    responses = await in_turn(broker, context, told(alterations, answers, AlterConfigsResourceResponse))
+    responses = await in_turn(broker, context, results_of(alterations, answers, AlterConfigsResourceResponse))
     return IncrementalAlterConfigsResponse(responses=responses)
 
 

@@ -70,14 +70,14 @@ def _wanted(request: AlterPartitionReassignmentsRequest) -> Steps[list[tuple[str
 
 
 def _told(answers: Iterable[tuple[str, Iterable[tuple[int, ApiError]]]]) -> Steps[list[ReassignableTopicResponse]]:
-    told: list[ReassignableTopicResponse] = []
+    answered: list[ReassignableTopicResponse] = []
     for name, partitions in answers:
         topic = ReassignableTopicResponse(name=name)
-        told.append(topic)
+        answered.append(topic)
         yield 1
         for index, error in partitions:
             topic.partitions.append(
                 ReassignablePartitionResponse(partition_index=index, error_code=error.code, error_message=error.message)
             )
             yield 1
-    return told
+    return answered

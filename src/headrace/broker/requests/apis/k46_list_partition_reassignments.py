@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @handles(ApiKey.LIST_PARTITION_REASSIGNMENTS)
 def handle(broker: Services, request: ListPartitionReassignmentsRequest, context: RequestContext) -> Any:
-    """The moves under way, of the partitions named or of all."""
+    """Returns the reassignments in progress, of the partitions named or of all."""
     return in_pieces(broker, context, _listed(broker, request, context))
 
 

@@ -1,6 +1,6 @@
 """DescribeUserScramCredentials (50), version 0: which mechanisms users have, and with how many iterations.
 
-Salts and keys are not told. Source: KIP-554.
+Salts and keys are not sent. Source: KIP-554.
 """
 
 from __future__ import annotations

@@ -21,5 +21,5 @@ if TYPE_CHECKING:
 @handles(ApiKey.VOTE)
 def handle(broker: Services, request: VoteRequest, context: RequestContext) -> Any:
     codec = broker.quorum.codec
-    said = codec.read_vote(request) if is_node(context) else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    return ask_quorum(broker, said, lambda message, _: codec.vote_response(message, context.api_version))
+    asked = codec.read_vote(request) if is_node(context) else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    return ask_quorum(broker, asked, lambda message, _: codec.vote_response(message, context.api_version))

@@ -1,4 +1,4 @@
-"""BeginQuorumEpoch (53), versions 0-1: a new leader of the metadata quorum says so. Source: KIP-595, KIP-853.
+"""BeginQuorumEpoch (53), versions 0-1: a new leader of the metadata quorum announces itself. Source: KIP-595, KIP-853.
 
 v1 flexible, directory ids, and where the leader is.
 """
@@ -21,5 +21,5 @@ if TYPE_CHECKING:
 @handles(ApiKey.BEGIN_QUORUM_EPOCH)
 def handle(broker: Services, request: BeginQuorumEpochRequest, context: RequestContext) -> Any:
     codec = broker.quorum.codec
-    said = codec.read_begin(request) if is_node(context) else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    return ask_quorum(broker, said, lambda message, _: codec.begin_response(message, context.api_version))
+    asked = codec.read_begin(request) if is_node(context) else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    return ask_quorum(broker, asked, lambda message, _: codec.begin_response(message, context.api_version))

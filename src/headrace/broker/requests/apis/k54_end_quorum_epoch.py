@@ -21,5 +21,5 @@ if TYPE_CHECKING:
 @handles(ApiKey.END_QUORUM_EPOCH)
 def handle(broker: Services, request: EndQuorumEpochRequest, context: RequestContext) -> Any:
     codec = broker.quorum.codec
-    said = codec.read_end(request) if is_node(context) else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    return ask_quorum(broker, said, lambda message, _: codec.end_response(message, context.api_version))
+    asked = codec.read_end(request) if is_node(context) else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    return ask_quorum(broker, asked, lambda message, _: codec.end_response(message, context.api_version))

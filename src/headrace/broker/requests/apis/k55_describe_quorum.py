@@ -56,12 +56,12 @@ def _unknown(request: DescribeQuorumRequest) -> Steps[DescribeQuorumResponse]:
     response = DescribeQuorumResponse()
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     for topic in request.topics:
-        told = ResponseTopicData(topic_name=topic.topic_name)
-        response.topics.append(told)
+        answered = ResponseTopicData(topic_name=topic.topic_name)
+        response.topics.append(answered)
         yield 1
         for partition in topic.partitions:
             index = partition.partition_index
-            told.partitions.append(
+            answered.partitions.append(
                 ResponsePartitionData(partition_index=index, error_code=unknown, error_message=message_of(unknown))
             )
             yield 1

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from headrace.broker.requests.services import Services
 
 NO_ERROR: Final = "NONE"
-"""What Kafka says of a feature that has no error."""
+"""Kafka's text for a feature without an error."""
 
 
 @handles(ApiKey.UPDATE_FEATURES)

@@ -46,7 +46,7 @@ async def handle(broker: NodeServices, request: EnvelopeRequest, context: Reques
     answer: Any = handler_of(header.api_key)(broker, body, inner)
     if isinstance(answer, Coroutine):
         answer = await answer
-    # What this node has answered stands, also where it leads no more: to remove the leader from the voters ends like
+    # The answer of this node counts, even if it no longer leads: to remove the leader from the voters ends like
     # this. Only what it could not decide is asked of the next leader.
     if len(request.request_data) > FEW_ELEMENT_BYTES:
         answer = await broker.long_answers.encoded(inner, answer)

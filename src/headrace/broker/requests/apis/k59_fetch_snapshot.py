@@ -22,5 +22,5 @@ if TYPE_CHECKING:
 @handles(ApiKey.FETCH_SNAPSHOT)
 def handle(broker: Services, request: FetchSnapshotRequest, context: RequestContext) -> Any:
     codec = broker.quorum.codec
-    said = codec.read_fetch_snapshot(request) if is_node(context) else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    return ask_quorum(broker, said, lambda message, _: codec.fetch_snapshot_response(message, context.api_version))
+    asked = codec.read_fetch_snapshot(request) if is_node(context) else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    return ask_quorum(broker, asked, lambda message, _: codec.fetch_snapshot_response(message, context.api_version))

@@ -36,7 +36,7 @@ def handle(broker: Services, request: DescribeClusterRequest, context: RequestCo
     if on_controller and not context.authorize(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         return _refused(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None)
     expected = _CONTROLLERS if on_controller else _BROKERS
-    is_first = context.api_version == 0  # which says nothing of kinds: whoever asks it there asked for a broker
+    is_first = context.api_version == 0  # which has no kinds: its clients ask for brokers
     if request.endpoint_type not in (_BROKERS, _CONTROLLERS):
         return _refused(
             request, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {request.endpoint_type}"

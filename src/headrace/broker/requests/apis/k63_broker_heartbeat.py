@@ -1,4 +1,4 @@
-"""BrokerHeartbeat (63), versions 0-2: a broker is alive, and says what it wants. Source: KIP-631, KIP-858, KIP-1066.
+"""BrokerHeartbeat (63), versions 0-2: a broker is alive, and which state it wants. Source: KIP-631, KIP-858, KIP-1066.
 
 v1 directories that failed. v2 cordoned directories.
 """

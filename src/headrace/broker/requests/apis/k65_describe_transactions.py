@@ -1,7 +1,7 @@
-"""DescribeTransactions (65), version 0: where some transactional ids stand. Source: KIP-664.
+"""DescribeTransactions (65), version 0: the state of some transactional ids. Source: KIP-664.
 
 While a transaction ends its partitions are those that do not hold their marker yet; of topics that the asker may not
-describe nothing is said.
+describe there is no answer.
 """
 
 from __future__ import annotations
@@ -50,22 +50,22 @@ def _state(broker: Services, context: RequestContext, transactional_id: str) -> 
     shard = broker.transactions.read(transactional_id)
     if isinstance(shard, ErrorCode):
         return _refused(transactional_id, shard)
-    told = shard.describe(transactional_id)
-    if told.error:
-        return _refused(transactional_id, told.error)
+    described = shard.describe(transactional_id)
+    if described.error:
+        return _refused(transactional_id, described.error)
     topics: dict[str, list[int]] = {}
-    for number, (topic, index) in enumerate(told.partitions):
+    for number, (topic, index) in enumerate(described.partitions):
         if number % SMALL_PER_STEP == 0:
             yield 1
         if topic in topics or context.may(Operation.DESCRIBE, ResourceType.TOPIC, topic):
             topics.setdefault(topic, []).append(index)
     return TransactionState(
         transactional_id=transactional_id,
-        transaction_state=told.state,
-        transaction_timeout_ms=told.timeout_ms,
-        transaction_start_time_ms=told.start_ms,
-        producer_id=told.producer_id,
-        producer_epoch=told.producer_epoch,
+        transaction_state=described.state,
+        transaction_timeout_ms=described.timeout_ms,
+        transaction_start_time_ms=described.start_ms,
+        producer_id=described.producer_id,
+        producer_epoch=described.producer_epoch,
         topics=[TopicData(name, indexes) for name, indexes in topics.items()],
     )
 

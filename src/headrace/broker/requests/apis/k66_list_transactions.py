@@ -82,7 +82,7 @@ def _list(broker: Services, request: ListTransactionsRequest, context: RequestCo
         yield 1
         for each in shard.list_transactions(filters, now_ms):
             if context.may(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, each.transactional_id):
-                told = k66.TransactionState(each.transactional_id, each.producer_id, each.state)
-                response.transaction_states.append(told)
+                state = k66.TransactionState(each.transactional_id, each.producer_id, each.state)
+                response.transaction_states.append(state)
             yield 1
     return response

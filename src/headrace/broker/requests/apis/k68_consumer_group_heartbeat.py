@@ -1,7 +1,7 @@
 """ConsumerGroupHeartbeat (68), versions 0-1: the whole life of a consumer group's member (KIP-848).
 
 v1: a subscription by regular expression; members bring their ids. Topics that the member may not Describe are none that
-its regular expression means. The expression is compiled on a worker before the group hears of it, and matched on one
+its regular expression means. The expression is compiled on a worker before the group uses it, and matched on one
 afterwards. A classic group of consumers becomes a consumer group when the first member joins.
 """
 
@@ -42,7 +42,7 @@ def handle(
 
 
 def _may_read(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> bool:
-    # Asked without the audit, which hears of it when the heartbeat itself is decided.
+    # Without the audit, which records it when the heartbeat itself is decided.
     return context.may(Operation.READ, ResourceType.GROUP, request.group_id)
 
 
@@ -85,7 +85,7 @@ def _heartbeat(
         return context.may(Operation.DESCRIBE, ResourceType.TOPIC, topic)
 
     def refuse(error: ErrorCode) -> ConsumerGroupHeartbeatResponse:
-        # What makes no sense is told by every broker, whoever coordinates the group.
+        # Every broker refuses invalid requests, even if another one coordinates the group.
         wrong = what_is_wrong(request, version)
         if wrong:
             return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=wrong)

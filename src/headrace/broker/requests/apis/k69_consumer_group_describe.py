@@ -1,6 +1,6 @@
 """ConsumerGroupDescribe (69), versions 0-1: the members of consumer groups, what they have and shall have (KIP-848).
 
-A group of another type is GROUP_ID_NOT_FOUND. A group with a topic that the client may not Describe tells nothing.
+A group of another type is GROUP_ID_NOT_FOUND. A group with a topic that the client may not Describe is not described.
 v1: types of members.
 """
 

@@ -32,7 +32,7 @@ async def handle(
         code = ErrorCode.INVALID_REGISTRATION
         return ControllerRegistrationResponse(error_code=code, error_message=message_of(code))
     try:
-        said = await broker.local_controller.ask(read_controller_registration(request))
+        outcome = await broker.local_controller.ask(read_controller_registration(request))
     except ControllerError as error:
         return ControllerRegistrationResponse(error_code=error.code, error_message=str(error))
-    return ControllerRegistrationResponse(error_code=said.code, error_message=said.message)
+    return ControllerRegistrationResponse(error_code=outcome.code, error_message=outcome.message)

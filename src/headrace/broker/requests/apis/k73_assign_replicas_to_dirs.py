@@ -1,4 +1,4 @@
-"""AssignReplicasToDirs (73), version 0: a broker says in which log directories its replicas lie. Source: KIP-858."""
+"""AssignReplicasToDirs (73), version 0: a broker reports in which log directories its replicas are. Source: KIP-858."""
 
 from __future__ import annotations
 

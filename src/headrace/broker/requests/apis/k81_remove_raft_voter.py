@@ -1,4 +1,4 @@
-"""RemoveRaftVoter (81), version 0: a controller is a voter no more. Source: KIP-853."""
+"""RemoveRaftVoter (81), version 0: a controller is no longer a voter. Source: KIP-853."""
 
 from __future__ import annotations
 

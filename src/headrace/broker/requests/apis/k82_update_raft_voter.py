@@ -1,4 +1,4 @@
-"""UpdateRaftVoter (82), version 0: a voter says where it is reached, and what it runs. Source: KIP-853."""
+"""UpdateRaftVoter (82), version 0: a voter registers its addresses and versions. Source: KIP-853."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 @handles(ApiKey.UPDATE_RAFT_VOTER)
 def handle(broker: NodeServices, request: UpdateRaftVoterRequest, context: RequestContext) -> Any:
-    """The leader answers; the answer of any other says who leads."""
-    said: Request | ErrorCode
+    """The leader answers; the answer of any other names the leader."""
+    asked: Request | ErrorCode
     if not is_node(context):
-        said = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        asked = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     elif not is_of_cluster(broker, request.cluster_id):
-        said = ErrorCode.INCONSISTENT_CLUSTER_ID
+        asked = ErrorCode.INCONSISTENT_CLUSTER_ID
     elif names_many(request):
-        said = ErrorCode.INVALID_REQUEST
+        asked = ErrorCode.INVALID_REQUEST
     else:
-        said = read_update(request)
+        asked = read_update(request)
 
     def respond(message: Any, _: bytes) -> Any:
         leader = broker.quorum.raft.known_leader
         return updated_response(message, None if leader is None else broker.quorum.addresses.endpoint(leader))
 
-    return ask_quorum(broker, said, respond)
+    return ask_quorum(broker, asked, respond)
