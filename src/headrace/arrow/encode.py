@@ -31,7 +31,7 @@ Headers = Sequence[tuple[str, bytes]]
 
 @dataclass(frozen=True, slots=True)
 class _How:
-    """What is the same for all rows of an `encode_batch`."""
+    """The values that all rows of an `encode_batch` share."""
 
     now_ms: int
     compression: Compression

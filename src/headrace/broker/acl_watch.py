@@ -71,7 +71,7 @@ class AclWatch:
     def changed(self, _: ClusterImage, new: ClusterImage, __: ImageDelta) -> None:
         """Closes the listeners of clients and their connections at once, and has the node stop.
 
-        What is forwarded to this node, if it is the active controller, is refused until another one is.
+        Requests forwarded to this node, if it is the active controller, are refused until another one is.
         """
         if self._has_ended or not (why := adoption.unenforced_acls(new)):
             return

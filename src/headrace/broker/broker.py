@@ -231,8 +231,8 @@ class Broker:
     async def start(self) -> None:
         """Returns when clients are served.
 
-        Raises LogDirLocked, StorageError, CheckpointError, ConfigError or OSError, each with one line that says what
-        is wrong, and then holds nothing.
+        Raises LogDirLocked, StorageError, CheckpointError, ConfigError or OSError, each with a message of one line, and
+        then holds nothing.
         """
         began = self.node.clock.monotonic()
         directories = ",".join(self.config.log_dirs)
@@ -263,14 +263,14 @@ class Broker:
             )
             self.logs.load()
             found = {"topics": sum(1 for _ in self.image.topics), "offset": self.image.offset}
-            # What is committed of a log that others vote on too is known once the quorum has a leader.
+            # The high watermark of a log with other voters is known once the quorum has a leader.
             known = found if self.image.offset >= 0 else {}
             self._log.info("metadata read", cluster=self.cluster_id, **known, shutdown=self._last_shutdown())
             await self._enter()
             if acls is not None:
                 acls.is_current()
             self.dynamic.start(lambda: self.image)
-            await self._listen()  # what is stored may name other listeners than the file
+            await self._listen()  # stored settings may name other listeners than the file
             self.quorum.on_image(self._settings_changed)
             self.quorum.on_image(self._events.changed)
             self.quotas.take(self.image)
@@ -434,7 +434,7 @@ class Broker:
         self.server.settings_changed()
 
     async def stop(self) -> None:
-        """A clean shutdown: accepts nothing more, answers what is under way, closes every log and marks it so."""
+        """A clean shutdown: accepts nothing more, answers requests in flight, closes every log and marks it so."""
         began = self.node.clock.monotonic()
         self._log.info("broker stops", connections=len(self.server.connections))
         self.monitor.ends()

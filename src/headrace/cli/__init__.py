@@ -120,7 +120,7 @@ class LazyGroup(click.Group):
 
 
 def _drop_output() -> None:
-    """What is left in the buffer has nowhere to go; the interpreter would complain about it at exit."""
+    """Drops the rest of the buffer, which has nowhere to go; the interpreter would complain about it at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

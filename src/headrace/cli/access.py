@@ -113,7 +113,7 @@ def profile_of(name: str) -> Place:
 
 
 def profile_in_use() -> Place | None:
-    """What is used where nobody names anything."""
+    """Returns the profile that applies by default; None if there is none."""
     from headrace.client.profiles import NoHomeError, ProfileError, profiles_path, read_profiles
 
     try:

@@ -264,7 +264,7 @@ class _Session:
         member = Member(self.client, group, self.topics)
         commits = _Commits(self.client, group, member, self.printer)
         member.on_rebalance = commits.commit
-        # A SIGTERM ends like an interrupt: commit what is printed, leave the group.
+        # A SIGTERM ends like an interrupt: commit the printed records, leave the group.
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
         try:
             self._read_assignments(commits)

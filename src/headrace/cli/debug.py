@@ -185,7 +185,7 @@ def _topic_settings(client: Client) -> dict[str, list[dict[str, Any]]]:
 
 
 def _page(url: str) -> str:
-    """Raises OSError, and ValueError for what is no address."""
+    """Raises OSError, and ValueError for a text that is no address."""
     from urllib.request import urlopen
 
     if not url.startswith(("http://", "https://")):

@@ -76,7 +76,7 @@ NOT_FOUND_CODES = {
 
 
 def usage_failure(error: click.UsageError) -> click.ClickException:
-    """Wrong usage in one line too, and where to read what is right; a command without any argument shows its help."""
+    """Wrong usage in one line too, with a pointer to the help; a command without any argument shows its help."""
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         return error
     command = "headrace" if error.ctx is None else error.ctx.command_path

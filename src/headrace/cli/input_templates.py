@@ -65,7 +65,8 @@ class InputTemplate:
     def parse(self, data: bytes, at: int, *, final: bool) -> tuple[Parsed, int] | None:
         """Returns the record that begins at `at`, and where it ends; None if more input is needed, unless `final`.
 
-        At the end of the input, the text after the last letter may be missing. Raises ValueError for what is no record.
+        At the end of the input, the text after the last letter may be missing. Raises ValueError for a malformed
+        record.
         """
         found: dict[bytes, bytes | None] = {}
         lengths: dict[bytes, int] = {}

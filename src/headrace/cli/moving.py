@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 RATE_UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 LOOK_S = 0.25
-"""Between two looks at what is still on its way."""
+"""Between two looks at the remaining moves."""
 VISIBLE_PATIENCE_S = 10.0
 """How long the brokers' metadata may take to show a move that has ended."""
 MEASURE_S = 1.0
-"""Between two looks at the sizes of what is copied: a broker goes through all of its logs for one."""
+"""Between two looks at the sizes of the copies: a broker goes through all of its logs for one."""
 
 
 def parse_rate(_: click.Context, __: click.Parameter, text: str | None) -> int | None:
@@ -307,7 +307,7 @@ def under_way(client: Client, chosen: Iterable[TopicPartition] | None) -> dict[T
 
 
 def read_kafka_json(path: Path) -> dict[TopicPartition, tuple[int, ...]]:
-    """The replicas in a file such as kafka-reassign-partitions reads. Raises `Failure` that names what is wrong."""
+    """The replicas in a file such as kafka-reassign-partitions reads. Raises `Failure` with the error."""
     import json
 
     try:

@@ -156,8 +156,10 @@ def produce(
 
 
 Reader = Callable[[IO[bytes], Callable[[], None]], Iterator[tuple[Parsed, int]]]
-"""Takes a stream, and what to call if its input makes us wait. Yields each record and how many bytes it had; raises
-ValueError for what is no record."""
+"""Takes a stream, and what to call if its input makes us wait.
+
+Yields each record and how many bytes it had; raises ValueError for a malformed record.
+"""
 
 
 def _send(written: _Writer, path: Path, read: Reader, unit: str, progress: Progress) -> None:

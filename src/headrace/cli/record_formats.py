@@ -103,7 +103,7 @@ _OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def for_terminals(formatter: Formatter, escape: str) -> Formatter:
-    """Returns a format that writes out what is not text, and what a terminal would obey."""
+    """Returns a format that escapes binary data and control characters."""
 
     def line(topic: str, partition: int, record: Record, kind: int) -> bytes:
         text = formatter(topic, partition, record, kind).decode(errors="backslashreplace")

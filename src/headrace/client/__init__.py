@@ -10,7 +10,7 @@ leads), `placement` (plans of moves), `throttles` (their pace), `acls`, `users`,
 return the result with a `Client`, and are awaited with an `AsyncClient`. Producers, fetchers and members of groups have
 a class for each. None of it is safe to share between threads: make a client a thread.
 
-How: what is done is a conversation (`conversation`), which queues requests and yields what it waits for. `Router` has
+How: an operation is a conversation (`conversation`), which queues requests and yields what it waits for. `Router` has
 the conversations that find the right broker, and the two clients perform the steps.
 """
 

@@ -41,7 +41,7 @@ SEND_PARTS_MAX: Final = 64
 RECEIVES_MAX: Final = 16
 """Receives of one readable event: others have their turn then."""
 TURN_BYTES: Final = 1 << 20
-"""What is sent, or received, before others have their turn; the last receive may go beyond it by as much."""
+"""Bytes sent, or received, before others have their turn; the last receive may go beyond it by as much."""
 API_VERSIONS_NEWEST: Final = 4
 HELD_MAX: Final = 1000
 """Questions that wait for a login at once."""
@@ -151,7 +151,7 @@ class AsyncConnection:
             self._end(error)
             return
         except BaseException:
-            self.close()  # what is held would wait for ever
+            self.close()  # held calls would wait for ever
             raise
         held, self._held = self._held, None
         for ask, future in held or ():

@@ -75,7 +75,7 @@ class AsyncProducer(ProducerMachine):
         return await self._turns.run(self.send_batch_steps(topic, partition, batch))
 
     async def poll(self, timeout_s: float = 0.0) -> None:
-        """Sends what is due and takes in what has come. Raises what made the producer stop."""
+        """Sends due batches and takes in responses. Raises what made the producer stop."""
         await self._turns.run(self.poll_steps(timeout_s))
 
     async def flush(self) -> None:
@@ -127,7 +127,7 @@ class AsyncTransactionalProducer(TransactionalMachine):
         await self._turns.run(self.commit_steps(others))
 
     async def abort(self) -> None:
-        """Aborts: nothing of it is ever visible to readers of what is committed. Raises `FencedError`."""
+        """Aborts: nothing of it is ever visible to `read_committed` readers. Raises `FencedError`."""
         await self._turns.run(self.abort_steps())
 
     async def hand_over(self) -> OpenTransaction | None:

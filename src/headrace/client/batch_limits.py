@@ -27,8 +27,8 @@ class _Refused:
 class BatchLimits:
     """What was learned of each topic, by one client: what writes with it learns together.
 
-    A batch is too large if it is at least as long as one that was refused. What is made after that, of records or of
-    such a batch, becomes half as long, so that a few refusals find the size.
+    A batch is too large if it is at least as long as one that was refused. Later batches, of records or of such a
+    batch, become half as long, so that a few refusals find the size.
     """
 
     clock: Callable[[], float] = time.monotonic

@@ -55,7 +55,7 @@ KNOWN_CLASSES: Final = {
         f"{_PACKAGE}.ClientCredentialsJwtRetriever",
     ),
 }
-"""Kafka's classes that come to what is done here in any case: a properties file may name them."""
+"""Kafka's classes that do what this client does in any case: a properties file may name them."""
 
 
 def bearer_credentials(

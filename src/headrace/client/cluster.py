@@ -44,7 +44,7 @@ class Client(BlockingShell):
         As long as nothing is known of the cluster, an operation fails when no bootstrap address answers; with
         `await_bootstrap` it tries them until its time is over. `security` protects its connections, given as Kafka's
         client properties or the path of a file of them. `profile` names a profile of the user's, which has both if
-        they are not given. Raises ValueError, in one line, for what is wrong with them, and OSError for the file.
+        they are not given. Raises ValueError, in one line, for an error in them, and OSError for the file.
         """
         brokers, self.security = reach(bootstrap, security, profile)
         self.client_id = client_id

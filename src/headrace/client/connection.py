@@ -94,7 +94,7 @@ class Connection:
     ) -> Call[R]:
         """Queue a request and push what the socket takes at once.
 
-        Reauthenticates first if the session ends soon, after what is outstanding. Raises what a login raises.
+        Reauthenticates first if the session ends soon, after the requests in flight. Raises what a login raises.
         """
         if time.monotonic() >= self._renewed_by:
             self._renew()

@@ -5,8 +5,8 @@ whenever it has to wait: for a connection (`Connect`), for a response (`Await`),
 performs the step, and sends its result or throws its error into the generator. What the generator returns is the result
 of the conversation, and what it raises is its failure.
 
-There are two shells: `Client` blocks, `AsyncClient` runs on an asyncio loop. What is asked of whom, and what is
-retried, is decided here once for both. Source: the idea is that of sans-IO libraries such as h11.
+There are two shells: `Client` blocks, `AsyncClient` runs on an asyncio loop. Destinations and retries are decided here
+once for both. Source: the idea is that of sans-IO libraries such as h11.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reading partitions without I/O: positions, fetches under way, and what their answers hold.
 
 One fetch is outstanding at every leader, and the next piece is asked for before the one that has arrived is handed out,
-so the broker reads while the caller decodes. What is handed out are whole record batches as the broker stored them, in
+so the broker reads while the caller decodes. It returns whole record batches as the broker stored them, in
 memory that nobody else touches; `headrace.wire.records` or `headrace.arrow` open them.
 
 Methods named `..._steps` are conversations (see `conversation`): `Fetcher` and `AsyncFetcher` run them.
@@ -176,7 +176,7 @@ class FetcherMachine:
                 yield Await(calls, self._clock.monotonic() + min(remaining, 1.0))
 
     def seek(self, at: TopicPartition, position: int) -> None:
-        """Continue a partition elsewhere; what is under way for it is dropped."""
+        """Continue a partition elsewhere; drops its fetches in flight."""
         self.positions[at] = position
         for flight in self._flights.values():
             flight.requested.pop(at, None)
@@ -189,7 +189,10 @@ class FetcherMachine:
             flight.requested.pop(at, None)
 
     def close(self) -> None:
-        """Forget what is under way. The client's connections stay with it, one outstanding answer a leader at most."""
+        """Forget the fetches in flight.
+
+        The client's connections stay with it, one outstanding answer a leader at most.
+        """
         self._flights.clear()
 
     # -- requests
@@ -242,7 +245,7 @@ class FetcherMachine:
         found = yield from self.router.topic(name)
         if wanted == uuids.ZERO or found.id in (wanted, uuids.ZERO):
             return
-        # what the client knows may be older than what is wanted
+        # the client's metadata may be too old
         self.router.forget([name])
         if (yield from self.router.topic(name)).id not in (wanted, uuids.ZERO):
             raise UnknownTopicError(name)
@@ -328,7 +331,7 @@ class FetcherMachine:
                 if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                     self._outside.append((at, position))
                 elif data.error_code == ErrorCode.CORRUPT_MESSAGE:
-                    # retriable where it is an answer to a producer; what is in a log stays as it is
+                    # retriable as an answer to a producer; a log does not change
                     self._failures.append(BrokerError(data.error_code, _place(at, position)))
                 elif data.error_code != ErrorCode.NONE:
                     passing.append((BrokerError(data.error_code, _place(at, position)), {name}))

@@ -1,4 +1,4 @@
-"""What is under a blocking client's channel: a non-blocking socket, or TLS on one (see `tls_link`).
+"""The transport of a blocking client's channel: a non-blocking socket, or TLS on one (see `tls_link`).
 
 A wait for several links at once checks `has_arrived` before it polls: OpenSSL may hold bytes that no poller knows of.
 """

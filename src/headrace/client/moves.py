@@ -64,7 +64,7 @@ def list_moves(router: Router, partitions: Iterable[TopicPartition] | None = Non
 def move_partitions(router: Router, targets: Mapping[TopicPartition, Sequence[int] | None]) -> Steps[Outcomes]:
     """Begin to move partitions to other replicas, the preferred leader first; None calls off a move under way.
 
-    What is refused is in the outcome, and the others are on their way. Raises `BrokerError` where all are refused.
+    The outcome has the refused ones; the others have begun. Raises `BrokerError` where all are refused.
     """
     from headrace.wire.messages.k45_alter_partition_reassignments import (
         AlterPartitionReassignmentsRequest,

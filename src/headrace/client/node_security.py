@@ -29,7 +29,7 @@ class NodeSecurity:
     and if they cannot be used those in use stay."""
 
     def __init__(self, config: Callable[[], BrokerConfig], read: Read, warn: Callable[[ConfigError], None]) -> None:
-        """`config` is what is in force now; `warn` takes why stores that changed cannot be used. Nothing is read
+        """`config` is the configuration in force; `warn` takes why stores that changed cannot be used. Nothing is read
         yet."""
         self._config = config
         self._read = read

@@ -88,7 +88,7 @@ class _Plan:
 
     def _has_room(self, rack: str | None, racks: Counter[str | None], factor: int) -> bool:
         """Whether one more replica in this rack leaves the racks as even as they can be."""
-        # Every rack that is large enough has so many, and what is left over goes to racks one by one.
+        # Every rack that is large enough has so many, and the remainder goes to racks one by one.
         level = max(n for n in range(factor + 1) if self._at_most(n) <= factor)
         above = sum(1 for count in racks.values() if count > level)
         return racks[rack] < level or (racks[rack] == level and above < factor - self._at_most(level))

@@ -57,7 +57,7 @@ class Producer(ProducerMachine):
         return self.client.run(self.send_batch_steps(topic, partition, batch))
 
     def poll(self, timeout_s: float = 0.0) -> None:
-        """Sends what is due and takes in what has come. Raises what made the producer stop."""
+        """Sends due batches and takes in responses. Raises what made the producer stop."""
         self.client.run(self.poll_steps(timeout_s))
 
     def flush(self) -> None:

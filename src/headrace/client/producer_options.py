@@ -1,4 +1,4 @@
-"""What the user of a producer chooses, and what is chosen by default."""
+"""The options of a producer, and their defaults."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ class ProducerMachine:
         return self._append(at, record, size, now)
 
     def _append(self, at: TopicPartition, record: Record, size: int, now: float) -> Steps[None] | None:
-        """Puts a record into the partition's open batch. Returns what is to be done if a batch is due then."""
+        """Puts a record into the partition's open batch. Returns the action if a batch is due then."""
         batch = self._open.get(at)
         if batch is None:
             batch = self._open[at] = OpenBatch(since=now)
@@ -292,7 +292,7 @@ class ProducerMachine:
     # -- waiting
 
     def poll_steps(self, timeout_s: float) -> Steps[None]:
-        """Sends what is due and takes in what has come, waiting at most `timeout_s`. Raises what made the producer
+        """Sends due batches and takes in responses, waiting at most `timeout_s`. Raises what made the producer
         stop."""
         for at in self._lingering(self._clock.monotonic()):
             yield from self._close_batch(at)
@@ -522,7 +522,7 @@ class ProducerMachine:
             self.acknowledged(delivery, batch.data)
 
     def _split_large(self, state: PartitionQueue) -> None:
-        """Splits what is next if the broker has refused as large a batch. One that may be in the log goes as it is, so
+        """Splits the next batch if the broker has refused one as large. One that may be in the log goes as it is, so
         that it is known as a duplicate."""
         topic, limits = state.at[0], self.router.batch_limits
         batch = state.queue[0]

@@ -236,7 +236,7 @@ def _parsed(data: bytes, where: Path) -> Profiles:
 
 
 def _wrong(document: Any) -> str:
-    """What is wrong with the document, without what it holds; empty: nothing."""
+    """Returns the error in the document, without its contents; empty if there is none."""
     from headrace.config.client_properties import is_kept
 
     if not isinstance(document, dict) or not isinstance(document.get("version"), int):

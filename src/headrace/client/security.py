@@ -175,7 +175,7 @@ def _tls_config(security: Security) -> TlsConfig:
 
 @remembered(OPENED_MAX)
 def _opened(protocol: str, settings: tuple[tuple[str, str], ...]) -> ConnectionSecurity:
-    """What is not to be made for each connection: a context, and credentials that fetch something."""
+    """Makes what connections share: a context, and credentials that fetch something."""
     security = Security(protocol, settings)
     tls = None
     if security.is_encrypted:

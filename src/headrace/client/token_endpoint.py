@@ -212,7 +212,7 @@ def _end_s(token: str) -> float:
 
 
 def _seconds(credentials: Any) -> float:
-    """A number of JSON, which may have hundreds of digits; infinite for what is none of use."""
+    """A number of JSON, which may have hundreds of digits; infinite for an unusable one."""
     if isinstance(credentials, bool) or not isinstance(credentials, int | float):
         return math.inf
     try:

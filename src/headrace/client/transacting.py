@@ -231,7 +231,7 @@ class TransactionalMachine:
             writer.records_delivered = writer.bytes_delivered = 0
 
     def abort_steps(self) -> Steps[None]:
-        """Aborts: nothing of it is ever visible to readers of what is committed. Raises `FencedError`."""
+        """Aborts: nothing of it is ever visible to `read_committed` readers. Raises `FencedError`."""
         if not self.is_open:
             raise ValueError(f"transactional id {self.transactional_id}: no transaction to abort")
         self._writer = None

@@ -80,7 +80,8 @@ def abandon(router: Router, opened: Iterable[OpenTransaction]) -> Steps[None]:
 
 @operation
 def end_leftovers(router: Router, main_id: str, *, keep: Collection[str] = ()) -> Steps[list[str]]:
-    """Abort what is open of ids `MAIN_ID-...` at the main id's coordinator, but for those to `keep`; returns whose.
+    """Abort open transactions of ids `MAIN_ID-...` at the main id's coordinator, but for those to `keep`; returns
+    whose.
 
     Their producers are fenced. Where the broker cannot list ids by a pattern (before Apache Kafka 4.1) nothing is
     done: the timeout does it. Raises `ClientError`.

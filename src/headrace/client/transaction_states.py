@@ -1,7 +1,7 @@
 """Transactions from outside: list, describe, find those that hang, and end one. Taking part in one is `transactions`.
 
 A transaction hangs where a partition holds its records and its coordinator does not know of it, or not any more: nobody
-ends it, and readers of what is committed wait (KIP-664). With verification (KIP-890) none can begin to.
+ends it, and `read_committed` readers wait (KIP-664). With verification (KIP-890) none can begin to.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class TransactionalProducer(TransactionalMachine):
         self.client.run(self.commit_steps(others))
 
     def abort(self) -> None:
-        """Aborts: nothing of it is ever visible to readers of what is committed. Raises `FencedError`."""
+        """Aborts: nothing of it is ever visible to `read_committed` readers. Raises `FencedError`."""
         self.client.run(self.abort_steps())
 
     def hand_over(self) -> OpenTransaction | None:

@@ -1,7 +1,7 @@
 """One table of settings: what each is called, means, may be and defaults to; and configurations made from it.
 
-`table` puts the rows together, `setting` parses and checks values in Kafka's words, `broker` and `topic` hold what is
-in force, `describe` says where a value comes from, `relations` says which values cannot be together.
+`table` puts the rows together, `setting` parses and checks values in Kafka's words, `broker` and `topic` hold the
+values in force, `describe` says where a value comes from, `relations` says which values cannot be together.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ def _check_reporters(after: BrokerConfig, altered: Mapping[str, str]) -> None:
 
 
 def _check_local_retention(after: BrokerConfig, name: str, longer: str) -> None:
-    """What is kept locally is no more than what is kept."""
+    """Checks that the local retention does not exceed the total."""
     local, kept = _number(after[name]), _number(after[longer])
     if kept == _UNLIMITED or local == _LIKE_RETENTION:
         return

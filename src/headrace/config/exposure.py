@@ -50,7 +50,7 @@ def open_listeners(config: NodeSettings) -> tuple[Endpoint, ...]:
 
 
 def opening_text(point: Endpoint) -> str:
-    """What is open there, as the beginning of a line."""
+    """Describes the open access, as the beginning of a line."""
     at = address_text(point.host or "0.0.0.0", point.port)
     return f"listener {point.name} at {at} lets in anyone who reaches it, without a login"
 

@@ -21,8 +21,10 @@ ASSIGNMENT_INTERVAL: Final = "consumer.assignment.interval.ms"
 
 
 def group_time_ms(broker: BrokerConfig, overrides: Mapping[str, str], name: str) -> int:
-    """What is in force for a group with `overrides`. One that is no number (an adopted directory may hold such) is
-    none."""
+    """The configuration in force for a group with `overrides`.
+
+    One that is no number (an adopted directory may hold such) is none.
+    """
     default, lowest, highest = _broker_times_ms(broker, name)
     if name not in overrides:
         return default

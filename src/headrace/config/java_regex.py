@@ -51,7 +51,7 @@ _GROUP: Final = re.compile(r"\((?:\?(?:(?P<plain>=|!|<=|<!|>)|<(?P<name>[a-zA-Z]
 _NAMED_REFERENCE: Final = re.compile(r"k<([a-zA-Z][a-zA-Z0-9]*)>")
 _KEPT_FLAGS: Final = "is"
 _EMPTY_FLAGS: Final = "dmuU"
-"""They say what is a line and which letters beyond ASCII there are: without effect on one line of ASCII."""
+"""They define lines and letters beyond ASCII: without effect on one line of ASCII."""
 
 
 _NOT_LINEAR: Final = re.compile(f"[\\ud800-\\udfff]|[{_LINE_ENDS}]\\Z")

@@ -1,4 +1,4 @@
-"""What is checked of settings together: the names that a file holds, and values that must agree."""
+"""Checks over several settings: the names that a file holds, and values that must agree."""
 
 from __future__ import annotations
 

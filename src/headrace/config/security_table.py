@@ -1,4 +1,4 @@
-"""Settings of authentication and authorization; those of what is not served yet are refused."""
+"""Settings of authentication and authorization; those of unserved features are refused."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class Setting:
     """One row of the table of settings.
 
     `default` is the typed value (None: not set). `at_least`, `at_most` bound numbers; `choices` bounds strings and the
-    elements of lists; `check` is a further test that returns what is wrong, or "".
+    elements of lists; `check` is a further test that returns an error text, or "".
     `synonyms`: for a topic or group setting, the broker settings that supply its default, the first that is set wins.
     `unserved` says why setting it has no effect here; empty: it has. `refused` says why it must not be asked for: what
     would be missing without a word leaves a hole. `ours` marks what Kafka does not have. `by`: a listener may have a

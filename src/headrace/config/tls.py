@@ -19,7 +19,7 @@ class StoreConfig:
     location: str | None
     password: str | None = field(repr=False)
     pem_certificates: str | None = field(repr=False)
-    """The chain of the key, or what is trusted."""
+    """The chain of the key, or the trusted certificates."""
     pem_key: str | None = field(default=None, repr=False)
     key_password: str | None = field(default=None, repr=False)
 

@@ -79,7 +79,8 @@ class TopicConfig:
 
 
 def topic_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> TopicConfig:
-    """What is in force for a topic with `overrides` on `broker`. Raises ConfigError for values that cannot be.
+    """The configuration in force for a topic with `overrides` on `broker`. Raises ConfigError for values that cannot
+    be.
 
     Unknown names among the overrides are left out: they were taken by a release that knew them.
     """
@@ -97,7 +98,7 @@ def inherited(setting: Setting, broker: BrokerConfig) -> Value:
     """The broker's value for a topic or group setting: of its first synonym, or the table's default."""
     if not setting.synonyms:
         return setting.default
-    # A broker setting has followed its own synonyms already; what is left of the chain is for people.
+    # A broker setting has followed its own synonyms already; the rest of the chain is for people.
     return in_ms(setting.synonyms[0], broker[setting.synonyms[0]])
 
 

@@ -19,7 +19,7 @@ NOT_IN_MEMORY: Final = -2
 """What `Stream.send_slice` returns when the next bytes of the file would have to come from the disk."""
 
 READ_AHEAD_BYTES: Final = 1024 * 1024
-"""What is read ahead at once for a reader of cold data."""
+"""Bytes read ahead at once for a reader of cold data."""
 
 
 class Stream(Protocol):

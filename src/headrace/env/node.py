@@ -87,7 +87,7 @@ class Environment(Protocol):
         ...
 
     def scratch(self, size: int) -> memoryview:
-        """Memory for a moment, on any thread: what is not written to costs nothing, and nobody waits while it is made
+        """Memory for a moment, on any thread: untouched pages cost nothing, and nobody waits while it is made
         or given back (with its last reference)."""
         ...
 

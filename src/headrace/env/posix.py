@@ -33,7 +33,7 @@ _advise = getattr(os, "posix_fadvise", None)
 VMSTAT_BYTES = 1 << 16
 
 READ_ON_BYTES = 4 * PIECE_BYTES
-"""How far what the disk is asked for runs ahead of what is waited for."""
+"""How far requests to the disk run ahead of the reads that wait."""
 HOLE_PROBES = (1_071_104, 2_244_608, 4_419_584, 8_708_096)
 """How far beyond a range it is looked whether the log is in memory. A vain look has the kernel fetch that page: the
 next ranges must not look at the same ones."""
@@ -46,7 +46,7 @@ _HUGE_PAGES: int | None = getattr(mmap, "MADV_HUGEPAGE", None)
 
 FILE_MODE: Final = 0o600
 FOLDER_MODE: Final = 0o700
-"""Of what is made here: logs hold what clients have written, and the metadata log holds passwords of settings."""
+"""The modes of files and folders made here: logs hold clients' data, and the metadata log passwords of settings."""
 PARTS_MAX = 1024
 """IOV_MAX of Linux: more buffers than this in one pwritev are refused."""
 
@@ -517,7 +517,7 @@ def reserved_descriptors() -> int:
 
 
 def raise_open_files_limit() -> int:
-    """Raises the soft limit of open files to the hard one; returns what is in force."""
+    """Raises the soft limit of open files to the hard one; returns the limit in force."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard or soft == resource.RLIM_INFINITY:
         try:

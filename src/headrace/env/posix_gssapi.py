@@ -103,7 +103,7 @@ class Context:
             raise _kerberos_error(error) from None
 
     def unwrap(self, message: bytes) -> bytes:
-        """What is in a message of the other side."""
+        """Unwraps a message of the other side."""
         try:
             return bytes(self._context.unwrap(message).message)
         except GSSError as error:

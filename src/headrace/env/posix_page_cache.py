@@ -12,7 +12,7 @@ from typing import Final
 
 NOWAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
 PIECE_BYTES: Final = 128 * 1024
-"""What is asked of the disk at once when data is read ahead: every system takes that whole, and quickly."""
+"""The largest request to the disk for read-ahead: every system takes that whole, and quickly."""
 
 CACHESTAT: Final = 451
 """The number of cachestat(2), Linux 6.5, which is the same on each architecture that Python runs on there."""

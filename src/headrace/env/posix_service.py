@@ -69,7 +69,7 @@ class ServiceManager:
             self._socket = None
 
     def _beat(self) -> None:
-        """Says what is due, and what could not be sent before."""
+        """Sends the due notifications, and those that could not be sent before."""
         if self._socket is None:
             return
         if self._timer is not None:

@@ -36,7 +36,7 @@ class WebStatusError(WebError):
 
 
 class _Sent(NamedTuple):
-    """What is sent, and how long connecting may take (None: as long as the whole)."""
+    """The request to send, and how long connecting may take (None: as long as the whole)."""
 
     method: str = "GET"
     body: bytes | None = None
@@ -64,7 +64,7 @@ class PosixWeb:
                     raise WebError("the server names another server, which is not followed")
                 parts = moved
         except OSError:
-            raise  # among them what is wrong with a certificate, which is a ValueError too
+            raise  # among them an error in a certificate, which is a ValueError too
         except (HTTPException, ValueError) as error:
             raise WebError(f"the answer cannot be read: {type(error).__name__}") from None
         raise WebError(f"the server names another address more than {REDIRECTS_MAX} times")
@@ -80,10 +80,10 @@ class PosixWeb:
         timeout_s: float,
         context: ssl.SSLContext | None = None,
     ) -> bytes:
-        """The answer to what is sent to an address of `http` or `https`, which holds `bytes_max` bytes at most. To be
+        """Sends a request to an `http` or `https` address; returns the answer, of at most `bytes_max` bytes. To be
         called where one may wait: `connect_timeout_s` for a connection, and `timeout_s` in all.
 
-        No redirection is followed, as what is sent is for that address alone. Raises OSError, one line that shows
+        No redirection is followed, as the request is for that address alone. Raises OSError, one line that shows
         nothing of what was sent, and WebStatusError for another status than 200.
         """
         sent = _Sent("POST", body, headers, connect_timeout_s)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 RECORD_BYTES: Final = 16 * 1024
 """The most plain bytes in one record of TLS (RFC 8446)."""
 RECEIVE_BYTES: Final = 128 * 1024
-"""What is taken from the socket at once; a connection that is not read from holds so much at most."""
+"""Bytes taken from the socket at once; a connection that is not read from holds so much at most."""
 HANDSHAKE_RECEIVE_BYTES: Final = 16 * 1024
 QUIET_RECEIVE_BYTES: Final = 1460
 """The same if no plain bytes have come yet, or not with the last bytes: as changes of keys they would cost a
@@ -34,7 +34,7 @@ ROOM_GROWS: Final = 4
 """So many times the plain bytes of the last read are read at once."""
 HEADER_BYTES: Final = 5
 PIECE_BYTES: Final = 64 * 1024
-"""What is encrypted before it is sent, and what a connection whose socket is full holds."""
+"""Bytes encrypted before they are sent, and held by a connection whose socket is full."""
 JOINED_BYTES: Final = 4096
 """Parts up to this size share a record with those around them."""
 QUIET_BYTES_MAX: Final = 32 * 1024
@@ -442,7 +442,7 @@ class TlsStream:
         if unread_max is None:
             return self._inner.has_hung_up(None)
         if self._more or self._split or self._in.pending:
-            return False  # what is unread may complete a record
+            return False  # unread bytes may complete a record
         return self._inner.has_hung_up(unread_max + FAREWELL_BYTES_MAX)
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ class Web(Protocol):
     """Where a node reads what others publish."""
 
     def fetch(self, url: str, *, bytes_max: int, timeout_s: float, context: ssl.SSLContext | None = None) -> bytes:
-        """What is published under an address of `http` or `https`. To be called on a worker: it waits.
+        """Returns the content of an `http` or `https` address. To be called on a worker: it waits.
 
         `context` says whom https believes; None: whom this machine believes. Redirections are followed within the same
         scheme, host and port alone. Raises OSError, one line, also where there are more bytes or it takes longer.

@@ -35,11 +35,11 @@ class Workers(Protocol):
         ...
 
     def close(self) -> None:
-        """Returns when what is running and what is queued has run."""
+        """Waits for all running and queued work."""
         ...
 
     def kill(self) -> None:
-        """Drops what is queued, and the results of what is running."""
+        """Drops queued work, and the results of running work."""
         ...
 
 

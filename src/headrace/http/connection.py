@@ -71,7 +71,7 @@ class HttpConnection:
 
     @property
     def buffered_bytes(self) -> int:
-        """What is kept of a request."""
+        """The bytes of a request that are buffered."""
         return self._exchange.buffered_bytes
 
     @property

@@ -20,7 +20,7 @@ CHUNK_LINES_BYTES: Final = 65_536
 
 
 class Admitted(NamedTuple):
-    """What is known of a request once its head has come: its route, and who sent it."""
+    """The route and the sender of a request, known once its head has come."""
 
     route: Route
     parameters: Mapping[str, str]
@@ -59,7 +59,7 @@ class Exchange:
 
     @property
     def buffered_bytes(self) -> int:
-        """What is kept of the request."""
+        """The bytes of the request that are buffered."""
         return len(self._buffer) + len(self._body)
 
     def take_continue(self) -> bytes:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headrace.http.routes import Routes
 
 RECEIVE_BYTES: Final = 8192
-"""What is read of a connection at once."""
+"""Bytes read of a connection at once."""
 BACKLOG: Final = 64
 
 Secured = Callable[[Stream], Stream]

@@ -17,7 +17,7 @@ CLUSTER_NAME: Final = acls.CLUSTER_NAME
 
 
 class Operation(IntEnum):
-    """What is to be done (Kafka's AclOperation codes)."""
+    """The operation (Kafka's AclOperation codes)."""
 
     READ = 3
     WRITE = 4

@@ -72,7 +72,7 @@ class Context(Protocol):
         ...
 
     def unwrap(self, message: bytes) -> bytes:
-        """What is in a message of the other side."""
+        """Unwraps a message of the other side."""
         ...
 
 

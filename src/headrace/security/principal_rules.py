@@ -127,7 +127,7 @@ def _rule(text: str, at: int) -> tuple[Rule, int]:
 
 
 def replacement_of(text: str, pattern: re.Pattern[str], *, literal_beyond: bool = True) -> Replacement:
-    """A replacement in pieces, as Java reads it: a backslash before what is meant literally, `$` before a group.
+    """A replacement in pieces, as Java reads it: a backslash before a literal character, `$` before a group.
 
     A number beyond the pattern's groups is literal in these rules, unless the pattern has no group at all; without
     `literal_beyond` it is an error, as it is to Java. Raises PrincipalRulesError.

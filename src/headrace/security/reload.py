@@ -58,7 +58,7 @@ def _appears_or_vanishes(what: str, was: bool, is_now: bool) -> str:
 
 
 def _entries(store: KeyEntry) -> list[names.Certificate]:
-    """What is compared of a store: its own certificate first, the others in the order of their names."""
+    """The certificates of a store that are compared: its own first, the others in the order of their names."""
     others: Iterable[names.Certificate] = (names.read(each) for each in store.others)
     return [names.read(store.chain[0]), *sorted(others, key=lambda each: names.canonical(each.subject))]
 

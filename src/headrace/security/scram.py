@@ -5,9 +5,8 @@ the client's proof that it knows the password, and the server's that it knows th
 password, and computes three HMACs a login; only the client derives the salted password.
 
 As Kafka has it: no channel binding (`n,`), names are taken as they are, without SASLprep, `,` and `=` in them are
-written `=2C` and `=3D`, and the extension `tokenauth=true` says that the name is a delegation token's. What a client
-says of channel bindings in its last message goes into what is proved, and is not looked at.
-Source: RFC 5802, RFC 7677, KIP-84, KIP-48.
+written `=2C` and `=3D`, and the extension `tokenauth=true` says that the name is a delegation token's. The channel
+bindings of a client's last message go into its proof, and are not checked. Source: RFC 5802, RFC 7677, KIP-84, KIP-48.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def register(spark: SparkSession) -> None:
 def write_stream(rows: DataFrame, options: Mapping[str, str]) -> DataStreamWriter:
     """`rows.writeStream.format("headrace")` with these options, checked with the columns before a query starts.
 
-    Spark makes a sink's writer only with the first batch, so what is wrong would end a query that runs already. Raises
+    Spark makes a sink's writer only with the first batch, so an error would end a query that runs already. Raises
     ValueError, in one sentence.
     """
     from pyspark.sql.utils import is_remote
@@ -48,7 +48,7 @@ def write_updates(options: Mapping[str, str]) -> Callable[[DataFrame, int], None
     """The sink for a stream in update mode, to be given to `writeStream.foreachBatch`.
 
     Spark (4.3) takes no sink written in Python in update mode, so every batch is written through the batch sink. The
-    options are those of the sink; ValueError, in one sentence, for what is wrong with them. With `delivery` set to
+    options are those of the sink; ValueError, in one sentence, for an error in them. With `delivery` set to
     exactly-once, `checkpointLocation` among them lets the offsets of sources be committed too; over Spark Connect it
     must be there, as nothing else tells of which query a batch is.
 

@@ -221,7 +221,7 @@ class _Walk:
                 )
             return _Kind(wide, read, plain(wide))
         kind = kinds[0].type
-        # what is not nested takes null as it is
+        # a value that is not nested takes null as it is
         return _Kind(kind, read, nullable(build) if pa.types.is_nested(kind) else build)
 
 

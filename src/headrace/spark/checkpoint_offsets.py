@@ -59,12 +59,12 @@ def query_of(checkpoint: str) -> str:
         if directory is not None:
             return query_id(directory)
     except (OSError, ValueError, KeyError):
-        pass  # what is wrong with it, the sentence says
+        pass  # the sentence has the error
     raise no_query(checkpoint)
 
 
 def no_query(checkpoint: str) -> ValueError:
-    """What is wrong, over Spark Connect, with a checkpoint that tells of no query."""
+    """The error, over Spark Connect, for a checkpoint without a query."""
     return ValueError(
         "Over Spark Connect, write_updates with delivery exactly-once needs the option 'checkpointLocation', the "
         f"query's own, in a directory that the server can read: {checkpoint!r} has no query."

@@ -82,7 +82,7 @@ PRODUCE: Final = ProduceSettings()
 
 
 def cluster_settings(options: Mapping[str, str]) -> ClusterSettings:
-    """Raises ValueError, in one sentence, for what is missing or wrong; so do the others."""
+    """Raises ValueError, in one sentence, for a missing or wrong setting; so do the others."""
     text = options.get("kafka.bootstrap.servers")
     if text is None:
         raise ValueError("The option 'kafka.bootstrap.servers' is missing: give brokers as host:port,host:port.")

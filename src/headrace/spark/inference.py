@@ -26,8 +26,8 @@ def infer_schema(options: SourceOptions) -> pa.StructType:
 def schema_of_values(values: list[bytes], where: str) -> pa.StructType:
     """The fields of JSON values, those left out that are no objects. Raises ValueError in one sentence.
 
-    Whole numbers are bigint, others double, text is string, also where it looks like a time, and so is what is null
-    everywhere.
+    Whole numbers are bigint, others double, text is string, also where it looks like a time, and so is a value that is
+    always null.
     """
     objects = [value for value in values if _is_object(value)]
     if not objects:

@@ -1,4 +1,4 @@
-"""Maps of what is no object or array, many at once: Arrow's regular expressions write pairs, its reader reads them.
+"""Maps of scalars, many at once: Arrow's regular expressions write pairs, its reader reads them.
 
 A batch is read so as a whole or refused, and then `json_maps` looks at each value. What is refused here need not be
 malformed; what is read here is what `json_maps` would have read.
@@ -62,7 +62,7 @@ def _has_map(kind: pa.DataType) -> bool:
 
 
 class FlatMaps:
-    """Values that are JSON objects, some of their fields maps of strings to what is no object and no array."""
+    """Values that are JSON objects, some of their fields maps of strings to scalars."""
 
     def __init__(self, schema: pa.StructType) -> None:
         self._schema = schema
@@ -194,5 +194,5 @@ def _cut(values: pa.Array, name: str) -> _Cut | None:
 
 
 def _two(texts: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """What is at even places, and what is at odd ones."""
+    """Splits an array into its even and its odd places."""
     return texts.filter(repeated(len(texts), b"\x55")), texts.filter(repeated(len(texts), b"\xaa"))

@@ -1,7 +1,8 @@
 """JSON objects as maps: each is rewritten as the list of its pairs, which is how Arrow's reader takes a map.
 
 Most maps are read many at once by `json_flat_maps`; what it does not take is rewritten here, value by value. Only
-punctuation is: every key and number keeps its text, so that Arrow's reader alone decides what is malformed here too.
+punctuation is: every key and number keeps its text, so that Arrow's reader alone decides which values are malformed
+here too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """JSON values: Arrow's reader takes many at once, and what it refuses is sifted value by value.
 
-Arrow's reader alone decides what is malformed. A try of it costs some 0.05 ms and ends at the first malformed value, so
-where there are many of them, those that it certainly refuses are found by Python's own parser first.
+Arrow's reader alone decides which values are malformed. A try of it costs some 0.05 ms and ends at the first malformed
+value, so where there are many of them, those that it certainly refuses are found by Python's own parser first.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ class Use(Flag):
     """What an option is for."""
 
     BATCH = auto()
-    """Reads of what is there."""
+    """Batch reads."""
     STREAM = auto()
     READ = BATCH | STREAM
     SINK = auto()
@@ -316,7 +316,7 @@ _CLIENT_IGNORED: Final = (
     "socket.connection.setup.timeout.max.ms", "socket.connection.setup.timeout.ms", "ssl.keymanager.algorithm",
     "ssl.provider", "ssl.secure.random.implementation", "ssl.trustmanager.algorithm",
 )  # fmt: skip
-"""Settings of the Java client that tune how it works and say nothing of what is read or written."""
+"""Settings of the Java client that tune it without effect on the data read or written."""
 IGNORED: Final = (
     "kafkaConsumer.pollTimeoutMs",
     "fetchOffset.numRetries",

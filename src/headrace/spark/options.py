@@ -145,7 +145,7 @@ def ignored_options(options: Mapping[str, str], keys: Sequence[str]) -> list[str
 
 
 def warn_of_ignored(options: Mapping[str, str], keys: Sequence[str], side: str) -> None:
-    """One warning that names what is passed over, if anything is."""
+    """Warns once with the names of ignored options, if there are any."""
     spelled = {name.lower(): name for name in (*IGNORED, *SOURCE_KEYS, *SINK_KEYS)}
     if ignored := sorted(spelled[key.lower()] for key in ignored_options(options, keys)):
         message = f"The headrace {side} has no use for these options and ignores them: {', '.join(ignored)}."
@@ -347,7 +347,7 @@ def check_event_time(row: RowOptions) -> None:
 
 
 def source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
-    """The options of a read. Raises ValueError with one sentence for what is unknown, missing or wrong."""
+    """The options of a read. Raises ValueError with one sentence for an unknown, missing or wrong option."""
     chosen = _source_options(options, streaming=streaming)
     if why := _unfit(options, chosen, streaming=streaming):
         raise ValueError(f"{why[0].upper()}{why[1:]}.")
@@ -356,7 +356,7 @@ def source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOpti
 
 def read_options(options: Mapping[str, str]) -> SourceOptions:
     """The options of a read while Spark does not say yet whether it is of a batch or a stream: it asks for a schema
-    before. Raises ValueError with one sentence for what is wrong in either.
+    before. Raises ValueError with one sentence for an error in either.
     """
     batch = _source_options(options, streaming=False)
     not_batch = _unfit(options, batch, streaming=False)
@@ -421,7 +421,7 @@ def _source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOpt
 
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
-    """The options of a write. Raises ValueError with one sentence for what is unknown, missing or wrong."""
+    """The options of a write. Raises ValueError with one sentence for an unknown, missing or wrong option."""
     if any(key.lower() == "kafka.transactional.id" for key in options):
         raise ValueError("The headrace sink makes transactional ids of its own: leave 'kafka.transactional.id' out.")
     known = _known(options, SINK_KEYS, "sink")

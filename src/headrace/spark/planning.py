@@ -159,7 +159,7 @@ def _within(client: Client, begin: Offsets, options: SourceOptions) -> Offsets:
 
 
 def _covering(partitions: list[TopicPartition], given: Mapping[str, Mapping[int, int]], what: str) -> Offsets:
-    """What is given by topic and partition, which must be the partitions that are read and no others."""
+    """Values by topic and partition, which must be the partitions that are read and no others."""
     chosen = {(topic, index): number for topic, part in given.items() for index, number in part.items()}
     if missing := sorted(set(partitions) - set(chosen)):
         raise ValueError(f"The option gives no {what} for topic {missing[0][0]} partition {missing[0][1]}.")
@@ -215,7 +215,7 @@ def checked(
 ) -> list[Range]:
     """The ranges to read, none of them empty, inside what the logs hold; `ids` are those of the topics that are meant.
 
-    What is missing raises `DataLossError`, or is warned about and left out where `failOnDataLoss` is false.
+    A missing range raises `DataLossError`, or is warned about and left out where `failOnDataLoss` is false.
     """
     requested = {at: span for at, span in wanted.items() if span[1] > span[0]}
     while True:

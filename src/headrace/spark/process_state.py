@@ -7,7 +7,7 @@ in a process, which `this_process` returns, and everything that outlives a call 
 
 Its lifetime is that of the process: it begins empty, also in a process that Spark forks or that unpickles something of
 ours, and its connections end at `close`, which runs when the interpreter exits. Spark may kill the process at any
-time, so nothing here may be needed for a correct result: what is lost is opened or read again.
+time, so nothing here may be needed for a correct result: after a loss it is opened or read again.
 """
 
 from __future__ import annotations

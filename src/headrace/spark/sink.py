@@ -79,7 +79,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Ends the batch after a task or `commit` failed. At least once, what others wrote stays, and Spark's
-        repetition of the batch doubles it; exactly once, what is decided stays, and the rest is aborted."""
+        repetition of the batch doubles it; exactly once, decided transactions stay, and the rest is aborted."""
         delivery_mode(self.options).abort(self.options, messages, "")
 
 
@@ -91,12 +91,12 @@ def _checked(options: Mapping[str, str], schema: StructType) -> SinkOptions:
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> BatchWriter:
-    """A writer of these columns. Raises ValueError with one sentence for what is wrong."""
+    """A writer of these columns. Raises ValueError with one sentence for a wrong option."""
     if overwrite:
         raise ValueError("headrace cannot overwrite a topic; use mode('append').")
     return BatchWriter(_checked(options, schema))
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType) -> StreamWriter:
-    """A writer of these columns. Raises ValueError with one sentence for what is wrong."""
+    """A writer of these columns. Raises ValueError with one sentence for a wrong option."""
     return StreamWriter(_checked(options, schema))

@@ -57,7 +57,7 @@ class RangesPartition(InputPartition):
 
 
 class BatchReader(DataSourceReader):
-    """One read of what is there, from startingOffsets to endingOffsets."""
+    """A batch read, from startingOffsets to endingOffsets."""
 
     def __init__(self, options: SourceOptions, cores: int | None = None) -> None:
         """`cores` are those that tasks are planned for; where None, this machine's."""

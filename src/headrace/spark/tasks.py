@@ -1,6 +1,6 @@
 """How the ranges of a read become tasks: by bytes, as many as there are cores, in as few pieces as that takes.
 
-A task of Python's costs about 30 ms of CPU whatever it reads, so that what is little is one task. Kafka says where
+A task of Python's costs about 30 ms of CPU whatever it reads, so that a small range is one task. Kafka says where
 offsets lie and not how large records are: the size of a log over its offsets is what an offset takes, about.
 """
 

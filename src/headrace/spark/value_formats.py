@@ -24,7 +24,7 @@ DESCRIBED: Final = ("json", "avro", "protobuf")
 
 @dataclass(frozen=True, slots=True)
 class ValueFormat:
-    """A format, and what is needed to decode it."""
+    """A format, and the schema or options that decoding needs."""
 
     name: str = "raw"
     fields: pa.StructType | None = None

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 TEXT_ROWS: Final = 1 << 20
 CUT_ROWS: Final = 256
-"""What is refused is tried again in pieces of so many, before single values are looked for."""
+"""Refused values are tried again in pieces of so many, before single values are looked for."""
 HEADER_BYTES: Final = 5
 """What a schema registry's serializers write before a value: a zero, and the schema's id in four bytes."""
 
@@ -40,7 +40,7 @@ class Decoder(Protocol):
         """The column of binary values, none of them null: null in the place of each malformed one, and nowhere else."""
 
     def why(self, value: pa.Array) -> str:
-        """What is wrong with a malformed value, given as an array of one."""
+        """Returns the error of a malformed value, given as an array of one."""
 
     def shown(self, values: pa.Array) -> pa.Array:
         """Malformed values as text."""
@@ -69,7 +69,7 @@ def decode_values(values: pa.Array, decoder: Decoder) -> Decoded:
 
 
 def as_text(values: pa.Array) -> pa.Array:
-    """Bytes as text, U+FFFD in place of what is no UTF-8."""
+    """Bytes as text, with U+FFFD for invalid UTF-8."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:

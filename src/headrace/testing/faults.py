@@ -27,7 +27,7 @@ RECEIVE_BYTES: Final = 256 * 1024
 
 
 class Faults:
-    """What is wrong with the connections of one node. Anybody may set it; `changed` is called on the node's loop then.
+    """The faults of the connections of one node. Anybody may set it; `changed` is called on the node's loop then.
 
     `apart` are the nodes that it cannot reach, `delay_s` how much longer everything to and from it takes, `peers` the
     nodes by the ports they listen on. `unfinished` takes the connections of a node that ended while it was apart from
@@ -307,7 +307,7 @@ class FaultyStream:
         return len(kept)
 
     def _depart(self) -> None:
-        """Sends what is due, and arranges for the rest; then closes, where that is what waits."""
+        """Sends the due bytes, and arranges for the rest; then closes, if a close is pending."""
         if self._departure is not None:
             self._departure.cancel()
             self._departure = None

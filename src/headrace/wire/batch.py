@@ -57,7 +57,7 @@ _pack_epoch: Final = _INT32.pack_into
 
 
 class CorruptBatch(Exception):
-    """Bytes that are no batch, or a batch whose records cannot be read; the message says what is wrong."""
+    """Bytes that are no batch, or a batch whose records cannot be read; the message has the error."""
 
 
 class BatchHeader(NamedTuple):

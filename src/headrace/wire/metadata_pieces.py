@@ -43,7 +43,7 @@ class PiecewiseMetadata:
         self._before, self._after = self._around()
 
     def _around(self) -> tuple[bytes, bytes]:
-        """What is before the topics' count, and behind them."""
+        """The parts before the topics' count, and after the topics."""
         whole = self._rest.encode(self._version)
         end = len(whole) - self._tail
         return whole[: end - len(self._count(0))], whole[end:]

@@ -1,4 +1,4 @@
-"""Settings while the broker runs: what is in force, and what may be altered to what.
+"""Settings while the broker runs: the values in force, and which alterations are valid.
 
 **What lives here.** `dynamic_config.py` keeps the broker's configuration and that of every open log as the image says.
 `config_rules.py` answers the controller's questions from the one table of settings (`headrace.config`): is this value

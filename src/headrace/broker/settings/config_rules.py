@@ -80,8 +80,10 @@ class SettingsRules:
         return None
 
     def after(self, overrides: Mapping[str, str], per_broker: bool) -> BrokerConfig:
-        """What is in force under these dynamic settings of this broker (or the cluster's default). Raises
-        ConfigError."""
+        """Returns the configuration in force under these dynamic settings of this broker (or the cluster's default).
+
+        Raises ConfigError.
+        """
         now = self._config
         if per_broker:
             return now.with_overrides(overrides, now.cluster_default)

@@ -37,7 +37,7 @@ class DynamicConfig:
         """`config` is what the file says, before any change. A node that is no broker has no `logs`."""
         self._log = log
         self.config = config
-        """What is in force now; another value after each change."""
+        """The configuration in force; a new value after each change."""
         self._logs = logs
         self._image: Callable[[], ClusterImage] = ClusterImage
         self.refused: dict[tuple[str, str], str] = {}
@@ -49,7 +49,7 @@ class DynamicConfig:
         self._update_broker(image())
 
     def topic(self, name: str, image: ClusterImage | None = None) -> TopicConfig:
-        """What is in force for a topic."""
+        """Returns the configuration in force for a topic."""
         overrides = dict((image or self._image()).configs.topic_overrides(name))
         while True:
             try:

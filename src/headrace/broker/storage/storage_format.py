@@ -143,7 +143,7 @@ def open_storage(
 
 
 def _read_properties(disk: Disk, directory: str) -> MetaProperties | None:
-    """Makes a directory that is not there; what is written in it, None where it is not formatted. Raises StorageError,
+    """Creates a missing directory; returns its meta.properties, None if it is not formatted. Raises StorageError,
     OSError."""
     disk.make_dirs(directory)
     path = f"{directory}/{FILE_NAME}"

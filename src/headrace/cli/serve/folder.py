@@ -301,8 +301,10 @@ def _write(path: Path, comment: str, properties: Mapping[str, str]) -> None:
 
 
 def format_nodes(files: Sequence[Path], cluster_id: str, users: Sequence[UserScramCredentialRecord]) -> bool:
-    """Formats what is fresh, with the first `users` of the cluster; whether all was. Raises ConfigError, StorageError
-    or OSError, each with one line."""
+    """Formats fresh directories, with the first `users` of the cluster; returns whether all were fresh.
+
+    Raises ConfigError, StorageError or OSError, each with one line.
+    """
     from headrace.broker.quorum.metadata_start import format_storage
     from headrace.config import BrokerConfig, load_properties_file
     from headrace.env.posix import PosixEnvironment

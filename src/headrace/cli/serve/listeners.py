@@ -80,8 +80,11 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is the same for all nodes: `listeners`, of which the first one is for clients, and the `settings`. Nodes log
-    in by credentials of their own at the listeners `own`."""
+    """The settings that all nodes share:
+
+    `listeners`, of which the first one is for clients, and the `settings`. Nodes log in by credentials of their own at
+    the listeners `own`.
+    """
 
     listeners: tuple[Listener, ...]
     settings: Mapping[str, str]

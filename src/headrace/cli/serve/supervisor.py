@@ -161,7 +161,7 @@ class Supervisor:
             process.wait(),
         )
 
-    # --- what is written
+    # --- output
 
     def _pass_on(self, child: Child, line: str) -> None:
         """Writes a line of a node with the node's number: in front of text, inside an object in JSON."""

@@ -44,7 +44,10 @@ class Entry:
 
 
 class _Reader:
-    """A position in the bytes of a store. What is announced is compared with what is there before it is taken."""
+    """A position in the bytes of a store.
+
+    An announced size is compared with the remaining bytes before they are read.
+    """
 
     def __init__(self, data: bytes, end: int) -> None:
         self.data = data

@@ -49,7 +49,7 @@ class AtLeastOnce:
         return _spans(messages)
 
     def abort(self, options: SinkOptions, messages: Sequence[WriterCommitMessage | None], write_id: str) -> None:
-        """Does nothing: what is written stays."""
+        """Does nothing: written records stay."""
 
 
 def _spans(messages: Sequence[WriterCommitMessage | None]) -> list[Span]:

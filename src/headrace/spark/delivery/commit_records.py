@@ -130,7 +130,7 @@ def _values(
     first, end = offsets
     isolation: Isolation = "read_committed" if committed else "read_uncommitted"
     last: list[bytes | None] = []
-    # what is compacted away since was not the last
+    # a record compacted away since was not the last
     for fetched in Fetcher(client, {at: first}, ends={at: end}, isolation=isolation, reset="earliest"):
         for _, batch in visible_batches(fetched, committed=committed):
             values = [record.value for record in decode_batch(batch) if record.key == key]

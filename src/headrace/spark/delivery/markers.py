@@ -58,7 +58,7 @@ ROW_HASH_MASK: Final = (1 << 64) - 1
 
 
 class Step(Enum):
-    """What is to be done with a batch."""
+    """The decision on a batch."""
 
     WRITE = auto()
     SKIP = auto()
@@ -127,7 +127,7 @@ def _plan_of(fields: list[Any]) -> Plan:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What is committed with a batch, or with a task's part of it.
+    """The mark that is committed with a batch, or with a task's part of it.
 
     `tasks` and `rows` are how many it had, 0 tasks where that is not known; `row_hash` is the sum of the hashes of its
     rows, where tasks have sent it. `offsets` is the digest of the batch's end in its sources; it is empty if that could
@@ -157,7 +157,7 @@ class Mark:
 
     @property
     def place(self) -> tuple[int, int]:
-        """Batch and last write: what is newer has a higher one."""
+        """Batch and last write: a newer mark has a higher one."""
         return self.batch_id, self.last
 
     def fields(self) -> dict[str, Any]:
@@ -186,7 +186,7 @@ class Mark:
 
 
 def mark_of(batch_id: int, fields: Any) -> Mark | None:
-    """The mark of a batch, from what `Mark.fields` has made; None for what is none of this version."""
+    """The mark of a batch, from what `Mark.fields` has made; None if it is not of this version."""
     try:
         if fields["v"] != VERSION:
             return None
@@ -237,7 +237,7 @@ def read_mark(client: Client, group: str, topic: str, *, stable: bool, is_alone:
 
 
 def _age(mark: Mark, topic: str) -> tuple[tuple[int, int], int, bool]:
-    """What is higher of a newer mark."""
+    """The order of marks: a newer one is higher."""
     return mark.place, 0 if mark.plan is None else mark.plan.number, mark.topic == topic
 
 
@@ -360,7 +360,10 @@ def compare_rows(mark: Mark, upcoming: NextWrite, rows: int, row_hash: int | Non
 
 
 def _repeated(mark: Mark, upcoming: NextWrite) -> Step:
-    """Whether the mark of the same batch has this write. What is there must be what the run is about to write."""
+    """Whether the mark of the same batch has this write.
+
+    The records there must be those that the run is about to write.
+    """
     batch = f"atch {upcoming.batch_id} of query {upcoming.query_id}"
     if mark.offsets and upcoming.offsets and mark.offsets != upcoming.offsets:
         raise HistoryError(

@@ -21,7 +21,7 @@ WRITE_DIGEST_SIZE: Final = 8
 
 
 def next_write_of(options: SinkOptions, batch: QueryBatch, offsets: str | None = None) -> NextWrite:
-    """Returns what is to be written of a batch, by the options and the checkpoint. `offsets` is a digest of where the
+    """Returns the next write of a batch, by the options and the checkpoint. `offsets` is a digest of where the
     batch ends in its sources, if the checkpoint need not be read for it."""
     how = options.exactly_once
     assert how is not None

@@ -55,7 +55,7 @@ class CommittedTask(WriterCommitMessage):
     rows: int = 0
     row_hash: int | None = None
     batches: list[Encoded] = field(default_factory=list)
-    """What is left to send: nothing."""
+    """Returns nothing: nothing is left to send."""
     sources: list[SourceRange] = field(default_factory=list)
     plan: int = 0
     opened: OpenTransaction | None = None
