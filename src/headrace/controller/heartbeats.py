@@ -179,6 +179,7 @@ def _give_up(changes: PartitionChanges, sessions: BrokerSessions, departure: Dep
 
 
 def _change(changes: PartitionChanges, broker: im.Broker, *, fenced: int = 0, in_controlled_shutdown: int = 0) -> None:
+    assert fenced or in_controlled_shutdown, "a record says what changes"
     changes.records.append(
         BrokerRegistrationChangeRecord(
             broker_id=broker.id,

@@ -85,6 +85,7 @@ def decide_register_in_cluster(
                 departure=departure,
             )
             return Decision(Registered(ErrorCode.NONE, None), changes.records, rest)
+    assert old is None or broker.epoch >= old.epoch, "broker epochs never fall"
     changes.records.append(broker_record(broker, level))
     sessions.registered(broker.id, broker.epoch, image.offset + len(changes.records), context.now_ms)
     return Decision(Registered(ErrorCode.NONE, None, broker.epoch), changes.records)
@@ -202,6 +203,7 @@ def decide_fence_brokers(
 
 def fence(changes: PartitionChanges, sessions: BrokerSessions | None, departure: Departure, broker: im.Broker) -> bool:
     """The broker leaves all that it held, and then clients do not see it any more; True when that is decided."""
+    assert not broker.fenced, "a broker is fenced once"
     is_over = leave(changes, sessions, departure, broker)
     if is_over:
         changes.records.append(

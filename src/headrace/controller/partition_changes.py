@@ -154,6 +154,7 @@ class PartitionChanges:
         replicas, isr = set(after.replicas), set(after.isr)
         assert len(replicas) == len(after.replicas) and len(isr) == len(after.isr), "a broker has one replica"
         assert isr <= replicas, "replicas alone are in sync"
+        assert len(after.directories) == len(after.replicas), "each replica lies in a directory"
         assert isr.isdisjoint(after.eligible_leaders), "a replica in sync is not eligible besides"
         assert after.leader == NO_LEADER or after.leader in isr, "a leader is in sync with itself"
         assert replicas.issuperset(after.adding) and replicas.issuperset(after.removing)
@@ -272,6 +273,7 @@ class _Draft:
         self._complete_reassignment()
         self._note_eligible()
         leader, is_unclean = self._elect()
+        assert leader == NO_LEADER or leader in self.replicas, "a replica leads"
         record = PartitionChangeRecord(partition_id=old.index, topic_id=self.topic.id)
         if leader != old.leader:
             record.leader = leader

@@ -183,6 +183,7 @@ class Alterations(Generic[T]):
         if self._records + len(made) > MAX_RECORDS_PER_REQUEST:
             return TOO_MANY_RECORDS
         self._records += len(made)
+        assert self._records <= MAX_RECORDS_PER_REQUEST
         records += made
         return DONE
 

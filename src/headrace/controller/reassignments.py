@@ -92,6 +92,7 @@ def _reassign(
     removing = sorted(set(partition.replicas) - set(target))
     # A replica that the move before this one began to add is still being added.
     adding = sorted(r for r in target if r not in partition.replicas or r in partition.adding)
+    assert set(adding).isdisjoint(removing), "a replica comes or goes"
     changes.change(
         topic,
         partition,

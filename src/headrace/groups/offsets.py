@@ -393,7 +393,7 @@ def put(shard: GroupShardState, record: OffsetRecord) -> None:
 
 def hold(shard: GroupShardState, producer_id: int, record: OffsetRecord) -> None:
     """An offset of an open transaction: it counts once the transaction commits."""
-    assert record.offset is not None
+    assert record.offset is not None and producer_id >= 0
     key = (record.topic, record.partition)
     _table_of(shard, record.group_id).pending.put((producer_id, key), record.offset)
     touched = shard.open_transactions.latest.get(producer_id, frozenset())
@@ -416,6 +416,7 @@ def _table_of(shard: GroupShardState, group_id: str) -> OffsetTable:
 
 def end_transaction(shard: GroupShardState, producer_id: int, committed: bool) -> None:
     """A transaction's marker: its offsets count from now on, or never did."""
+    assert producer_id >= 0, "a producer ends its transaction"
     touched = shard.open_transactions.latest.get(producer_id, frozenset())
     shard.open_transactions.remove(producer_id)
     for group_id in sorted(touched):

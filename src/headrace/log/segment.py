@@ -570,6 +570,7 @@ class Segment(SealedFiles):
 
     def truncate(self, position: int, end_offset: int) -> None:
         """Cuts the segment at a batch that starts at `position`; offsets from `end_offset` on are gone."""
+        assert 0 <= position <= self.size and end_offset >= self.base_offset, "a cut is within the segment"
         self.remove_seal()
         self._look_up(lambda: self.index.truncate(end_offset - self.base_offset))
         self._look_up(lambda: self.time_index.truncate(end_offset - self.base_offset))

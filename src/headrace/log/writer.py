@@ -424,6 +424,7 @@ class LogWriter:
             state.take_snapshot()
             created_ms = now_ms if now_ms is not None else max(active.max_timestamp, active.created_ms)
             end_offset = state.bounds.end_offset
+            assert end_offset > active.base_offset, "a segment with batches holds offsets"
             segment = Segment(state.resources, state.directory, end_offset, size=0, created_ms=created_ms)
             segment.begin(first_timestamp)
             segment.create()

@@ -77,12 +77,14 @@ class Replay:
 
     def next(self, base: ClusterImage) -> Replay:
         """The one that goes on from the image of this one; a metadata transaction that has begun goes on in it."""
+        assert self._batch is None, "a batch is in an image as a whole"
         following = Replay(base)
         following._waiting = self._waiting
         return following
 
     def advance(self, *, offset: int, epoch: int, timestamp_ms: int) -> None:
         """Notes the last offset that was read, of data and control records alike."""
+        assert offset >= self._offset, "the log is read forward"
         self._offset = offset
         self._epoch = epoch
         self._timestamp_ms = timestamp_ms

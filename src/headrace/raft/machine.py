@@ -303,6 +303,7 @@ class Raft:
     def become_leader(self, granting: Sequence[int]) -> None:
         """Elected. The first entry of the epoch says so: only with it what lies before may be committed."""
         assert isinstance(self.role, Candidate) and len(granting) >= self.majority
+        assert self.leader_id is None and self.voted == self.me, "a candidate has voted for itself"
         self.leader_id, self.voted = self.me.id, None
         self._become(Leader(self.log.end_offset, self.other_voters, self.now))
         records: list[ControlRecord] = [leader_change(self.me.id, [voter.id for voter in self.voters], granting)]

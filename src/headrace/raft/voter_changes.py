@@ -170,6 +170,8 @@ class VoterChanges:
         return None
 
     def _append(self, raft: Raft, voters: VoterSet) -> int:
+        changed = set(voters.keys) ^ set(raft.sets.newest.keys)
+        assert len(changed) <= 1, "one voter comes or goes at a time: any two majorities meet"
         record = voters_record(voters.voters)
         raft.append(Entries(raft.log.end_offset, raft.epoch, 1, (record,), (record,)))
         return raft.log.end_offset

@@ -474,6 +474,7 @@ class PartitionState:
         return self._ask_for(kept) if kept != self.isr else None
 
     def _ask_for(self, isr: tuple[int, ...]) -> AlterIsr:
+        assert self.role is Role.LEADER, "a leader alone asks"
         assert self.node_id in isr and self.pending is None, "one change at a time, and never without its leader"
         members = tuple((each, self._broker_epoch(each)) for each in isr)
         self.pending = AlterIsr(self.leader_epoch, self.partition_epoch, members)
@@ -503,6 +504,7 @@ class PartitionState:
             if partition.leader_epoch != self.leader_epoch or partition.partition_epoch < self.partition_epoch:
                 return AlterOutcome()
             self.pending = None  # of the same partition epoch: nothing was written, it was so already
+            assert self.node_id in partition.isr and set(partition.isr) <= set(self.replicas)
             self.isr = partition.isr
             self.partition_epoch = partition.partition_epoch
         return AlterOutcome(moved=self._move(now_ms, min_insync_replicas))

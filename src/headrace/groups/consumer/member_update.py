@@ -58,6 +58,7 @@ class MemberUpdate:
     def replace_static(self, replaced_id: str) -> None:
         """Gives a static member that came back the subscription and assignments of its instance, at epoch 0."""
         group = self.group
+        assert self.replaced_id is None, "a member takes the place of one"
         self.replaced_id = replaced_id
         self.member = group.members.latest[replaced_id]
         had = group.current(replaced_id)
@@ -130,6 +131,7 @@ class MemberUpdate:
             self.out.note("targets stay as they are: there is no room for larger ones", group=group.id)
             return last.epoch, self.target_before
         computed = self._compute(updated)
+        assert self.member_id in computed, "each member has a target"
         for member_id, target in changed(computed, group.targets.latest, self.member_id, self.replaced_id):
             self.write(Kind.TARGET, member_id, target)
         self.write(Kind.TARGET_EPOCH, "", AssignmentEpoch(group_epoch, self.now_ms))
@@ -187,6 +189,7 @@ class MemberUpdate:
             lambda partition: self.group.holders.latest.get(partition, self.member_id) not in known_as,
             subscription_changed,
         )
+        assert reached is None or reached.epoch >= self.current.epoch, "a member's epoch never falls"
         if reached is not None and reached != self.current:
             self.write(Kind.CURRENT, self.member_id, reached)
             await_revocation(self.shard, self.group.id, self.member_id, updated, reached, self.now_ms)
