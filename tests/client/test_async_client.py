@@ -29,7 +29,7 @@ async def test_tasks_share_one_client_and_its_connections(bootstrap: str) -> Non
     async with AsyncClient(bootstrap) as client:
         found = await asyncio.gather(*(describe.describe_cluster(client) for _ in range(20)))
         assert len(set(found)) == 1
-        assert len(client.router.connections()) == 1
+        assert len(client.router.brokers.connections()) == 1
 
 
 async def test_a_cancelled_task_leaves_the_connection_to_the_others(bootstrap: str) -> None:

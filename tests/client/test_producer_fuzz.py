@@ -183,6 +183,10 @@ class World:
     def forget(self, _topics: Any) -> None:
         self.known = [None, None]
 
+    @property
+    def brokers(self) -> World:
+        return self
+
     def open_connection(self, number: int) -> Node:
         return self.nodes[number]
 

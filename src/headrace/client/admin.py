@@ -114,7 +114,7 @@ def _wait_until_led(router: Router, name: str) -> Steps[None]:
     retry = router.retry(min(router.timeout_s, VISIBLE_PATIENCE_S))
     while True:
         errors = yield from router.refresh([name])
-        if not errors and all(p.leader in router.nodes for p in (yield from router.topic(name)).partitions):
+        if not errors and all(p.leader in router.brokers.nodes for p in (yield from router.topic(name)).partitions):
             return
         yield from retry.pause(TimedOutError(f"topic {name} is created, but has no leader yet"))
 
@@ -125,7 +125,7 @@ def delete_topic(router: Router, name: str) -> Steps[None]:
     from headrace.wire.apis import ApiKey
     from headrace.wire.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 
-    if (yield from router.any_connection()).channel.version_for(ApiKey.DELETE_TOPICS) >= 6:
+    if (yield from router.brokers.any_connection()).channel.version_for(ApiKey.DELETE_TOPICS) >= 6:
         request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)])
     else:
         request = DeleteTopicsRequest(topic_names=[name])
@@ -201,9 +201,9 @@ def _config_node(router: Router, resource: Resource, name: str) -> Steps[int | N
     if resource not in (Resource.BROKER, Resource.BROKER_LOGGER) or not name:
         return None
     node_id = int(name)
-    if node_id not in router.nodes:
+    if node_id not in router.brokers.nodes:
         yield from router.refresh([])
-    if node_id not in router.nodes:
+    if node_id not in router.brokers.nodes:
         raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {name}", "the cluster has no such broker")
     return node_id
 

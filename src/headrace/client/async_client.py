@@ -79,7 +79,7 @@ class AsyncClient(AsyncShell):
 
     def __repr__(self) -> str:
         """The addresses and, once something was asked, the cluster."""
-        addresses = ",".join(f"{host}:{port}" for host, port in self.router.bootstrap)
+        addresses = ",".join(f"{host}:{port}" for host, port in self.router.brokers.bootstrap)
         known = f", cluster {self.cluster_id}, brokers {sorted(self.nodes)}" if self.nodes else ""
         return f"<AsyncClient of {addresses}{known}>"
 
@@ -91,7 +91,7 @@ class AsyncClient(AsyncShell):
 
     async def close(self) -> None:
         """Closes every connection. Idempotent; a later call would connect again."""
-        self.router.close()
+        self.router.brokers.close()
         machine, owner = self._machine, self._owner
         self._machine = self._owner = None
         if owner is not None:
@@ -189,7 +189,7 @@ class AsyncClient(AsyncShell):
     @property
     def nodes(self) -> dict[int, Node]:
         """The brokers that are known, by id."""
-        return self.router.nodes
+        return self.router.brokers.nodes
 
     async def topics(self, names: Iterable[str] | None = None, *, auto_create: bool = False) -> list[TopicInfo]:
         """Fetches topics as the cluster has them now, sorted by name; all if `names` is None.

@@ -54,7 +54,7 @@ class Client(BlockingShell):
 
     def __repr__(self) -> str:
         """The addresses and, once something was asked, the cluster."""
-        addresses = ",".join(f"{host}:{port}" for host, port in self.router.bootstrap)
+        addresses = ",".join(f"{host}:{port}" for host, port in self.router.brokers.bootstrap)
         known = f", cluster {self.cluster_id}, brokers {sorted(self.nodes)}" if self.nodes else ""
         return f"<Client of {addresses}{known}>"
 
@@ -66,7 +66,7 @@ class Client(BlockingShell):
 
     def close(self) -> None:
         """Closes every connection. Idempotent; a later call would connect again."""
-        self.router.close()
+        self.router.brokers.close()
 
     # -- conversations
 
@@ -102,7 +102,7 @@ class Client(BlockingShell):
 
     def _wait(self, step: Await) -> None:
         """Moves bytes on all connections, at least once."""
-        connections: list[Any] = self.router.connections()
+        connections: list[Any] = self.router.brokers.connections()
         while True:
             remaining_s = step.until - time.monotonic()
             move(connections, remaining_s)
@@ -137,7 +137,7 @@ class Client(BlockingShell):
     @property
     def bootstrap(self) -> list[tuple[str, int]]:
         """The addresses to ask first."""
-        return self.router.bootstrap
+        return self.router.brokers.bootstrap
 
     @property
     def timeout_s(self) -> float:
@@ -162,7 +162,7 @@ class Client(BlockingShell):
     @property
     def nodes(self) -> dict[int, Node]:
         """The brokers that are known, by id."""
-        return self.router.nodes
+        return self.router.brokers.nodes
 
     def refresh(self, topics: Iterable[str] | None, *, auto_create: bool = False) -> dict[str, int]:
         """Fetches the metadata of these topics (of all if None, of none if empty) and keeps it.

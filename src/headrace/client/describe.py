@@ -32,7 +32,7 @@ def describe_cluster(router: Router) -> Steps[ClusterDescription]:
     """Id, controller and brokers, sorted by id. Brokers without DescribeCluster are asked for their metadata."""
     if not (yield from router.supports(ApiKey.DESCRIBE_CLUSTER)):
         yield from router.refresh([])
-        brokers = tuple(router.nodes[node_id] for node_id in sorted(router.nodes))
+        brokers = tuple(router.brokers.nodes[node_id] for node_id in sorted(router.brokers.nodes))
         return ClusterDescription(router.cluster_id, router.controller_id, brokers, frozenset())
     from headrace.wire.messages.k60_describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 
@@ -200,7 +200,7 @@ def describe_log_dirs(
             wanted.append(DescribableLogDirTopic(topic=name, partitions=indexes))
     yield from router.refresh([])
     found = []
-    for node_id in sorted(router.nodes if brokers is None else brokers):
+    for node_id in sorted(router.brokers.nodes if brokers is None else brokers):
         response = yield from router.checked(
             DescribeLogDirsRequest(topics=wanted),
             DescribeLogDirsResponse,

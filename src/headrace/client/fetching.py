@@ -220,7 +220,7 @@ class FetcherMachine:
             for node_id, part in parts.items():
                 if node_id not in self._flights:
                     request = self._request(part)
-                    connection = self.router.open_connection(node_id)
+                    connection = self.router.brokers.open_connection(node_id)
                     if connection is None:
                         connection = yield from self.router.node_connection(node_id)
                     call = connection.send(request, FetchResponse)
@@ -292,7 +292,7 @@ class FetcherMachine:
             if not flight.call.done:
                 if self._clock.monotonic() > flight.deadline:
                     del self._flights[node_id]
-                    self.router.close_node(node_id)
+                    self.router.brokers.close_node(node_id)
                     yield from self._recover(TimedOutError(f"broker {node_id} does not answer a fetch"), set())
                 continue
             del self._flights[node_id]

@@ -243,7 +243,7 @@ def list_groups(router: Router) -> Steps[list[GroupListing]]:
 
     yield from router.refresh([])
     found: dict[str, GroupListing] = {}
-    for node_id in sorted(router.nodes):
+    for node_id in sorted(router.brokers.nodes):
         response = yield from router.checked(
             ListGroupsRequest(),
             ListGroupsResponse,

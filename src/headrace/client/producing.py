@@ -391,7 +391,7 @@ class ProducerMachine:
             if not picked:
                 return
             try:
-                connection = self.router.open_connection(node_id)
+                connection = self.router.brokers.open_connection(node_id)
                 if connection is None:
                     connection = yield from self.router.node_connection(node_id)
                 for state, _ in picked:
@@ -440,7 +440,7 @@ class ProducerMachine:
             if flight.call.done:
                 self._take(flight)
             elif self._clock.monotonic() > flight.deadline:
-                self.router.close_node(flight.node_id)
+                self.router.brokers.close_node(flight.node_id)
                 self._take(flight)
             else:
                 still.append(flight)

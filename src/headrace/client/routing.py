@@ -15,13 +15,13 @@ from random import Random
 from typing import Final, TypeVar
 
 from headrace.client.batch_limits import BatchLimits
+from headrace.client.brokers import Address, Brokers
 from headrace.client.channel import R, Request
-from headrace.client.conversation import Await, BrokerConnection, Clock, Connect, PendingCall, Steps
+from headrace.client.conversation import Await, BrokerConnection, Clock, PendingCall, Steps
 from headrace.client.errors import (
     BrokerError,
     ClientError,
     ConnectionLostError,
-    HungUpError,
     ProtocolMismatchError,
     TimedOutError,
     UnknownTopicError,
@@ -37,10 +37,6 @@ from headrace.wire.errors import ErrorCode
 CREATION_PATIENCE_S: Final = 5.0
 """How long a client asks again for a topic that a broker may create by itself: a loaded cluster takes seconds."""
 
-CONNECT_TIMEOUT_S: Final = 5.0
-OTHER_CONNECT_TIMEOUT_S: Final = 1.0
-"""How long a connection may take to a broker that is asked for metadata only because another was asked before."""
-
 METADATA_MAX_AGE_S: Final = 300.0
 """How long a topic is known before it is fetched again although nothing failed: a leader that was deposed and does not
 know it goes on answering fetches. Kafka's clients call it `metadata.max.age.ms`."""
@@ -50,9 +46,6 @@ GROUP, TRANSACTION = 0, 1
 
 T = TypeVar("T")
 V = TypeVar("V")
-
-Address = tuple[str, int]
-"""A host and a port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +60,9 @@ class Patience:
 class Router:
     """One client's view of a cluster, from its bootstrap addresses on."""
 
-    def __init__(self, bootstrap: Sequence[tuple[str, int]], patience: Patience, clock: Clock, random: Random) -> None:
+    def __init__(self, bootstrap: Sequence[Address], patience: Patience, clock: Clock, random: Random) -> None:
         """Nothing is connected before the first conversation."""
-        self.bootstrap = list(bootstrap)
+        self.brokers = Brokers(bootstrap, random, patience.timeout_s)
         self.timeout_s = patience.timeout_s
         self.request_timeout_s = patience.request_timeout_s
         self.await_bootstrap = patience.await_bootstrap
@@ -77,17 +70,12 @@ class Router:
         self.random = random
         self.cluster_id: str | None = None
         self.controller_id = -1
-        self.nodes: dict[int, Node] = {}
         self.batch_limits = BatchLimits(clock.monotonic)
         self.known_topics: dict[str, TopicInfo] = {}
         """The topics in the cache, by name."""
         self._names: dict[bytes, str] = {}
         self._fetched_at: dict[str, float] = {}
         """When each topic in the cache was fetched."""
-        self._connections: dict[int, BrokerConnection] = {}
-        self._seed: BrokerConnection | None = None
-        self._informant: Address | None = None
-        """The broker that was asked last who leads and who coordinates."""
         self._leader_epochs: dict[tuple[bytes, int], int] = {}
         """The newest leader epoch of each partition, by topic id."""
         self._coordinators: dict[tuple[int, str], int] = {}
@@ -98,99 +86,18 @@ class Router:
 
     # -- connections
 
-    def connections(self) -> list[BrokerConnection]:
-        """Returns every connection of this client."""
-        seed = [] if self._seed is None else [self._seed]
-        return seed + list(self._connections.values())
-
-    def close(self) -> None:
-        """Closes every connection. Idempotent; a later conversation connects again."""
-        for connection in self.connections():
-            connection.close()
-        self._connections.clear()
-        self._seed = None
-
-    def open_connection(self, node_id: int) -> BrokerConnection | None:
-        """Returns the connection to a broker, if there is one."""
-        connection = self._connections.get(node_id)
-        return None if connection is None or connection.closed else connection
-
-    def close_node(self, node_id: int) -> None:
-        """Closes the connection to a broker, if there is one: calls under way fail."""
-        connection = self._connections.get(node_id)
-        if connection is not None:
-            connection.close()
-
     def node_connection(self, node_id: int) -> Steps[BrokerConnection]:
         """Connects to a broker by id, unless there is a connection. Raises `UnreachableError`."""
-        connection = self.open_connection(node_id)
+        connection = self.brokers.open_connection(node_id)
         if connection is not None:
             return connection
-        node = self.nodes.get(node_id)
+        node = self.brokers.nodes.get(node_id)
         if node is None:
             yield from self.refresh([])
-            node = self.nodes.get(node_id)
+            node = self.brokers.nodes.get(node_id)
             if node is None:
                 raise UnreachableError(f"broker {node_id} is not in the cluster's metadata")
-        return (yield from self._node_connection(node, CONNECT_TIMEOUT_S))
-
-    def _node_connection(self, node: Node, timeout_s: float) -> Steps[BrokerConnection]:
-        seed = self._seed
-        if seed is not None and not seed.closed and (seed.host, seed.port) == (node.host, node.port):
-            self._seed = None
-            connection = seed
-        else:
-            connection = yield from self._connect(node.host, node.port, timeout_s)
-        self._connections[node.id] = connection
-        return connection
-
-    def any_connection(self) -> Steps[BrokerConnection]:
-        """Connects to some broker: one with an open connection, else a known one, else a bootstrap address."""
-        for connection in self.connections():
-            if not connection.closed:
-                return connection
-        return (yield from self._new_connection())
-
-    def informed_connection(self) -> Steps[BrokerConnection]:
-        """Connects to a broker that is asked who leads and who coordinates: to another one than the last time, if that
-        is possible soon. The one of the last time may have lost the controllers, and answers what was true before."""
-        opened = [connection for connection in self.connections() if not connection.closed]
-        others = [each for each in opened if (each.host, each.port) != self._informant]
-        if not opened:
-            connection = yield from self._new_connection()
-        elif others:
-            connection = self.random.choice(others)
-        else:
-            connection = opened[0]
-            known = [node for node in self.nodes.values() if (node.host, node.port) != self._informant]
-            if len(self.nodes) > 1 and self._informant is not None:
-                try:
-                    connection = yield from self._node_connection(self.random.choice(known), OTHER_CONNECT_TIMEOUT_S)
-                except UnreachableError:
-                    pass  # the one that was asked the last time has to do
-        self._informant = (connection.host, connection.port)
-        return connection
-
-    def _new_connection(self) -> Steps[BrokerConnection]:
-        known = [(node.host, node.port) for node in self.nodes.values()]
-        self.random.shuffle(known)
-        tried: list[UnreachableError] = []
-        for host, port in dict.fromkeys(known + self.bootstrap):
-            try:
-                connection = yield from self._connect(host, port)
-            except UnreachableError as error:
-                tried.append(error)
-                continue
-            self._seed = connection
-            return connection
-        why = "; ".join(str(error).removeprefix("cannot connect to ") for error in tried)
-        kind = HungUpError if all(isinstance(error, HungUpError) for error in tried) else UnreachableError
-        raise kind(f"no broker answers: {why}")
-
-    def _connect(self, host: str, port: int, timeout_s: float = CONNECT_TIMEOUT_S) -> Steps[BrokerConnection]:
-        connection = yield Connect(host, port, min(timeout_s, self.timeout_s))
-        assert connection is not None, "the result of a Connect is a connection"
-        return connection
+        return (yield from self.brokers.connect_to(node))
 
     # -- single calls
 
@@ -201,7 +108,7 @@ class Router:
 
         Raises `UnreachableError`, `ConnectionLostError`, `ProtocolMismatchError`.
         """
-        connection = self.open_connection(node_id) or (yield from self.node_connection(node_id))
+        connection = self.brokers.open_connection(node_id) or (yield from self.node_connection(node_id))
         return connection.send(request, response_class, version=version)
 
     def wait(self, call: PendingCall[R], deadline: float) -> Steps[R]:
@@ -220,7 +127,7 @@ class Router:
         Only for requests that may be repeated. Raises `UnreachableError`, `ConnectionLostError`, `TimedOutError`,
         `ProtocolMismatchError`.
         """
-        connect = self.any_connection if node_id is None else partial(self.node_connection, node_id)
+        connect = self.brokers.any_connection if node_id is None else partial(self.node_connection, node_id)
         return (yield from self._call(connect, lambda _: request, response_class, self.retry(timeout_s)))
 
     def _call(
@@ -236,7 +143,7 @@ class Router:
                 call = connection.send(request_for(connection), response_class)
                 return (yield from self._wait_or_close(connection, call, self._attempt_ends(retry)))
             except UnreachableError as error:
-                if self.nodes == {} and not self.await_bootstrap:
+                if self.brokers.nodes == {} and not self.await_bootstrap:
                     raise
                 yield from retry.pause(error)
             except (ConnectionLostError, TimedOutError) as error:
@@ -277,7 +184,7 @@ class Router:
 
     def supports(self, api_key: int, version: int = 0) -> Steps[bool]:
         """Whether the broker we happen to talk to serves this API at this version or a newer one."""
-        return (yield from self.any_connection()).channel.supports(api_key, version)
+        return (yield from self.brokers.any_connection()).channel.supports(api_key, version)
 
     # -- metadata
 
@@ -290,16 +197,11 @@ class Router:
 
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=auto_create)
-        connect = self.informed_connection
+        connect = self.brokers.informed_connection
         response = yield from self._call(connect, lambda _: request, MetadataResponse, self.retry())
         self.cluster_id = response.cluster_id
         self.controller_id = response.controller_id
-        self.nodes = {b.node_id: Node(b.node_id, b.host, b.port, b.rack) for b in response.brokers}
-        for node_id, connection in list(self._connections.items()):
-            node = self.nodes.get(node_id)
-            if connection.closed or (node is not None and (node.host, node.port) != (connection.host, connection.port)):
-                connection.close()
-                del self._connections[node_id]
+        self.brokers.update({b.node_id: Node(b.node_id, b.host, b.port, b.rack) for b in response.brokers})
         errors = {}
         if wanted is None:
             self.known_topics.clear()
@@ -385,7 +287,7 @@ class Router:
         if info is None or not 0 <= partition < len(info.partitions):
             return None
         found = info.partitions[partition]
-        return found if found.leader in self.nodes else None
+        return found if found.leader in self.brokers.nodes else None
 
     def leader(self, topic: str, partition: int) -> Steps[PartitionInfo | None]:
         """Finds the partition with its leader; None while it has none or its leader is not in the metadata.
@@ -396,7 +298,7 @@ class Router:
         if not 0 <= partition < len(partitions):
             partitions = yield from self._partitions_with(topic, partition)
         info = partitions[partition]
-        return info if info.leader in self.nodes else None
+        return info if info.leader in self.brokers.nodes else None
 
     def _partitions_with(self, topic: str, partition: int) -> Steps[tuple[PartitionInfo, ...]]:
         """Fetches a topic's partitions until this one is among them: it may have been added since, and the broker that
@@ -501,13 +403,16 @@ class Router:
 
         about, retry = f"coordinator of {_key_name(key, kind)}", self.retry(timeout_s)
         while True:
-            response = yield from self._call(self.informed_connection, request_for, FindCoordinatorResponse, retry)
+            response = yield from self._call(
+                self.brokers.informed_connection, request_for, FindCoordinatorResponse, retry
+            )
             code, detail = error_of(response)
             if code == ErrorCode.NONE:
                 break
             yield from retry.pause_or_raise(BrokerError(code, about, detail))
         found = response.coordinators[0] if response.coordinators else response
-        self.nodes.setdefault(found.node_id, Node(found.node_id, found.host, found.port))
+        if found.node_id not in self.brokers.nodes:
+            self.brokers.add(Node(found.node_id, found.host, found.port))
         self._coordinators[kind, key] = found.node_id
         return found.node_id
 

@@ -78,7 +78,7 @@ def list_transactions(
     request = ListTransactionsRequest(list(states), list(producer_ids), longer_than_ms, pattern)
     yield from router.refresh([])
     found: list[TransactionListing] = []
-    for node_id in sorted(router.nodes):
+    for node_id in sorted(router.brokers.nodes):
         response = yield from router.checked(
             request,
             ListTransactionsResponse,
