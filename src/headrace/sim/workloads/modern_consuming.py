@@ -42,7 +42,7 @@ FENCED: Final = frozenset((ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMB
 
 
 class ModernConsumer(Consumer):
-    """See the module."""
+    """A member of a consumer group by KIP-848."""
 
     def __init__(
         self,
