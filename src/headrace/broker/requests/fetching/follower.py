@@ -68,7 +68,7 @@ class FollowerReader:
         replicas = self._broker.replicas
         now_ms = int(self._broker.node.clock.monotonic() * 1000)
         assert isinstance(resting, RestingPartitions)
-        resting.fetched(now_ms, has_begun_anew=replicas.has_begun_anew(self._follower, self._broker_epoch))
+        resting.fetched(now_ms, has_restarted=replicas.has_restarted(self._follower, self._broker_epoch))
         return True
 
     def unknown_id_error(self) -> ErrorCode:
