@@ -181,7 +181,7 @@ class ClientQuotas:
 class Meter:
     """The usage of one request of a limited client, until it is answered."""
 
-    __slots__ = ("_key", "_mark", "_quotas", "_told", "exempt", "limits")
+    __slots__ = ("_has_share", "_key", "_mark", "_quotas", "exempt", "limits")
 
     def __init__(self, quotas: ClientQuotas, limits: ClientLimits, key: int, size: int) -> None:
         self._quotas = quotas
@@ -189,7 +189,7 @@ class Meter:
         self._key = key
         self._mark: float | None = quotas.monotonic()
         """Up to when its time is counted; None while the loop does other things."""
-        self._told = False
+        self._has_share = False
         self.exempt = False
         """Whether a node of the cluster has asked."""
         if key == ApiKey.PRODUCE and limits.produce is not None:
@@ -247,7 +247,7 @@ class Meter:
         """
         if self.exempt:
             return 0, False
-        self._told = True
+        self._has_share = True
         limit, quotas = self.limits.fetch, self._quotas
         share_ms = self._share_ms()
         if limit is None:
@@ -269,7 +269,7 @@ class Meter:
         throttle_ms: int = own_ms
         if self._key == ApiKey.PRODUCE and self.limits.produce is not None:
             throttle_ms = max(throttle_ms, self._quotas.throttle_ms(self.limits.produce))
-        if response is not None and not self._told:
+        if response is not None and not self._has_share:
             throttle_ms = max(throttle_ms, self._share_ms())
         if throttle_ms != own_ms and hasattr(response, "throttle_time_ms"):
             response.throttle_time_ms = throttle_ms

@@ -268,7 +268,7 @@ class FetchLoop:
             self._log.warning("leader cannot be reached", leader=self.leader, partitions=len(self), why=error)
 
     def _lost(self) -> None:
-        """The leader has ended the connection. Whoever asks for it next may be here in this very turn of the loop."""
+        """The leader has ended the connection. Its next user may come in this very turn of the loop."""
         if self._is_wanted:
             self._lost_leaders.lost(self.leader)
 
