@@ -54,6 +54,7 @@ FOUND_AT: Final[Mapping[str, int]] = {
     "acknowledges-when-deposed": 2,
     "forgets-producers-of-others": 1001772,
     "never-fences": 9,
+    "elects-whoever-is-there": 2,
     "forgets-who-is-being-added": 13,
     "ignores-leader-epochs": 13,
     # replicas
@@ -68,7 +69,7 @@ FOUND_AT: Final[Mapping[str, int]] = {
     "confirms-a-raise-at-once": 2,
     "keeps-a-level-that-was-cut": 1001771,
     # transactions
-    "answers-what-is-not-committed": 12,
+    "answers-what-is-not-committed": 24,
     "sends-markers-too-early": 15,
     "takes-any-marker": 2,
     "takes-a-batch-after-its-marker": 18,
@@ -82,11 +83,15 @@ FOUND_AT: Final[Mapping[str, int]] = {
     "begins-before-it-is-committed": 23,
     "leads-on-from-a-dead-disk": 3,
     # the sink of Spark
-    "compares-no-options-of-writes": 4,
+    "compares-no-options-of-writes": 18,
+    "compares-no-digest": 2,
     "passes-over-what-is-older": 3,
-    "takes-a-missing-mark-for-the-first": 9,
+    "takes-a-missing-mark-for-the-first": 13,
     "forgets-the-commit-topic": 2,
-    "marks-before-it-commits": 3,
+    "marks-before-it-commits": 4,
+    "compares-no-rows-of-batches": 2,
+    "fences-nothing-for-a-plan": 3,
+    "leaves-no-plan": 19,
 }
 """The first seed that finds a fault, if that is not 1."""
 
