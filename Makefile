@@ -125,19 +125,18 @@ soak: install
 	@if command -v mvn >/dev/null && command -v java >/dev/null; then $(RUN) tests/peers/jars.py streams; fi
 	$(RUN) -m pytest -q --soak -m soak $(or $(TESTS),tests)
 
-# Whole brokers in virtual time: one alone, the log of a follower, coordinators that load, clusters, leaders that change, controllers beside brokers, voters that come and go, a raise of
-# kraft.version, transactions, alone and as groups, consumer groups, rights that change, nodes that speak TLS, records that are deleted, log directories that fail, leaders that lack records, controllers alone, and queries of
-# Spark's that write exactly once; make sim SEEDS=1-10000 for more, KIND=--cluster for one of them. python -m headrace.sim --cluster --seed 7 --story tells what
-# happens in a seed that fails, with as few of its faults as still break something.
+# Whole brokers in virtual time, every kind of run (python -m headrace.sim --help lists them). make sim SEEDS=1-10000 for more, KIND=--cluster for
+# one of them. python -m headrace.sim --cluster --seed 7 --story tells what happens in a seed that fails, with as few of its faults as still break
+# something.
 sim: install
-	@for kind in $(or $(KIND),"" --log --moving --loads --cluster --replicas --apart --dynamic --raised --transactions --grouped --consumers --guarded --encrypted --deleting --failing --unclean --quorum --sink); do \
+	@for kind in $(or $(KIND),"" --log --moving --loads --cluster --replicas --roles --apart --dynamic --raised --transactions --grouped --consumers --clients --guarded --encrypted --deleting --failing --unclean --quorum --sink); do \
 		$(RUN) -m headrace.sim $$kind --seeds $(or $(SEEDS),1-500) || exit 1; \
 	done
 
 # Small changes of the pure packages that no test and no seed notices; a later run goes on with what an earlier one knows.
 # make mutate MINUTES=30; the report alone without MINUTES.
 mutate: install
-	$(RUN) -m headrace.sim mutate --ledger $(or $(LEDGER),build/mutations.jsonl) --minutes $(or $(MINUTES),0) $(ARGS)
+	$(RUN) -m headrace.sim mutate --ledger $(or $(LEDGER),tests/sim/mutate/ledger.jsonl) --minutes $(or $(MINUTES),0) $(ARGS)
 
 lock: install
 	$(RUN) -m pip install --quiet pip-tools

@@ -83,7 +83,7 @@ def scratch_of(node: Node) -> Scratch:
 
 
 class TlsStream:
-    """A `Stream` that encrypts another one."""
+    """See the module, and `Stream`."""
 
     __slots__ = (
         "_ahead",

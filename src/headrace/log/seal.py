@@ -43,7 +43,7 @@ def sum_of(data: bytes) -> Sum:
 
 
 class Seal(NamedTuple):
-    """The sizes and checksums of a segment's derived files."""
+    """See the module."""
 
     log_bytes: int
     transactions: Sum

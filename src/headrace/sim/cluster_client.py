@@ -80,7 +80,7 @@ def error_of(response: Any) -> int:
 
 
 class ClusterClient(SimClient):
-    """A client machine that finds leaders and coordinators."""
+    """See the module."""
 
     def __init__(
         self,

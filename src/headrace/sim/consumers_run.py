@@ -82,7 +82,7 @@ class GroupCoordinatorFaults(CoordinatorFaults):
 
 
 class ConsumersRun(ClusterRun):
-    """A run of the consumers of one group."""
+    """See the module."""
 
     def __init__(self, seed: int, say: Callable[[str], None] | None = None) -> None:
         rng = World(seed).rng("options")

@@ -32,7 +32,7 @@ EXTENTS: Final = (LOG, LOG_AND_POINT, FOLDER, DISK)
 
 
 class EmptiedVoters:
-    """Brings voters back with an emptied metadata log."""
+    """See the module."""
 
     def __init__(self, world: World, machines: Mapping[int, Machine[ControllerNode]]) -> None:
         self._world = world

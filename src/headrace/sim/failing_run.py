@@ -56,7 +56,7 @@ def draw(world: World) -> Options:
 
 
 class FailingRun(ClusterRun):
-    """A run of brokers whose log directories fail."""
+    """See the module."""
 
     directories = DIRECTORIES
 

@@ -26,6 +26,9 @@ FOUND_AT: Final[Mapping[str, int]] = {
     "takes-commits-of-replaced-instances": 9,
     "lets-old-generations-stay": 9,
     "remembers-the-first-metadata": 16,
+    # our client
+    "commits-what-failed": 13,
+    "asks-one-broker-who-leads": 18,
     # loads of coordinators, one log
     "tries-no-load-again": 3,
     "keeps-epochs-that-were-cut": 2,

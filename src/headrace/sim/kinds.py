@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from headrace.sim.clients_run import run_clients_seed
 from headrace.sim.cluster_run import (
     run_apart_seed,
     run_cluster_seed,
@@ -26,6 +27,7 @@ from headrace.sim.roles_run import run_roles_seed
 from headrace.sim.run import Result, run_light_seed, run_moving_seed, run_seed
 from headrace.sim.sabotage import (
     PLANTED,
+    PLANTED_IN_CLIENTS,
     PLANTED_IN_CLOCKS,
     PLANTED_IN_CLUSTERS,
     PLANTED_IN_CONSUMERS,
@@ -108,6 +110,7 @@ KINDS: Final[tuple[Kind, ...]] = (
     Kind(
         "consumers", "a cluster, and a group of consumers of both protocols", run_consumers_seed, PLANTED_IN_CONSUMERS
     ),
+    Kind("clients", "a cluster, and the asyncio client as an application has it", run_clients_seed, PLANTED_IN_CLIENTS),
     Kind("guarded", "a cluster with an authorizer, whose rights change", run_guarded_seed, PLANTED_IN_RIGHTS),
     Kind("encrypted", "nodes that speak TLS; OpenSSL draws its own random numbers", run_encrypted_seed),
     Kind("deleting", "a cluster whose operators delete records", run_deleting_seed, PLANTED_IN_DELETIONS),

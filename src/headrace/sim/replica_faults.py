@@ -45,7 +45,7 @@ TIMEOUT_MS: Final = 10_000
 
 
 class ReplicaFaults(ClusterFaults):
-    """Faults between leaders and followers alone."""
+    """See the module."""
 
     def __init__(
         self,

@@ -33,7 +33,7 @@ def _options(rng: random.Random) -> Options:
 
 
 class ReplicaRun(ClusterRun):
-    """A run whose leaders and in-sync sets change all the time."""
+    """See the module."""
 
     def __init__(self, seed: int, say: Callable[[str], None] | None = None) -> None:
         super().__init__(seed, say, _options(random.Random(f"{seed}/replicas")), apart=True)

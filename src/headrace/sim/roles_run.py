@@ -35,7 +35,7 @@ def _options(rng: random.Random) -> Options:
 
 
 class RolesRun(ClusterRun):
-    """A run in which partitions change roles under workers."""
+    """See the module."""
 
     interrupts = True
 

@@ -175,7 +175,7 @@ async def _watch(world: World, main: Task[None], look: Callable[[], None], every
 
 
 class Run:
-    """A run of one broker."""
+    """See the module."""
 
     def __init__(
         self,

@@ -33,6 +33,7 @@ from headrace.raft.machine import Raft
 from headrace.raft.messages import FetchResponse, Response, VoteRequest
 from headrace.raft.roles import Follower
 from headrace.security.acls import AclAuthorizer
+from headrace.sim.client_sabotage import client_plants
 from headrace.sim.clock_sabotage import clock_plants
 from headrace.sim.cluster_sabotage import cluster_plants
 from headrace.sim.consumer_sabotage import consumer_plants
@@ -326,6 +327,8 @@ PLANTED_IN_RAISES: Final = tuple(raise_plants())
 """The names of the faults of clusters that raise kraft.version."""
 PLANTED_IN_GROUPS: Final = tuple(group_plants())
 """The names of the faults of transactions that commit as groups."""
+PLANTED_IN_CLIENTS: Final = tuple(client_plants())
+"""The names of the faults of the asyncio client."""
 PLANTED_IN_CONSUMERS: Final = tuple(consumer_plants())
 """The names of the faults of consumer groups."""
 PLANTED_IN_MOVES: Final = tuple(_moving_plants())
@@ -367,7 +370,13 @@ def planted(name: str) -> Iterator[None]:
     of_clusters = cluster_plants() | replica_plants() | raise_plants() | transaction_plants() | group_plants()
     of_clusters |= _moving_plants() | load_plants() | log_plants() | deleting_plants() | consumer_plants()
     of_clusters |= (
-        ownership_plants() | step_plants() | roles_plants() | clock_plants() | failing_plants() | unclean_plants()
+        ownership_plants()
+        | step_plants()
+        | roles_plants()
+        | client_plants()
+        | clock_plants()
+        | failing_plants()
+        | unclean_plants()
     )
     if name in PLANTED_IN_SINKS:
         from headrace.sim.sink_sabotage import sink_plants

@@ -50,7 +50,7 @@ def draw(world: World) -> Options:
 
 
 class UncleanRun(ClusterRun):
-    """A run with a topic of unclean elections."""
+    """See the module."""
 
     def __init__(self, seed: int, say: Callable[[str], None] | None = None) -> None:
         drawing = World(seed)

@@ -22,7 +22,7 @@ LASTS_S: Final = (2.0, 8.0)
 
 
 class WinnersCutOff(MomentFaults):
-    """Isolates a controller that was just elected."""
+    """See the module."""
 
     def __init__(self, world: World, machines: Mapping[int, AnyMachine]) -> None:
         super().__init__(world, "winners cut off")

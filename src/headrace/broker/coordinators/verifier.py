@@ -119,10 +119,7 @@ class _Question:
 
 
 class Verifier:
-    """Asks transaction coordinators about partitions, for the leaders (KIP-890).
-
-    `local` is this broker's own coordinator, None while it has none.
-    """
+    """See the module. `local` is this broker's own coordinator, None while it has none."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The errors of handlers that end the connection instead of an answer."""
+"""What a handler raises where the answer is the end of its connection."""
 
 from __future__ import annotations
 

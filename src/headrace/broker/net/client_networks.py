@@ -1,4 +1,4 @@
-"""Groups addresses into networks, whose clients share a bound."""
+"""What an address counts as where clients of one place share a bound."""
 
 from __future__ import annotations
 

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 SILENT_S: Final = 1.0
 SILENT_MAX: Final = 1000
-"""Connections that are silent at a time; another one is closed at once."""
+"""Connections that are silent at once; one more ends at once."""
 LINE_S: Final = 60.0
 ADDRESSES_MAX: Final = 1000
-"""Addresses with the time of their last line; another one gets no line until the oldest is forgotten."""
+"""Of which it is known when a line was written; one more has none before the oldest is forgotten."""
 
 
 class OldClients:
-    """Closes connections after a silent moment, and logs each address once a minute."""
+    """The connections that are about to end, and whose addresses have been named."""
 
     def __init__(self, owner: Owner, monotonic: Callable[[], float], bad: Counter) -> None:
         """`bad` counts connections that end without a line."""
@@ -36,7 +36,7 @@ class OldClients:
         self._named: dict[str, float] = {}
 
     def end(self, connection: ServedConnection, why: str) -> None:
-        """Stops reading from a connection, and closes it after SILENT_S."""
+        """Closes a connection that is silent from now on, in a moment."""
         if self._silent >= SILENT_MAX:
             self._close(connection, why)
             return

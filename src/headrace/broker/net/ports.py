@@ -41,7 +41,7 @@ class ShortProduce(Protocol):
 
     @property
     def shape(self) -> Any:
-        """That of the last request that `add` took; None if the next one cannot be compared with it."""
+        """Of the last request that `add` took; None where the next one cannot be compared with it."""
         ...
 
     def add(
@@ -71,7 +71,7 @@ class Requests(Protocol):
 
     @property
     def authorizer(self) -> Authorizer:
-        """Decides what a principal may do."""
+        """Who decides what a principal may do."""
         ...
 
     @property

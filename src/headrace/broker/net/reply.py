@@ -1,4 +1,4 @@
-"""The record of a request between its effect and its answer."""
+"""What a connection keeps of a request between its effect and its answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The port of partitions to the broker that has them."""
+"""What the partitions of a broker need of the packages above them."""
 
 from __future__ import annotations
 

@@ -31,10 +31,7 @@ class _Sample:
 
 
 class Rate:
-    """A rate over the last samples.
-
-    `samples` of `sample_ms` each; values are what the quota counts, times milliseconds.
-    """
+    """See the module. `samples` of `sample_ms` each; values are what the quota counts, times milliseconds."""
 
     __slots__ = ("_at", "_sample_ms", "_samples", "_samples_wanted")
 

@@ -15,7 +15,7 @@ FRAME_BYTES: Final = 1 << 20
 
 
 class Bounds:
-    """Checks a broker's memory bounds."""
+    """See the module."""
 
     def __init__(self, world: World) -> None:
         self._world = world

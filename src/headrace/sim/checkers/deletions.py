@@ -51,7 +51,7 @@ class _Known:
 
 
 class Deletions:
-    """Checks that deleted records, and no others, stay deleted."""
+    """See the module."""
 
     def __init__(
         self,

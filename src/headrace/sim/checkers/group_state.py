@@ -36,7 +36,7 @@ class Share:
 
 @dataclass(slots=True)
 class GroupState:
-    """The state of one group by its committed records."""
+    """See the module."""
 
     topics: Mapping[bytes, str]
     """Names by topic id."""

@@ -34,22 +34,26 @@ class Partition:
     compacted: bool = False
     trimmed: bool = False
     """Whether retention may take its beginning."""
+    has_markers: bool = False
+    """Whether transactions end in it, so that offsets are left out."""
     sent: dict[bytes, Sent] = field(default_factory=dict)
     acknowledged: dict[int, bytes] = field(default_factory=dict)
     seen: dict[int, bytes] = field(default_factory=dict)
+    confirmed: set[bytes] = field(default_factory=set)
+    """Values that are there, wherever."""
 
 
 class History:
-    """Checks the history of one topic."""
+    """See the module."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self.partitions: dict[Place, Partition] = {}
         self.acknowledged_count = 0
 
-    def track(self, place: Place, *, compacted: bool = False, trimmed: bool = False) -> None:
+    def track(self, place: Place, *, compacted: bool = False, trimmed: bool = False, has_markers: bool = False) -> None:
         """Begins to watch a partition."""
-        self.partitions[place] = Partition(compacted, trimmed)
+        self.partitions[place] = Partition(compacted, trimmed, has_markers)
 
     def forget(self, topic: str) -> None:
         """A topic is deleted, or will be."""
@@ -79,6 +83,13 @@ class History:
             self._demand(other == value, place, offset, f"acknowledged for {other!r} and for {value!r}")
             seen = partition.seen.get(offset, value)
             self._demand(seen == value, place, offset, f"acknowledged for {value!r}, and readers saw {seen!r}")
+
+    def confirms(self, place: Place, values: Sequence[bytes]) -> None:
+        """Records are written, as a producer learned, at offsets that it did not learn."""
+        partition = self.partitions.get(place)
+        if partition is not None:
+            self.acknowledged_count += len(values)
+            partition.confirmed.update(values)
 
     def end(self, place: Place) -> int:
         """Behind the last record that was acknowledged."""
@@ -114,6 +125,11 @@ class History:
                 found_there = there.get(offset)
                 text = f"holds {found_there!r}, and {value!r} was {what} there"
                 self._demand(offset < start or found_there == value, place, offset, text)
+        values = set(there.values())
+        for value in sorted(partition.confirmed - values):
+            self._demand(False, place, end, f"is the end, and {value!r} was confirmed and is nowhere")
+        if partition.has_markers:
+            return
         for i, (offset, _, _) in enumerate(found):
             self._demand(offset == start + i, place, offset, f"comes where {start + i} was expected")
         self._demand(end == start + len(found), place, end, f"is the end, and {len(found)} records begin at {start}")

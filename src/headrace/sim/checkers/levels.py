@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Levels:
-    """Checks that a raised kraft.version stays raised."""
+    """See the module."""
 
     def __init__(self, world: World, running: Callable[[], Mapping[int, QuorumDriver]]) -> None:
         """`running` has what each node that runs knows of the quorum, voters and observers."""

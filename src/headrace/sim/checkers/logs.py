@@ -62,7 +62,7 @@ class _Place:
 
 
 class Logs:
-    """Checks that all replicas of a partition have the same committed batches."""
+    """See the module."""
 
     def __init__(
         self, world: World, brokers: Callable[[], Sequence[Broker]], disk_of: Callable[[int], SimDisk]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Replication:
-    """Checks the promises of replication."""
+    """See the module."""
 
     def __init__(
         self, world: World, brokers: Callable[[], Sequence[Broker]], newest: Callable[[], ClusterImage | None]

@@ -24,7 +24,7 @@ MARGIN_S: Final = 0.2
 
 
 class Sessions:
-    """Checks when sessions of brokers expire."""
+    """See the module."""
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class CooperativeConsumer(ClassicConsumer):
-    """A consumer that rebalances cooperatively (KIP-429)."""
+    """See the module."""
 
     protocol = "cooperative-sticky"
 

@@ -66,7 +66,7 @@ class GroupTask(Transactor):
 
 
 class GroupDriver(Copier):
-    """A driver whose group commit ends its tasks' transactions."""
+    """See the module."""
 
     def __init__(
         self,

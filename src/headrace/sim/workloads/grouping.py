@@ -70,10 +70,7 @@ class Membership:
 
 
 class Member:
-    """A member of a consumer group.
-
-    `assigned` is what it takes itself for the owner of; empty while it is not in a generation.
-    """
+    """See the module. `assigned` is what it takes itself for the owner of; empty while it is not in a generation."""
 
     def __init__(
         self,

@@ -69,7 +69,7 @@ class StillClock:
 
 
 class LogCrashTest(CutShort):
-    """Crashes one log at any step."""
+    """See the module."""
 
     cut_chance = 0.08
     cut_within = 30

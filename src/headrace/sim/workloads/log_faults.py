@@ -29,7 +29,7 @@ REFUSED = frozenset({ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.OUT_OF_ORDER_SEQUE
 
 
 class LogFaultTest(LogCrashTest):
-    """Crashes one log on a disk that fails and fills up."""
+    """See the module."""
 
     def __init__(self, seed: int, config: TopicConfig) -> None:
         self.faults = random.Random(seed + 2)

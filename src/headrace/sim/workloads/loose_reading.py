@@ -21,7 +21,7 @@ VERSION: Final = 12
 
 
 class LooseReader:
-    """A reader that checks leader epochs (KIP-320)."""
+    """See the module."""
 
     def __init__(self, client: ClusterClient, history: History, place: Place) -> None:
         self.client = client

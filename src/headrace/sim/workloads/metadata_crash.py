@@ -45,7 +45,7 @@ class _Environment:
 
 
 class MetadataCrashTest(CutShort):
-    """Crashes the metadata log of a voter at any step."""
+    """See the module."""
 
     cut_chance = 0.1
     cut_within = 8

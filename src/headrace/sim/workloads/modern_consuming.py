@@ -42,7 +42,7 @@ FENCED: Final = frozenset((ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMB
 
 
 class ModernConsumer(Consumer):
-    """A member of a consumer group by KIP-848."""
+    """See the module."""
 
     def __init__(
         self,

@@ -52,7 +52,7 @@ class SnapshotContent:
 
 
 class SnapshotFiles:
-    """The snapshot files of one metadata directory."""
+    """See the module."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
