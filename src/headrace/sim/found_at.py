@@ -67,9 +67,10 @@ FOUND_AT: Final[Mapping[str, int]] = {
     "remembers-followers-of-earlier-terms": 10,
     "undoes-what-nobody-answers": 4,
     # roles under workers
-    "takes-a-removed-log-for-a-broken-disk": 29,
+    "takes-a-removed-log-for-a-broken-disk": 37,
     # raises of kraft.version
     "confirms-a-raise-at-once": 2,
+    "forgets-the-level-over-a-restart": 2,
     "keeps-a-level-that-was-cut": 1001771,
     # transactions
     "answers-what-is-not-committed": 24,
@@ -83,6 +84,11 @@ FOUND_AT: Final[Mapping[str, int]] = {
     "names-no-aborted": 1001772,
     # consumers, deletions, failures
     "downgrades-whatever-the-policy": 10,
+    "takes-commits-of-older-epochs": 4,
+    "lets-a-replaced-member-stay": 2,
+    "loses-shares-at-an-upgrade": 2,
+    "starts-no-sessions-at-an-upgrade": 2,
+    "loses-shares-at-a-downgrade": 7,
     "begins-before-it-is-committed": 23,
     "leads-on-from-a-dead-disk": 3,
     # the sink of Spark
