@@ -67,6 +67,9 @@ def test_names_that_a_pattern_matches(pattern: str, names: list[str]) -> None:
     [
         (r"\p{IsGreek}", r"\\p{IsGreek} is not known"),
         (r"\p{Digit", "one that is not closed"),
+        (r"\x{110000}", "there is no character 110000"),
+        (r"\ud800", "there is no character d800"),
+        (r"\x{dfff}", "there is no character dfff"),
         (r"(?x)a b", "the flag 'x' is not supported"),
         (r"a(?i)b", "put them at the beginning, or give them a colon"),
         (r"\G", r"\\G is not supported"),

@@ -264,3 +264,11 @@ def test_a_follower_rests_if_it_asks_for_the_same_again_and_everything_is_commit
     assert not state.rests(3, 1, world.log_end, 0, rest), "it is not in sync"
     assert state.rests(2, 1, world.log_end, 0, rest)
     assert state.followers[2].rest is rest
+
+
+def test_a_follower_that_begins_below_the_leader_after_a_deletion_does_not_join() -> None:
+    world = World(1, (NODE,))
+    world.state.begins_at(5)
+    assert world.state.fetched(2, 1, world.log_end, 0, 1, log_start=4).alter is None
+    joining = world.state.fetched(2, 1, world.log_end, 0, 1, log_start=5).alter
+    assert joining is not None and {node for node, _ in joining.members} == {NODE, 2}

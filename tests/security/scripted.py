@@ -135,6 +135,8 @@ class Session(Scripted):
             parts.append(f"for {answer.lifetime_ms} ms")
         if answer.ends:
             parts.append("and closed")
+            if self.session.claimed:
+                parts.append(f"of one who claimed to be {self.session.claimed}")
         identity = self.session.identity
         who = "nobody" if identity is None else identity.principal
         self.say(f"{' '.join(parts)} ({who}, {self.session.phase.value})")

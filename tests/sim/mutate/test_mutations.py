@@ -69,10 +69,13 @@ def test_a_later_run_goes_on_with_the_ledger(tmp_path: Path) -> None:
     ledger.add(second, SURVIVED, 60)
     again = Ledger(tmp_path / "ledger")
     assert first.key in again and second.key in again
+    assert not again.has_survivor(first.key) and again.has_survivor(second.key)
     lines = list(again.report({first.key, second.key, "raft/other"}))
     assert lines[:2] == ["raft: 1 of 2 noticed (0.50)", "all: 1 of 2 noticed (0.50)"]
     survivor = f"raft/log.py:{second.line}: {second.kind}: {second.before} -> {second.after}"
     assert lines[2:] == [survivor]
+    again.add(second, "tests", 2)
+    assert not Ledger(tmp_path / "ledger").has_survivor(second.key)
     elsewhere = mutations_of("raft/log.py", b"x = 1\n" + SOURCE.encode() + b"\ndef f() -> None: ...\n")
     assert elsewhere[0].key == first.key
     changed = mutations_of("raft/log.py", SOURCE.replace("return True", "return False").encode())

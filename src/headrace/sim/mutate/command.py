@@ -36,6 +36,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--packages", default=",".join(KINDS), help="of these packages; a comma between them")
     parser.add_argument("--minutes", type=float, default=0.0, help="begin no other trial after that; 0 reports alone")
     parser.add_argument("--jobs", type=int, default=2, help="trials at a time")
+    parser.add_argument("--survivors", action="store_true", help="try those again that nothing noticed, and no others")
     parser.add_argument("--draw", type=int, default=1, help="the seed of the order in which changes are tried")
     given = parser.parse_args(arguments)
     packages = given.packages.split(",")
@@ -47,7 +48,10 @@ def main(arguments: Sequence[str]) -> int:
     random.Random(given.draw).shuffle(mutations)
     ledger = Ledger(given.ledger)
     if given.minutes:
-        waiting = [mutation for mutation in mutations if mutation.key not in ledger]
+        if given.survivors:
+            waiting = [mutation for mutation in mutations if ledger.has_survivor(mutation.key)]
+        else:
+            waiting = [mutation for mutation in mutations if mutation.key not in ledger]
         _Trials(waiting, ledger, packages, time.monotonic() + given.minutes * 60).run(given.jobs)
     print(f"{len(mutations)} changes can be made of {', '.join(packages)}")
     for line in ledger.report({mutation.key for mutation in mutations}):

@@ -47,8 +47,12 @@ class Ledger:
     def __contains__(self, key: str) -> bool:
         return key in self._entries
 
+    def has_survivor(self, key: str) -> bool:
+        """Returns whether nothing noticed the change when it was tried last."""
+        return key in self._entries and self._entries[key].outcome == SURVIVED
+
     def add(self, mutation: Mutation, outcome: str, took_s: float) -> Entry:
-        """Appends what came of a change."""
+        """Appends the outcome of a trial, which counts instead of an earlier one."""
         entry = Entry(
             mutation.key, mutation.file, mutation.line, mutation.kind, mutation.before, mutation.after, outcome,
             round(took_s, 1),
