@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from headrace.client.errors import BrokerError as BrokerError
     from headrace.client.errors import ClientError as ClientError
     from headrace.client.fetcher import Fetcher as Fetcher
+    from headrace.client.membership import Member as Member
     from headrace.client.producer import Producer as Producer
     from headrace.client.transactions import TransactionalProducer as TransactionalProducer
 
@@ -42,6 +43,7 @@ _HOME = {
     "ClientError": "errors",
     "Producer": "producer",
     "Fetcher": "fetcher",
+    "Member": "membership",
     "TransactionalProducer": "transactions",
 }
 

@@ -181,8 +181,7 @@ class Client(BlockingShell):
 
     def topic(self, name: str) -> TopicInfo:
         """Finds a topic in the cache, or fetches it. Raises as `topics` does."""
-        cached = self.router.known_topics.get(name)
-        return cached if cached is not None else self.run(self.router.topic(name))
+        return self.run(self.router.topic(name))
 
     def partitions(self, name: str) -> list[TopicPartition]:
         """Finds the topic's partitions. Raises as `topics` does."""

@@ -143,7 +143,8 @@ class FetcherMachine:
         return []
 
     def poll_steps(self, timeout_s: float) -> Steps[list[Fetched]]:
-        """Returns what has arrived, waiting at most `timeout_s` for the first of it; empty if nothing came.
+        """Returns what has arrived, waiting at most `timeout_s` for the first of it; empty if nothing came. Without
+        partitions it waits as long.
 
         Raises `OffsetOutOfRangeError` (with reset="fail"), `UnknownTopicError` for a topic that the cluster keeps
         denying, `BrokerError`, or the last error of a cluster that does not recover within the client's timeout. Time
@@ -159,6 +160,9 @@ class FetcherMachine:
             self._left_at = self._clock.monotonic()
 
     def _poll(self, timeout_s: float) -> Steps[list[Fetched]]:
+        if not self.positions:  # those of a member without partitions: it polls again when this returns
+            yield Pause(max(0.0, timeout_s))
+            return []
         until = self._clock.monotonic() + timeout_s
         while True:
             if self._failures:
