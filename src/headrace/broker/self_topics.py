@@ -40,7 +40,7 @@ TOPIC_SETTINGS: Final[Mapping[str, str]] = {
     "retention.bytes": str(128 * 1024 * 1024),
     "segment.bytes": str(16 * 1024 * 1024),
 }
-"""What the topics are made with: a week, and no more than so many bytes and a segment.
+"""The configuration of the topics: retention of a week, and of at most 128 MiB beside a segment.
 
 To change that, alter the topics, or create them first.
 """

@@ -86,7 +86,8 @@ def usage_failure(error: click.UsageError) -> click.ClickException:
 
 
 def output_is_full(error: OSError) -> bool:
-    """Whether standard output is closed. Files that a command opens itself have names, and their errors too."""
+    """Returns whether standard output could not be written because its disk or quota is full. The error of a file that
+    the command opened has the name of that file."""
     return error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 

@@ -63,8 +63,8 @@ class Setting:
     `default` is the typed value (None: not set). `at_least`, `at_most` bound numbers; `choices` bounds strings and the
     elements of lists; `check` is a further test that returns an error text, or "".
     `synonyms`: for a topic or group setting, the broker settings that supply its default, the first that is set wins.
-    `unserved` says why setting it has no effect here; empty: it has. `refused` says why it must not be asked for: what
-    would be missing without a word leaves a hole. `ours` marks what Kafka does not have. `by`: a listener may have a
+    `unserved` says why setting it has no effect here; empty: it has. `refused` says why it is refused: to ignore it
+    silently would weaken security or durability. `ours` marks what Kafka does not have. `by`: a listener may have a
     value of its own, behind `listener.name.NAME.`, or each SASL mechanism of a listener, behind
     `listener.name.NAME.MECHANISM.`. `repeats`: a list keeps a value that is named twice; others keep the first of them
     (KIP-1161). `opened_with`: logins of clients and of nodes are opened with it, see

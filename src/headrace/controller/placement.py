@@ -1,7 +1,7 @@
 """Where replicas go: in turn over the racks, and in each rack in turn over its brokers, those that are up first.
 
-So a partition's replicas are spread over all racks, and leaders over all brokers. Where the turns begin is
-chance; each partition begins one further. The first replica is on a broker that is up, because it is to lead.
+So a partition's replicas are spread over all racks, and leaders over all brokers. The first rack and broker are random;
+each partition starts one later than the one before. The first replica is on a broker that is up, because it is to lead.
 
 Source: KIP-631 (StripedReplicaPlacer), KIP-1066.
 """
@@ -104,7 +104,7 @@ class _Turns:
         return tuple(replicas)
 
     def shuffle(self) -> None:
-        """Other turns from now on."""
+        """Reorders racks and brokers, so that the next cycle yields other sets of replicas."""
         further, self._further = self._further, 0
         racks = _rotated([(_rotated(up, further), _rotated(fenced, further)) for up, fenced in self._racks], further)
         self._shuffle(racks)

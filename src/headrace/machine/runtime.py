@@ -1,4 +1,4 @@
-"""The runtime that every coordinator here runs on: groups now, transactions and share groups to come.
+"""The runtime of the coordinators of groups and of transactions.
 
 A coordinator is cut into shards, one per partition of its topic, and the leader of the partition runs the shard. For
 each, a `ShardRuntime` handles events and decides what to append, which replies may leave, and when to wake it. It does
@@ -52,7 +52,7 @@ _ANSWERED_AS: Final = {
 """What a client hears when its records could not be appended for the reason on the left, as in Kafka since 4.0: of too
 large a commit too, which older ones called INVALID_COMMIT_OFFSET_SIZE."""
 _TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
-"""What a client hears itself of records that must be in one batch: it may ask for less."""
+"""Errors that a client gets unchanged if its records must fit one batch: it can send fewer."""
 
 
 class LoadedRecord(NamedTuple):

@@ -89,7 +89,7 @@ class Leader:
     # --- voters
 
     def voters_changed(self, raft: Raft) -> None:
-        """Another voter set is in force. Who comes was an observer before, and who goes is one."""
+        """Applies a new voter set: new voters keep their progress as observers, removed voters become observers."""
         voted = self.progress
         if raft.kraft_version > 0:  # whom it knew by the node alone, it does not know by the directory
             voted = {voter: each for voter, each in voted.items() if voter.directory_id != NO_DIRECTORY}

@@ -1,5 +1,4 @@
-"""One run of the first storey: one broker, its clients, faults for a while, then peace, in which everything must
-settle.
+"""A run of a single broker and its clients: a phase with faults, then one without, in which everything must recover.
 
 The seed draws who takes part, what may go wrong and how often. The safety phase demands that no answer is ever wrong;
 the liveness phase that everybody gets on once nothing is broken any more; the end that the logs hold what was

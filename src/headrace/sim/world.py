@@ -49,7 +49,7 @@ class World:
         self.calm_since: float | None = None
         """Since when nothing is broken, cut or slow; None while faults are on."""
         self.leapt_s = -1.0
-        """When a steady clock has leapt last: what was promised for some seconds before may be over there."""
+        """When a steady clock last jumped: leases that were granted shortly before may have expired on that node."""
         self._nodes: list[SimNode] = []
         self._without_power: dict[str, None] = {}
         self._left_out = LEFT_OUT.get()
@@ -75,7 +75,7 @@ class World:
             self.object(text)
 
     def strikes(self, kind: str, *what: str) -> bool:
-        """A fault is due: whether it comes. All have numbers in their order, also those that are left out."""
+        """Returns whether to inject the fault that is due. Faults are numbered in order, skipped ones included."""
         number = self._faults_due
         self._faults_due += 1
         if number in self._left_out:

@@ -78,7 +78,7 @@ class ProduceSettings:
 
 FETCH: Final = FetchSettings()
 PRODUCE: Final = ProduceSettings()
-"""Returns the default settings."""
+"""The default settings of a read and of a write."""
 
 
 def cluster_settings(options: Mapping[str, str]) -> ClusterSettings:

@@ -26,10 +26,8 @@ class HeadraceDataSource(DataSource):
     """The source and sink, without a jar: the rows of Spark's own Kafka connector, their values decoded by option."""
 
     cores: ClassVar[int | None] = None
-    """Returns the session's settings if `headrace.spark.register` was called:
-
-    Spark does not pass them to a source that it finds itself.
-    """
+    """The number of cores of the session, if `headrace.spark.register` was called: Spark does not pass its settings to
+    a source that it finds itself."""
 
     _inferred: pa.StructType | None = None
     """Kept, also where Spark carries the source to: a read has one schema."""

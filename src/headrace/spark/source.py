@@ -322,7 +322,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return begin
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark's own checkpoint remembers; nothing is kept at the cluster."""
+        """Does nothing: the progress is in Spark's checkpoint, and `latestOffset` commits the group's offsets."""
 
     def stop(self) -> None:
         """Close the planning client."""

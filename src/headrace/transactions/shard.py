@@ -46,7 +46,7 @@ from headrace.transactions.transaction import NO_TIMEOUT_MS, Removed, Transactio
 from headrace.wire.errors import ErrorCode
 
 RETRY_MS: Final = 100
-"""After so long the end of a transaction is looked at again that could not be written down."""
+"""The delay before the end of a transaction is tried again whose record could not be appended, in ms."""
 
 SENT_AT_ONCE: Final = 100
 """Transactions of a group whose markers leave in one turn of the loop."""
@@ -105,7 +105,7 @@ class TransactionShard:
         """Transactional ids of this partition."""
         return len(self._transactions.latest)
 
-    # --- requests: decided by `ShardRuntime.decide` ------------------------------------------------------------------
+    # --- requests ----------------------------------------------------------------------------------------------------
 
     def init_producer(self, ask: InitProducer, now_ms: int) -> Outcome:
         """Gives a transactional id's producer its id and epoch; replies an `Identity`."""

@@ -21,11 +21,12 @@ SILENT_MAX: Final = 1000
 """Connections that are silent at once; one more ends at once."""
 LINE_S: Final = 60.0
 ADDRESSES_MAX: Final = 1000
-"""Of which it is known when a line was written; one more has none before the oldest is forgotten."""
+"""Addresses whose last log line is remembered. If the table is full, a new address is not logged until the oldest entry
+expires."""
 
 
 class OldClients:
-    """The connections that are about to end, and whose addresses have been named."""
+    """The connections that are about to be closed, and the addresses that were logged."""
 
     def __init__(self, owner: Owner, monotonic: Callable[[], float], bad: Counter) -> None:
         """`bad` counts connections that end without a line."""
@@ -36,7 +37,7 @@ class OldClients:
         self._named: dict[str, float] = {}
 
     def end(self, connection: ServedConnection, why: str) -> None:
-        """Closes a connection that is silent from now on, in a moment."""
+        """Stops reading from the connection, and closes it after SILENT_S."""
         if self._silent >= SILENT_MAX:
             self._close(connection, why)
             return
@@ -57,7 +58,7 @@ class OldClients:
             connection.close("")
 
     def _has_line(self, address: str) -> bool:
-        """Whether a line may name an address."""
+        """Returns whether the address may be logged now, and remembers it if so."""
         now = self._monotonic()
         named = self._named
         while named and now - next(iter(named.values())) >= LINE_S:

@@ -1,4 +1,4 @@
-"""The room of the partitions: every replica that this broker holds, from the metadata's word to the log on disk.
+"""The replicas that this broker holds: opened, led, followed and taken offline as the metadata say.
 
 What lives here
     `replica`            one partition replica: its log, its part (leader, follower, offline) and who waits for it

@@ -1,5 +1,4 @@
-"""What the broker says of itself: counters and gauges, pages over HTTP, log levels, log lines on their way into a
-topic, failed requests.
+"""Metrics, their pages over HTTP, log levels, log lines on their way into a topic, and counts of failed requests.
 
 **What lives here.** `metrics.py` is the one registry of counters and gauges. `loggers.py` lists and alters log levels
 (KIP-412). `log_lines.py` takes log lines into a bounded queue for the topic that `self.topics` makes.

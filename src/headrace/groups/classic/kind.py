@@ -1,4 +1,4 @@
-"""Classic groups as the table of kinds has them (`groups.kinds`)."""
+"""The `GroupKind` of classic groups, and of simple ones that have offsets alone."""
 
 from __future__ import annotations
 

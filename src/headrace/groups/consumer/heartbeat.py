@@ -54,7 +54,7 @@ class Sender:
     """Which topics its regular expression may mean."""
     principal: str = ""
     regex_fault: str = ""
-    """Returns the error in the member's regular expression; empty if there is none."""
+    """The error in the member's regular expression; empty if there is none."""
 
 
 def heartbeat(shard: GroupShardState, request: ConsumerGroupHeartbeatRequest, sender: Sender, now_ms: int) -> Outcome:

@@ -2,8 +2,8 @@
 before they say so, and leave; static ones leave for a while and come back as another process.
 
 What they do between two heartbeats takes time: a member that gives something up goes on owning it meanwhile. Some take
-longer than their rebalance timeout. What a process was before it was fenced goes on for a request or two as if nothing
-had happened, and is refused.
+longer than their rebalance timeout. A fenced member sends one or two more requests as a zombie, which the coordinator
+must refuse.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ JOINS: Final = 0
 RESUBSCRIBES: Final = 0.02
 """How often, between two heartbeats, it subscribes to something else."""
 FENCED: Final = frozenset((ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND))
-"""It has to give all up and to rejoin; the last where the group is a classic one, and maybe may not become another."""
+"""Errors after which a member drops its partitions and rejoins. GROUP_ID_NOT_FOUND: the group is a classic one, and may
+not be converted."""
 
 
 class ModernConsumer(Consumer):

@@ -55,7 +55,7 @@ class CommittedTask(WriterCommitMessage):
     rows: int = 0
     row_hash: int | None = None
     batches: list[Encoded] = field(default_factory=list)
-    """Returns nothing: nothing is left to send."""
+    """Always empty: the task has sent its rows itself."""
     sources: list[SourceRange] = field(default_factory=list)
     plan: int = 0
     opened: OpenTransaction | None = None

@@ -5,13 +5,13 @@ topic asks for that; what is large is opened on a worker, and its connection tak
 acks=0 is answered by nobody: an error closes the connection. With `acks.flush=before-reply` an answer waits for the
 disk, and becomes REQUEST_TIMED_OUT when that takes longer than the client's timeout; the batch stays in the log, as in
 Kafka.
-A transactional batch that its transaction is not open for here waits until the transaction's coordinator has verified
-that the partition is in it, or (from v12 on) has added it (KIP-890); its connection takes no further request meanwhile.
+A batch of a transaction that is not known to be open in this partition waits until the coordinator has verified that
+the partition is in it, or (from v12 on) has added it (KIP-890); its connection takes no further request meanwhile.
 This broker's own coordinator mostly answers at once.
 v8 errors of single records. v9 flexible. v10 the current leader where ours is not it. v11 TRANSACTION_ABORTABLE.
 v12 partitions join their transaction by this request. v13 topic ids.
 
-Plain requests never come here: `requests/produce_run.py` appends them together.
+`requests/produce_run.py` appends plain requests from v7 on together; those of clients with quotas come here.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ class _Part:
         self.guard: Guard | None = None
         """What it has claimed of its transaction; None where it is not to be verified."""
         self.message: str | None = None
-        """Returns the text beside the error."""
+        """The text beside the error."""
 
     def refuse(self, error: ErrorCode, message: str) -> None:
         """Forgets what was to be appended."""

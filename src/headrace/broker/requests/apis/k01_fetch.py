@@ -3,12 +3,12 @@
 Answers with slices of segment files, which go to the socket without being read into Python. A fetch that finds fewer
 than min_bytes waits, up to max_wait_ms. Sessions (v7+, KIP-227) let an answer name only what changed. A full answer
 lists every partition asked for, even when max_bytes is spent; the first batch is returned however large.
-A follower reads to the end of the log, and counts as having what is before its offset: `follower_fetching`.
+A follower reads to the end of the log, and counts as having what is before its offset: `fetching.follower`.
 A consumer that names its rack is sent to a follower there, where `replica.selector.class` says so, and any follower
 serves consumers as far as it knows records to be committed (KIP-392).
 A client over its quota gets an empty answer, keeps its session, and is not read from for a while; one that has used
 nothing lately gets what it asked for first.
-A request of more than 1,000 partitions is read and answered in pieces: `large_fetch`.
+A request of more than 1,000 partitions is read and answered in pieces: `fetching.large_fetch`.
 A session of a consumer with many partitions looks at those alone that have news: `resting`. None
 holds more than 1,000 partitions that are answered with an error, nor all of them more than 500,000 in all; a client
 then goes on with full fetches.
