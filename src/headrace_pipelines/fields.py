@@ -18,7 +18,7 @@ MICROS: Final = {"s": 1_000_000, "ms": 1_000, "us": 1}
 def fields_of(records: DataFrame, fields: Mapping[str, str]) -> DataFrame:
     """A column for each key of `fields`: the text of the JSON field that its value names, null where there is none.
 
-    Texts, because JSON's fields change their types from one writer to the next; what is no object gives nulls.
+    Texts, because JSON's fields change their types from one writer to the next; a value that is no object gives nulls.
     """
     names = sorted(set(fields.values()))
     shape = StructType([StructField(name, StringType()) for name in names])
@@ -27,7 +27,7 @@ def fields_of(records: DataFrame, fields: Mapping[str, str]) -> DataFrame:
 
 
 def moment_of(text: Column, unit: str) -> Column:
-    """The timestamp that a text says: a number in this unit since 1970, or ISO 8601; null for what is neither.
+    """The timestamp of a text: a number in this unit since 1970, or ISO 8601; null for anything else.
 
     A time without a zone is one of the session's zone.
     """

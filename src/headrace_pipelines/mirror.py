@@ -37,7 +37,7 @@ from headrace_pipelines.running import begin
 from headrace_pipelines.whole_files import replace_text
 
 COPIES: Final = "mirror.json"
-"""The file in a checkpoint's directory that says what is known of the copies."""
+"""The file in a checkpoint's directory with the offsets of the copies."""
 COLUMNS: Final = "key,value,topic,partition,offset,timestamp,headers"
 WHOLE: Final = str((1 << 63) - 1)
 """As many records as a task may have: a partition in pieces would be written out of order."""
@@ -52,7 +52,7 @@ REPORT: Final = "report"
 
 @dataclass(frozen=True, slots=True)
 class Mirror:
-    """What is copied from where to where, and how; times in milliseconds.
+    """A mirror: its source, its target and its options; times in milliseconds.
 
     Either `topics` or `pattern`, a regular expression for whole names, says what; copies have `prefix` before the name.
     """
@@ -117,12 +117,12 @@ class Mirror:
 
     @property
     def subscription(self) -> Subscription:
-        """What is read. Raises ValueError, in one sentence, for what cannot be."""
+        """The source. Raises ValueError, in one sentence, for what cannot be."""
         return source_options(self.read_options(), streaming=True).subscription
 
 
 class CopiesFile:
-    """What is known of the copies, by the source's partitions, in a file that is whole at any time."""
+    """The offsets of the copies, by the source's partitions, in a file that is replaced atomically."""
 
     def __init__(self, checkpoint: Path) -> None:
         """The file lies in the directory of the checkpoint; before the first batch there is none."""
@@ -187,7 +187,7 @@ class Copier:
         sink_options(mirror.write_options())
 
     def write(self, records: DataFrame, batch_id: int) -> None:
-        """Copy one batch. What is new at the source is made at the target first."""
+        """Copy one batch. New topics of the source are created at the target first."""
         partitions = self.topics.follow()
         prefix = self.mirror.prefix
         rows = records.select(

@@ -26,13 +26,13 @@ MEMBERS: Final = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, Err
 """What a coordinator answers to a commit from outside a group that has members."""
 
 Copies = Mapping[TopicPartition, Runs]
-"""What is known of the copies, by the source's partitions; every partition that is mirrored is there."""
+"""The offsets of the copies, by the source's partitions; every mirrored partition is there."""
 
 
 class GroupSync:
     """Commits at the target what the source's groups have read.
 
-    A group with members at the target is left alone. What is refused is warned about, once, and tried again.
+    A group with members at the target is left alone. A refused commit is warned about, once, and tried again.
     """
 
     def __init__(self, source: Client, target: Client, pattern: str, prefix: str, warn: Callable[[str], None]) -> None:
@@ -100,7 +100,7 @@ class GroupSync:
         due: dict[TopicPartition, Committed] = {}
         for at, (offset, translation) in wanted.items():
             name = names[at]
-            # below what is known, and below what is left, it is everything: an offset that is gone may mean the end
+            # below the known runs, and below the log start, it is everything: a deleted offset may mean the end
             translation = max(translation or 0, begins[name].offset)
             found = there.get(name)
             if found is None or is_due(offset, translation, found.offset, found.metadata):

@@ -1,4 +1,5 @@
-"""Offsets of one cluster in the copy of it on another: what is known of a partition, and what an offset becomes. Pure.
+"""Offsets of one cluster in the copy of it on another: the known runs of a partition, and the translation of an offset.
+Pure.
 
 Offsets of a copy differ from those that were copied: compaction and the markers of transactions leave gaps that the
 copy lacks, and a batch that was written again is there twice. So a copy is known by its runs, stretches of records with
@@ -40,15 +41,15 @@ class Run:
 
 
 Runs = tuple[Run, ...]
-"""What is known of a partition: runs whose offsets increase, on both sides."""
+"""The known runs of a partition, whose offsets increase on both sides."""
 
 
 def extended(runs: Runs, written: Iterable[Run], most: int = RUNS_MAX) -> Runs:
     """The runs after more was written, at most `most` of them.
 
     Of records that are written again the last copy counts, and what was known of them and of all later ones is
-    forgotten: the copy goes on from there. A copy that ends below what is known is another topic; so it may be if it is
-    not known where records went, which is a target of -1.
+    forgotten: the copy goes on from there. A copy that ends below the known runs is another topic; so it may be if it
+    is not known where records went, which is a target of -1.
     """
     kept = list(runs)
     for run in sorted(written, key=lambda run: run.first):
@@ -73,7 +74,7 @@ def _cut(run: Run, end: int) -> Run:
 
 
 def _least_missed(runs: list[Run]) -> int:
-    """Which run to leave out: what is read again for the lack of it is little, for how long ago it was."""
+    """Returns the run to drop: the one that costs the fewest repeated reads, for its age."""
     end = runs[-1].last + 1
 
     def loss(place: int) -> float:

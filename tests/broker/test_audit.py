@@ -186,7 +186,7 @@ def test_what_is_allowed_is_told_where_it_is_wanted(said: Callable[[], list[str]
     with running_broker(settings) as broker:
         create_topic(broker.port, "orders")
         with Raw(broker.port) as raw:
-            for _ in range(5):  # the short way would skip all but the first
+            for _ in range(5):  # the short path would skip all but the first
                 raw.ask(produce("orders", batch(b"x")), 9)
     written = "allowed principal=User:ANONYMOUS host=127.0.0.1 operation=WRITE resource=TOPIC name=orders api=produce"
     assert said().count(written) == 5

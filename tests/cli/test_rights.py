@@ -53,7 +53,7 @@ def test_users_and_rights_from_nothing(secured: Secured, root: Run, root_json: C
     assert root_json("user", "list", "ann") == [
         {"user": "ann", "mechanism": mechanism, "iterations": 4096} for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512")
     ]
-    assert "no more" in root("user", "delete", "ann", "-y").stdout
+    assert "no longer logs in" in root("user", "delete", "ann", "-y").stdout
     assert "there is no user ann" in root("user", "delete", "ann", "-y", code=4).stderr
     assert "there is no user ann" in root("user", "list", "ann", code=4).stderr
 

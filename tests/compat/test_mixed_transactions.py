@@ -1,5 +1,5 @@
 """The coordinator of transactions moves from ours to Apache Kafka's and back, in the middle of transactions: each ends
-as its producer was told. Minutes long: `make soak`; `test_mixed_brokers` has the short way."""
+as its producer was told. Minutes long: `make soak`; `test_mixed_brokers` has a quick one."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ FIELDS = (
     "duplicate",
 )  # fmt: skip
 
-compiled = pytest.mark.skipif(not COMPILED, reason="plain batches take no short way where nothing is compiled")
+compiled = pytest.mark.skipif(not COMPILED, reason="plain batches take no short path where nothing is compiled")
 
 
 def opened(folder: Path, config: TopicConfig) -> Log:

@@ -185,7 +185,7 @@ def test_everyone_may_use_only_what_no_acl_at_all_is_about() -> None:
 
 def test_what_changes_counts_at_once_and_in_the_number_of_the_generation() -> None:
     made = AclAuthorizer()
-    assert made.generation == UNCACHED  # a short way that remembers answers is not taken yet
+    assert made.generation == UNCACHED  # a short path that remembers answers is not taken yet
     made.follow({})
     loaded = made.generation
     assert loaded == FIRST_GENERATION

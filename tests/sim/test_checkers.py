@@ -192,9 +192,9 @@ def test_deliveries_that_are_whole_and_in_order_have_no_fault() -> None:
         ((*WHOLE, (1, 3)), {}, "records [3] of write 1 of q are there more than once"),
         ((*WHOLE, (0, 5)), {}, "records [5] of write 0 of q are there, and of no batch that is done"),
         ((WHOLE[3], *WHOLE[:3], *WHOLE[4:]), {}, "lie in ('t', 0) in the order [1, 0, 0, 1, 1]"),
-        (WHOLE, {"claims": [Claim("run", 1, 0, 2, 6)]}, "run was told that write 0 of batch 1 of q is in the topic"),
+        (WHOLE, {"claims": [Claim("run", 1, 0, 2, 6)]}, "run got write 0 of batch 1 of q confirmed"),
         (WHOLE, {"marked": (1, 1)}, "the mark of q names batch (1, 1)"),
-        (WHOLE, {"spans": [(("t", 0), 3, 3)]}, "the last batch of q is said to be at"),
+        (WHOLE, {"spans": [(("t", 0), 3, 3)]}, "the last batch of q is reported at"),
     ],
 )
 def test_deliveries_that_break_a_promise(found: Any, known: Any, fault: str) -> None:

@@ -56,9 +56,3 @@ def test_words_with_a_term_of_the_field_are_seen_in_names_comments_docstrings_an
 def test_words_are_free_in_printed_text_in_the_sense_of_fewer_and_outside_of_src_and_docs() -> None:
     assert not list(tidy.check_words("src/headrace/a.py", '"""No more than two, understood."""\nx = f("it is told")\n'))
     assert not list(tidy.check_words("tests/a.py", '"""Whoever."""\n'))
-
-
-def test_packages_that_are_not_checked_yet_still_have_such_words() -> None:
-    for package in tidy.WORDS_UNCHECKED:
-        files = list((tidy.ROOT / package).rglob("*.py"))
-        assert any(tidy.WORDS.search(line) for path in files for _, line in tidy.prose(path.read_text("utf-8")))

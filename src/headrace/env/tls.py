@@ -83,7 +83,7 @@ def scratch_of(node: Node) -> Scratch:
 
 
 class TlsStream:
-    """See the module, and `Stream`."""
+    """A `Stream` that encrypts another one."""
 
     __slots__ = (
         "_ahead",

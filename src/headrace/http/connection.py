@@ -43,7 +43,7 @@ class Host(Protocol):
 
 
 class HttpConnection:
-    """See the module. While a request is answered nothing more is read of its connection."""
+    """The connection of one client. While a request is answered nothing more is read of its connection."""
 
     def __init__(self, server: Host, stream: Stream) -> None:
         self.closed = False

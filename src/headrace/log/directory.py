@@ -43,7 +43,7 @@ class LogDirLocked(Exception):
 
 
 class LogDirectory:
-    """See the module. `failure` is set once its disk has failed; it stays out until the next start."""
+    """One log directory of a broker. `failure` is set once its disk has failed; it stays out until the next start."""
 
     def __init__(self, disk: Disk, path: str, write_lock: Lock) -> None:
         self._disk = disk

@@ -27,7 +27,7 @@ from headrace.log.verdicts import LogsLost, Verdict, guarded, judge
 
 
 class LogManager:
-    """See the module. `directories` overrides the configuration's log.dirs."""
+    """All logs of one broker. `directories` overrides the configuration's log.dirs."""
 
     def __init__(self, env: Environment, config: BrokerConfig, directories: Sequence[str] | None = None) -> None:
         self.env = env

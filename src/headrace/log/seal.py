@@ -43,7 +43,7 @@ def sum_of(data: bytes) -> Sum:
 
 
 class Seal(NamedTuple):
-    """See the module."""
+    """The sizes and checksums of a segment's derived files."""
 
     log_bytes: int
     transactions: Sum

@@ -22,7 +22,7 @@ _NONE_ADDED: tuple[AbortedTransaction, ...] = ()
 
 
 class SealedFiles:
-    """See the module. `Segment` is what others see of it."""
+    """The files of a segment, with their seal and aborted transactions. `Segment` is what others see of it."""
 
     __slots__ = (
         "_aborted",

@@ -39,7 +39,8 @@ _UNKNOWN = -2  # of max_timestamp: to be taken from the time index when it is as
 
 
 class Segment(SealedFiles):
-    """See the module. `created_ms` and `first_timestamp` decide when it is rolled; -1 means not known."""
+    """A `.log` file of record batches with its indexes. `created_ms` and `first_timestamp` decide when it is rolled; -1
+    means not known."""
 
     __slots__ = (
         "_cuts",
@@ -249,10 +250,8 @@ class Segment(SealedFiles):
                 raise IndexDamaged(f"{self.stem}{TIME_INDEX}{self.suffix} has lost its end")
 
     def _repaired(self, path: str) -> tuple[OffsetIndex | None, TimeIndex | None]:
-        """Rebuilds both indexes unless another thread has just done it.
-
-        Does nothing if the files were renamed from `path`, which could not be read: the rename may be the only reason.
-        """
+        """Rebuilds both indexes unless another thread has just done it, or the files were renamed from `path`, which
+        could not be read: the rename may be the only reason."""
         with self._resources.index_repairs:
             is_there = path in self.paths()
             if is_there and (self._index is None or self._time_index is None):

@@ -16,7 +16,7 @@ from headrace.log.segment import Segment
 
 
 class SegmentList:
-    """See the module. The last segment is the `active` one, which is appended to."""
+    """The segments of a log, in order. The last segment is the `active` one, which is appended to."""
 
     __slots__ = ("active", "bases", "lock", "retiring", "segments", "swapping")
 

@@ -148,7 +148,7 @@ def bounds_of(leader_start: int, leader_end: int, log_end: int) -> Bounds:
 
 
 class Fetcher:
-    """See the module. One request is under way at a time."""
+    """Fetches partitions from one leader node. One request is under way at a time."""
 
     def __init__(self, backoff_ms: int, *, has_session: bool = True) -> None:
         """`backoff_ms`: how long a partition waits after an error (replica.fetch.backoff.ms). Without a session every

@@ -95,7 +95,7 @@ class SaslAnswer:
 
 
 class SaslSession:
-    """See the module. One a connection."""
+    """A server's side of SASL. One a connection."""
 
     __slots__ = (
         "_last_reauth_s",

@@ -20,7 +20,7 @@ WITHIN_S: Final = 0.5
 
 
 class PowerAfterSnapshots(MomentFaults):
-    """See the module."""
+    """Cuts the power after a node has loaded a snapshot."""
 
     def __init__(self, world: World, machines: Iterable[AnyMachine]) -> None:
         super().__init__(world, "power after snapshots")

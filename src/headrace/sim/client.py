@@ -28,7 +28,7 @@ RETRY_S: Final = (0.01, 0.3)
 
 
 class SimClient:
-    """See the module. Tasks of a workload run as its node's: they end with it."""
+    """A client machine with one connection at a time. Tasks of a workload run as its node's: they end with it."""
 
     def __init__(self, world: World, host: str, broker: str, port: int = PORT) -> None:
         self.world = world

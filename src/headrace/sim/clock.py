@@ -25,7 +25,7 @@ TICK_S: Final = 1e-9
 
 
 class SteadyClock:
-    """See the module."""
+    """A steady clock that drifts like quartz."""
 
     def __init__(self, world: World) -> None:
         """Keeps the world's time until `drift`."""

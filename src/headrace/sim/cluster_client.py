@@ -80,7 +80,7 @@ def error_of(response: Any) -> int:
 
 
 class ClusterClient(SimClient):
-    """See the module."""
+    """A client machine that finds leaders and coordinators."""
 
     def __init__(
         self,

@@ -82,7 +82,7 @@ class GroupCoordinatorFaults(CoordinatorFaults):
 
 
 class ConsumersRun(ClusterRun):
-    """See the module."""
+    """A run of the consumers of one group."""
 
     def __init__(self, seed: int, say: Callable[[str], None] | None = None) -> None:
         rng = World(seed).rng("options")

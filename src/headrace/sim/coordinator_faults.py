@@ -31,7 +31,7 @@ LATE_S: Final = 0.5
 
 
 class CoordinatorFaults(MomentFaults):
-    """See the module."""
+    """Faults of transaction coordinators in the middle of an end."""
 
     def __init__(self, world: World, machines: Mapping[int, AnyMachine], *, may_die: bool) -> None:
         super().__init__(world, "faults of coordinators")

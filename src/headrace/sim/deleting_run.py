@@ -45,7 +45,7 @@ def draw(world: World) -> Options:
 
 
 class DeletingRun(ClusterRun):
-    """See the module."""
+    """A run in which operators delete records."""
 
     def __init__(self, seed: int, say: Callable[[str], None] | None = None) -> None:
         drawing = World(seed)

@@ -91,7 +91,7 @@ class _Node:
         self.unsynced.clear()
 
     def crash_by_page(self, rng: random.Random) -> None:
-        """See the module."""
+        """Crashes as an operating system that loses single pages would."""
         disk, true = bytearray(self.durable), bytearray(self.durable)
         size_known = rng.randint(0, len(self.unsynced))
         page_bytes = rng.choice(PAGE_BYTES)
@@ -278,7 +278,7 @@ Names = dict[str, "_Node | None"]
 
 
 class SimDisk:
-    """See the module, and `env.disk.Disk`."""
+    """An `env.disk.Disk` that forgets and fails."""
 
     def __init__(self, rng: random.Random, *, room_bytes: int = 1 << 60) -> None:
         self._rng = rng

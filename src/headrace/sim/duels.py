@@ -29,7 +29,7 @@ LATE_S: Final = (0.0, 0.3)
 
 
 class Duels(MomentFaults):
-    """See the module."""
+    """Makes two candidates in one epoch."""
 
     def __init__(self, world: World, machines: Mapping[int, AnyMachine]) -> None:
         super().__init__(world, "duels")

@@ -32,7 +32,7 @@ EXTENTS: Final = (LOG, LOG_AND_POINT, FOLDER, DISK)
 
 
 class EmptiedVoters:
-    """See the module."""
+    """Brings voters back with an emptied metadata log."""
 
     def __init__(self, world: World, machines: Mapping[int, Machine[ControllerNode]]) -> None:
         self._world = world

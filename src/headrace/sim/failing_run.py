@@ -56,7 +56,7 @@ def draw(world: World) -> Options:
 
 
 class FailingRun(ClusterRun):
-    """See the module."""
+    """A run of brokers whose log directories fail."""
 
     directories = DIRECTORIES
 

@@ -27,7 +27,7 @@ LASTS_S: Final = (0.05, 1.5)
 
 
 class LateAnswers(MomentFaults):
-    """See the module."""
+    """Delays the answers of transaction coordinators to leaders."""
 
     def __init__(self, world: World, machines: Mapping[int, AnyMachine]) -> None:
         """`machines` are the brokers: clients that ask the same have connections of their own."""

@@ -32,7 +32,7 @@ LATE_S: Final = (0.3, 3.0)
 
 
 class LateMarkers(MomentFaults):
-    """See the module."""
+    """Delays WriteTxnMarkers requests beyond their retries."""
 
     def __init__(self, world: World, brokers: Mapping[int, AnyMachine]) -> None:
         super().__init__(world, "late markers")

@@ -23,7 +23,7 @@ CHANCE_AT_COMMIT: Final = 0.02
 
 
 class LeadersSwapped(MomentFaults):
-    """See the module."""
+    """Keeps one of three controllers away, and swaps it with the leader."""
 
     def __init__(self, world: World, machines: Mapping[int, AnyMachine]) -> None:
         super().__init__(world, "leaders swapped")

@@ -148,7 +148,10 @@ class Asker:
 
 
 class LoadRun:
-    """See the module. `met`: whether the load came as far as the step at which the state was to begin."""
+    """A run of one coordinator log that is in a bad state when it is loaded.
+
+    `met`: whether the load came as far as the step at which the state was to begin.
+    """
 
     def __init__(self, seed: int, say: Callable[[str], None] | None = None, trouble: Trouble | None = None) -> None:
         """`trouble` in the place of what the seed draws."""
@@ -253,7 +256,7 @@ class LoadRun:
 
 
 class HeldLogRun(ClusterRun):
-    """See the module."""
+    """A run in which the logs of coordinators are unavailable for a while."""
 
     def __init__(self, seed: int, say: Callable[[str], None] | None = None) -> None:
         drawn = Options.draw(World(seed).rng("options"))

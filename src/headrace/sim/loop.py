@@ -76,7 +76,7 @@ class _Selector:
 
 
 class SimLoop(base_events.BaseEventLoop):
-    """See the module. `time()` is seconds since the run began."""
+    """An event loop with virtual time. `time()` is seconds since the run began."""
 
     _ready: deque[Handle]
     _scheduled: list[TimerHandle]

@@ -24,7 +24,7 @@ LASTS_S: Final = (1.5, 5.0)
 
 
 class LostAnswers(MomentFaults):
-    """See the module."""
+    """Loses the controllers' answers to in-sync set changes."""
 
     def __init__(self, world: World, machines: Mapping[int, AnyMachine]) -> None:
         super().__init__(world, "lost answers")

@@ -44,7 +44,7 @@ S = TypeVar("S", bound=Served)
 
 
 class Machine(Generic[S]):
-    """See the module. A supervisor of one: what ended, for whatever reason, is started again."""
+    """A machine with one broker. A supervisor of one: what ended, for whatever reason, is started again."""
 
     def __init__(
         self,

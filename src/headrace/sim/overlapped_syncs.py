@@ -38,7 +38,7 @@ SLOW_S: Final = (0.1, 0.3)
 
 
 class PowerAfterOverlaps(MomentFaults):
-    """See the module."""
+    """Cuts the power after a sync during which the log has grown."""
 
     def __init__(self, world: World, machines: Iterable[AnyMachine]) -> None:
         super().__init__(world, "power after overlapped syncs")

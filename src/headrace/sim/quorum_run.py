@@ -145,7 +145,7 @@ def host_of(node_id: int) -> str:
 
 
 class QuorumRun:
-    """See the module."""
+    """A run of three controllers of one metadata quorum."""
 
     def __init__(self, seed: int, say: Callable[[str], None] | None = None, options: Options | None = None) -> None:
         self.world = World(seed, say)

@@ -32,7 +32,7 @@ LASTS_S: Final = (3.5, 7.0)
 
 
 class RaiseFaults(MomentFaults):
-    """See the module."""
+    """Faults of nodes while kraft.version is raised."""
 
     def __init__(self, world: World, machines: Mapping[int, AnyMachine], *, may_die: bool, power: bool) -> None:
         """`may_die`: an end of a process loses nothing that was acknowledged; `power`: that of a machine neither."""

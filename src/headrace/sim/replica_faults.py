@@ -45,7 +45,7 @@ TIMEOUT_MS: Final = 10_000
 
 
 class ReplicaFaults(ClusterFaults):
-    """See the module."""
+    """Faults between leaders and followers alone."""
 
     def __init__(
         self,

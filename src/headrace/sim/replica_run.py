@@ -33,7 +33,7 @@ def _options(rng: random.Random) -> Options:
 
 
 class ReplicaRun(ClusterRun):
-    """See the module."""
+    """A run whose leaders and in-sync sets change all the time."""
 
     def __init__(self, seed: int, say: Callable[[str], None] | None = None) -> None:
         super().__init__(seed, say, _options(random.Random(f"{seed}/replicas")), apart=True)

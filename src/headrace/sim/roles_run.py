@@ -35,7 +35,7 @@ def _options(rng: random.Random) -> Options:
 
 
 class RolesRun(ClusterRun):
-    """See the module."""
+    """A run in which partitions change roles under workers."""
 
     interrupts = True
 

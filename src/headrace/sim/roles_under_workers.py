@@ -41,7 +41,10 @@ TIMEOUT_MS: Final = 10_000
 
 
 class RolesUnderWorkers(MomentFaults):
-    """See the module. `met` counts the changes of role by the work under which they came."""
+    """Changes roles of a partition while workers hold its log.
+
+    `met` counts the changes of role by the work under which they came.
+    """
 
     def __init__(
         self, world: World, machines: Mapping[int, Machine[Any]], topics: tuple[str, ...], client: SimClient

@@ -174,7 +174,7 @@ async def _watch(world: World, main: Task[None], look: Callable[[], None], every
 
 
 class Run:
-    """See the module."""
+    """A run of one broker."""
 
     def __init__(
         self,

@@ -25,7 +25,7 @@ HELD_UP_S: Final = 0.3
 
 
 class ShrinksUnheard(MomentFaults):
-    """See the module."""
+    """Isolates a leader right after its in-sync set has shrunk."""
 
     def __init__(self, world: World, machines: Mapping[int, AnyMachine]) -> None:
         """`machines` are all nodes. That followers fall out is the business of others."""

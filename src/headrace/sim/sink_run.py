@@ -56,7 +56,7 @@ def drawn(rng: random.Random) -> Options:
 
 
 class SinkRun(ClusterRun):
-    """See the module."""
+    """A run of Spark queries that write exactly once."""
 
     def __init__(self, seed: int, say: Callable[[str], None] | None = None, shapes: list[Shape] | None = None) -> None:
         """`shapes` in the place of those that the seed draws."""

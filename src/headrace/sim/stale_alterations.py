@@ -30,7 +30,7 @@ LATE_S: Final = (2.5, 3.5)
 
 
 class StaleAlterations(MomentFaults):
-    """See the module."""
+    """Delays AlterPartition requests until they are stale."""
 
     def __init__(self, world: World, brokers: Mapping[int, AnyMachine]) -> None:
         """The controllers are elsewhere: `brokers` reach them all the time. That followers fall out at first is the

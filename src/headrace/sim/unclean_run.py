@@ -50,7 +50,7 @@ def draw(world: World) -> Options:
 
 
 class UncleanRun(ClusterRun):
-    """See the module."""
+    """A run with a topic of unclean elections."""
 
     def __init__(self, seed: int, say: Callable[[str], None] | None = None) -> None:
         drawing = World(seed)

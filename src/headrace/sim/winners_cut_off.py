@@ -22,7 +22,7 @@ LASTS_S: Final = (2.0, 8.0)
 
 
 class WinnersCutOff(MomentFaults):
-    """See the module."""
+    """Isolates a controller that was just elected."""
 
     def __init__(self, world: World, machines: Mapping[int, AnyMachine]) -> None:
         super().__init__(world, "winners cut off")

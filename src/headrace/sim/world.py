@@ -32,7 +32,10 @@ LEFT_OUT: Final[ContextVar[frozenset[int]]] = ContextVar("faults that are left o
 
 
 class World:
-    """See the module. Every part draws from a generator of its own, so that one draw more in one changes no other."""
+    """The time, the randomness, the network and the machines of one run.
+
+    Every part draws from a generator of its own, so that one draw more in one changes no other.
+    """
 
     def __init__(self, seed: int, say: Callable[[str], None] | None = None, *, interrupts: bool = False) -> None:
         """`interrupts`: the work of workers is interrupted, whatever is drawn."""

@@ -170,7 +170,7 @@ def claim_checkpoint(checkpoint: Path, settings: dict[str, Any]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Drive:
-    """A run: how its query is started in a session, from where to where it goes, and what is to be done beside it.
+    """A run: how its query is started in a session, its source and target, and the work beside it.
 
     `beside` is called every few moments until the query has ended or is stopped.
     """
@@ -236,7 +236,7 @@ def drive(report: Report, run: Drive) -> None:
                     for batch in follow(run.start(spark), lambda: stopping.requested, run.beside):
                         report.add(batch)
         except Exception as error:
-            # what is stopped half-way, with a JVM that perhaps had the signal too, fails in ways of its own
+            # a query stopped half-way, whose JVM perhaps had the signal too, fails in ways of its own
             if isinstance(error, PipelineError) and not stopping.requested:
                 raise Failure(f"{error}; {log} may say more") from error
             if not stopping.requested:

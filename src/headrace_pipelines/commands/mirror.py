@@ -61,7 +61,7 @@ def mirror(bootstrap: str, timeout: float, security: Security, **given: Any) -> 
     from headrace_pipelines.mirror_topics import TopicFollower
 
     with ExitStack() as clients:
-        # a client is for one thread, and the query has its own; what is done beside it must not hold a signal up
+        # a client is for one thread, and the query has its own; the work beside it must not delay a signal
         (source, target), (aside, there) = (
             [
                 clients.enter_context(connect(at, time_s, how))
@@ -142,7 +142,7 @@ def _checked(bootstrap: str, security: Security, given: dict[str, Any]) -> Mirro
 
 
 def _check_clusters(mirror: Mirror, source: Client, target: Client) -> None:
-    """What is to be copied must be there, and must not come back as something to copy."""
+    """Checks that the topics to copy exist, and that copies are not copied back."""
     names = [topic.name for topic in source.topics(mirror.topics or None)]
     target.refresh([])
     if source.cluster_id is None or source.cluster_id != target.cluster_id:

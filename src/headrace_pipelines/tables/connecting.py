@@ -19,7 +19,7 @@ from headrace_pipelines.tables.places import PostgresPlace
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 SETTINGS: Final = {
-    # the encoding of names, of texts and of what is copied
+    # the encoding of names, of texts and of copied data
     "client_encoding": "UTF8",
     # how literals and names are read and written
     "standard_conforming_strings": "on", "quote_all_identifiers": "off", "transform_null_equals": "off",
@@ -80,7 +80,7 @@ def refusal(error: psycopg.Error) -> str:
 
 
 def _settle_writes(connection: Connection, place: PostgresPlace) -> None:
-    """Set what a session has that writes. Raises `TableError` where the role's own setting changes what is written."""
+    """Set what a session has that writes. Raises `TableError` if the role's own setting changes the written values."""
     # a policy would hide rows from deletes; without this it is refused
     role, *_ = _settle(connection, _TO_WRITE, row_security="off")
     if role != "origin":

@@ -38,7 +38,7 @@ REASON: Final = pa.field("reason", pa.string())
 KEY: Final = pa.field("key", pa.binary())
 VALUE: Final = pa.field("value", pa.binary())
 LETTER: Final = (REASON, KEY, VALUE, HEADERS_FIELD)
-"""What is kept of an unreadable record; the reason is null of the others, and the rest where it is not wanted."""
+"""The kept parts of an unreadable record; the reason is null for readable ones, and the rest if it is not wanted."""
 
 NO_LIMITS: Final = Limits()
 
@@ -60,7 +60,7 @@ class RecordDecoder:
 
     @property
     def schema(self) -> pa.Schema:
-        """Of what is decoded: the columns of `changes.schema_of` from `deleted` on, and what is unreadable."""
+        """Decoded records: the columns of `changes.schema_of` from `deleted` on, and the unreadable ones."""
         changes = schema_of(self.layout, nested_as_json=self.nested_as_json)
         columns = [changes.field(name) for name in (DELETED.name, *column_names(self.layout))]
         return pa.schema([*columns, *(LETTER if self.with_letters else LETTER[:1])])

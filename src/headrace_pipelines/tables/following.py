@@ -1,7 +1,7 @@
 """What a table knows of the topic that it follows, kept beside its rows and changed together with them.
 
 Offsets grow along a partition, and a batch is applied whole or not at all. So one number a partition says of every
-record whether the table has it: the offset after the last one applied. What is below is passed over, be it an upsert
+record whether the table has it: the offset after the last one applied. Lower offsets are skipped, be it an upsert
 or a delete, whatever batch it comes in; a deleted row needs no tombstone, and the table no column of ours.
 
 This holds while one run writes a table, in the order of the offsets. Each run puts a name of its own beside the
@@ -87,7 +87,7 @@ def taken_over(known: Following | None, topic: Topic, run: str, table: str) -> F
 Refused = Mapping[int, str]
 """Why a table refuses changes, by their rows in a batch."""
 Settle = Callable[[Refused], None]
-"""Takes what is refused of a batch, before the table has the rest."""
+"""Takes the refused records of a batch, before the table has the rest."""
 
 
 class Target(Protocol):

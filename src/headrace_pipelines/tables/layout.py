@@ -83,7 +83,7 @@ def columns_of(text: str) -> pa.StructType:
 
 
 def layout_of(key: str, value: str, key_format: str | None = None) -> Layout:
-    """The layout that two texts of DDL say. Raises ValueError, in one sentence, for what is no layout."""
+    """The layout that two texts of DDL say. Raises ValueError, in one sentence, for an invalid layout."""
     if not value.strip():
         raise ValueError("the columns of the value are missing, such as 'name STRING, price DOUBLE'")
     try:

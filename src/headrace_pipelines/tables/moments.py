@@ -78,7 +78,7 @@ def _text_before(text: str, back: timedelta) -> str:
 def moment_of(value: Any) -> Moment | None:
     """A value of the column, None for one that nothing comes after: an infinity, NaN, or a time that Python has not.
 
-    What is no value of an increasing column is found out by `kind_of`.
+    `kind_of` finds values that no increasing column can have.
     """
     # a decimal may be finite and too large for a float
     if (isinstance(value, float) and not isfinite(value)) or (isinstance(value, Decimal) and not value.is_finite()):

@@ -1,8 +1,8 @@
 """Pages of a table sent exactly once: each is a transaction, as a batch of a stream is, with a mark of its number.
 
 Before the transaction what the run would go on with after it, the position and the digests, is written to a file of
-that number; the mark says of which number the next run begins. So a file is written for each page, as long as what is
-remembered of the look-back, and the last two are kept.
+that number; the mark says of which number the next run begins. So a file is written for each page, as long as the
+look-back is remembered, and the last two are kept.
 """
 
 from __future__ import annotations

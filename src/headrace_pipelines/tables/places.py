@@ -72,7 +72,7 @@ def parse_place(text: str) -> Place | None:
 
 
 def _split(rest: str, form: str) -> tuple[str, str]:
-    """What is before and behind the last #."""
+    """Splits an address at its last #."""
     before, mark, table = rest.rpartition("#")
     if not mark or not table:
         raise ValueError(f"the address names no table; it must be {form}")

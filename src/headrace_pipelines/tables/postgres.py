@@ -37,7 +37,7 @@ class PostgresTable(DatabaseTable[PostgresPlace, Connection]):
     def open(self, topic: Topic, run: str) -> None:
         self._run = run
         with self._transaction() as connection:
-            # two runs that begin at once would both make what is missing
+            # two runs that begin at once would both create missing tables
             connection.execute(b"SELECT pg_advisory_xact_lock(hashtext(%s))", [BOOKS])
             catalogue = Catalogue(connection, self._place)
             assert catalogue.schema is not None

@@ -167,7 +167,7 @@ class PostgresBatch:
         return [*found, (begun, count, kind)]
 
     def _all(self, pieces: Sequence[Piece]) -> None:
-        """Apply whole pieces: what is deleted at any time is deleted first, of each key the last record is written."""
+        """Apply whole pieces: keys with any delete are deleted first, then the last record of each key is written."""
         keys = listed(self._names[: len(self._layout.key)])
         rows = ", ".join(self._names)
         last = f"SELECT DISTINCT ON ({keys}) {rows}, {DELETED.name} FROM {STAGED} WHERE {_WITHIN}"

@@ -42,7 +42,7 @@ class Columns:
         self._seen: list[str] = []
 
     def check(self, there: Iterable[str]) -> None:
-        """Whether what is to be read is there. Raises `TableError`."""
+        """Checks that the table and the columns to read exist. Raises `TableError` if not."""
         names = list(there)
         if not names:
             raise TableError(f"{self._place} does not exist")

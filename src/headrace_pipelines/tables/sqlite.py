@@ -183,7 +183,7 @@ class SqliteTable(DatabaseTable[SqlitePlace, sqlite3.Connection]):
         hides = not changing and not strict and _is_plain(connection, name, self._layout, collations)
         fit = _Fit(quoted(name), self._layout, collations, changing, hides)
         marks = [None] * len(self._layout.fields)
-        # what is wrong with a statement, and not with a record
+        # errors of a statement, and not of a record
         connection.execute(f"EXPLAIN {fit.upsert}", marks).close()
         connection.execute(f"EXPLAIN {fit.delete}", marks[: len(collations)]).close()
         self._check_others(connection)

@@ -61,7 +61,7 @@ class TableSync:
         return {"columns": "key, value, partition, offset, timestamp, headers", "includeHeaders": "true"}
 
     def changes(self, records: DataFrame) -> DataFrame:
-        """Changes as `changes.schema_of` has them, and behind them what is kept of unreadable records."""
+        """Changes as `changes.schema_of` has them, followed by the kept parts of unreadable records."""
         decoded = _decoded(self.decoder).alias("row")
         rows = records.select("partition", "offset", "timestamp", decoded)
         rows = rows.select("partition", "offset", "timestamp", "row.*")
@@ -113,7 +113,7 @@ def _decoded(decoder: RecordDecoder) -> Column:
 
     arrow_udf: Any = F.arrow_udf  # type: ignore[attr-defined]  # PySpark has it, and its stubs have not
     function = arrow_udf(decode_whole if decoder.with_letters else decode, shape)
-    # what is not deterministic is called once a row, and not once for each field that is taken of it
+    # a nondeterministic function is called once a row, and not once for each field that is taken of it
     column: Column = function.asNondeterministic()("key", "value", *["headers"] * decoder.with_letters)
     return column
 

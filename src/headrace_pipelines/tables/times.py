@@ -35,7 +35,7 @@ _TIME: Final = re.compile(
 
 
 def days_of(text: str) -> int | None:
-    """The day that a text says; None for what is no day."""
+    """The day that a text says; None for an invalid day."""
     if text in (END, BEGINNING):
         return DAYS_END if text == END else DAYS_BEGINNING
     found = _DATE.fullmatch(text)
@@ -49,7 +49,7 @@ def days_of(text: str) -> int | None:
 
 
 def micros_of(text: str) -> int | None:
-    """The moment that a text says, of UTC where it names no offset; None for what is no moment."""
+    """The moment that a text says, of UTC where it names no offset; None for an invalid time."""
     if text in (END, BEGINNING):
         return MICROS_END if text == END else MICROS_BEGINNING
     found = _TIME.fullmatch(text)

@@ -130,7 +130,7 @@ class Watcher:
         self._forget_at = 2 * max(len(self._sent), page_rows)
 
     def look(self) -> Iterator[Page]:
-        """Send what is new, a page at a time; the pages that had something new. Raises `TableError`."""
+        """Send new rows, a page at a time; yields the pages that had some. Raises `TableError`."""
         since = None if self._moment is None else self._look_back.before(self._moment)
         after: tuple[Any, ...] | None = None
         while True:

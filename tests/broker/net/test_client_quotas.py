@@ -452,7 +452,7 @@ def test_a_smaller_quota_holds_for_what_was_used_already(served: TestBroker) -> 
 
 
 @pytest.mark.parametrize("quotas", [[], [("request_percentage", 1.0)], [("producer_byte_rate", 1.0)]])
-def test_who_is_not_limited_takes_the_short_ways(
+def test_who_is_not_limited_takes_the_short_paths(
     served: TestBroker, monkeypatch: pytest.MonkeyPatch, quotas: Changes
 ) -> None:
     taken: dict[str, int] = {}

@@ -345,7 +345,7 @@ def test_a_defect_on_the_short_way_ends_its_connection(
     name = topic()
     fill(raw, name, 3)
     with Raw(served.port) as reader:
-        for offset in (0, 1):  # the second goes the short way
+        for offset in (0, 1):  # the second goes the short path
             assert reader.ask(fetch(name, offset), 12).responses[0].partitions[0].error_code == 0
 
         def fails(*_: object) -> bool:

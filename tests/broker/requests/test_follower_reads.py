@@ -151,7 +151,7 @@ def test_a_fetch_that_waits_at_a_follower_ends_with_what_is_committed_or_with_it
 
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether the short way took a fetch, of one after the other."""
+    """Whether the short path took a fetch, of one after the other."""
     answers: list[bool] = []
     answer = ShortFetch.answer
 
@@ -166,7 +166,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 @pytest.mark.parametrize("rack", ["", "b"])
 @pytest.mark.parametrize("version", [10, 11, 12, 13, 17])
 def test_readers_of_a_follower_go_the_short_way_too(version: int, rack: str, taken: list[bool]) -> None:
-    """Where they may read there at all, and to the same answers as those of the long way."""
+    """Where they may read there at all, and to the same answers as those of the general path."""
     cluster = racked(RACK_AWARE)
     again = Reader(cluster, 2, rack)
     numbers = itertools.count()
@@ -249,7 +249,7 @@ def test_a_leader_sends_a_consumer_to_its_rack_where_the_settings_say_so() -> No
 
 
 def test_a_reader_of_the_leader_is_sent_away_once_the_near_one_has_come_back() -> None:
-    """In a session, and over the short way that its fetches had taken until then."""
+    """In a session, and over the short path that its fetches had taken until then."""
     cluster = racked(RACK_AWARE)
     far = Reader(cluster, 1, "b")
 

@@ -1,4 +1,4 @@
-"""Requests of several partitions that are alike but for their records: what the short way does with them is what the
+"""Requests of several partitions that are alike but for their records: what the short path does with them is what the
 handler does with each."""
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _names = itertools.count()
 
 
 class Switch:
-    """Whether the short way is off."""
+    """Whether the short path is off."""
 
     off = False
 
@@ -209,12 +209,12 @@ def test_the_short_way_leaves_what_the_long_one_does(served: TestBroker, switch:
         run_both(served, switch, seed)
 
 
-# --- when the short way is taken
+# --- when the short path is taken
 
 
 @pytest.fixture
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Versions of the requests that the short way decodes."""
+    """Versions of the requests that the short path decodes."""
     seen: list[int] = []
     decode = produce_run._decode
 
@@ -282,7 +282,7 @@ def test_what_its_topic_opens_goes_to_the_handler(served: TestBroker, monkeypatc
     create_topic(served.port, name, PARTITIONS)
 
     def is_taken(**fields: Any) -> bool:
-        """Whether the short way takes a request whose last batch has these fields, once there is a layout."""
+        """Whether the short path takes a request whose last batch has these fields, once there is a layout."""
         keyed = batch(b"x", key=b"k")
         assert errors(raw, [produce(name, *[keyed] * PARTITIONS, acks=1)] * 3) == [[0] * PARTITIONS] * 3
         taken.clear()

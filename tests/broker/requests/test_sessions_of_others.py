@@ -11,7 +11,7 @@ import pytest
 from broker.guarded import CLIENT, OPEN_WITHOUT_ACLS, OWNER, acl, create, everything
 from broker.raw import Raw, batch, create_topic, fetch, produce
 from broker.sasl import PLAIN_ANN, PLAIN_BOB, SETTINGS, open_port, plain
-from broker.short_ways import note_short_fetches
+from broker.short_paths import note_short_fetches
 from peers.waiting import until
 
 from headrace.replicas.sessions import EVICTION_MS, SessionCache

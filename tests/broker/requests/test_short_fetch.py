@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from broker.raw import Raw, batch, create_topic, fetch, produce
-from broker.short_ways import Taken, note_short_fetches
+from broker.short_paths import Taken, note_short_fetches
 
 from headrace.client.reading import whole_batches
 from headrace.log.reader import LogReader
@@ -143,7 +143,7 @@ def test_a_session_reads_all_of_its_partitions_once(
             request.topics = [each for each in request.topics if each.partitions]
     assert counts == [30] * 4
     assert len(taken()) == epoch - 1
-    assert all(taken()), "every request of the session but the first takes the short way"
+    assert all(taken()), "every request of the session but the first takes the short path"
 
 
 @pytest.mark.parametrize("version", [7, 12, 18])
@@ -183,7 +183,7 @@ def test_a_session_of_one_partition_reads_as_it_last_asked(
         assert [batches_from(offset, "small") for offset in (6, 7)] == [[6], [7]]
         assert batches_from(8, "large", by=other)[-1] == 11
         assert [batches_from(offset, "small") for offset in (8, 9)] == [[8], [9]]
-    assert all(taken()), "what is not the first of its connection takes the short way"
+    assert all(taken()), "what is not the first of its connection takes the short path"
 
 
 def test_a_session_goes_on_behind_the_long_way(

@@ -122,7 +122,7 @@ def test_every_way_of_a_request_is_timed_once(node: TestBroker) -> None:
             raw.receive(0, 9)
         damaged = batch(b"x" * 99)[:-1] + b"y"
         assert raw.ask(produce("timed", damaged), 9).responses[0].partition_responses[0].error_code == 2
-        raw.ask(produce("timed", batch(b"x"), batch(b"y")), 9)  # two partitions: the long way
+        raw.ask(produce("timed", batch(b"x"), batch(b"y")), 9)  # two partitions: the general path
         raw.send(produce("timed", batch(b"x"), acks=0), 9)  # no answer
         raw.socket.sendall(raw.frame(fetch("timed", 0), 11) + raw.frame(fetch("timed", 1), 11))
         raw.receive(1, 11)

@@ -119,7 +119,10 @@ class _Question:
 
 
 class Verifier:
-    """See the module. `local` is this broker's own coordinator, None while it has none."""
+    """Asks transaction coordinators about partitions, for the leaders (KIP-890).
+
+    `local` is this broker's own coordinator, None while it has none.
+    """
 
     def __init__(
         self,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headrace.security.quotas.lookup import QuotaTable
 
 HELD_MAX: Final = 1000
-"""So many connections of addresses that connect too often are held; a further one is closed at once."""
+"""Connections of addresses that connect too often that are held; another one is closed at once."""
 MAX_CONNECTIONS: Final = "max.connections"
 MAX_RATE: Final = "max.connection.creation.rate"
 
@@ -38,7 +38,7 @@ class AdmittingListener(Protocol):
 
 
 class _Limits(NamedTuple):
-    """What the settings say of one listener."""
+    """The limits of one listener, from the settings."""
 
     connections: int
     creation_rate: int
@@ -85,7 +85,7 @@ class Admission:
         self._addresses: Buckets[str, Rate] = Buckets(self._make)
         self._held: dict[Stream, Timer] = {}
         self.table: QuotaTable | None = None
-        """Where addresses have quotas."""
+        """The rates of addresses that have quotas."""
 
     @property
     def held(self) -> int:

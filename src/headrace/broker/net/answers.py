@@ -1,4 +1,4 @@
-"""What a handler raises where the answer is the end of its connection."""
+"""The errors of handlers that end the connection instead of an answer."""
 
 from __future__ import annotations
 

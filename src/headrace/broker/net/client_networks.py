@@ -1,4 +1,4 @@
-"""What an address counts as where clients of one place share a bound."""
+"""Groups addresses into networks, whose clients share a bound."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Mutating(Protocol):
 
 
 class ClientLimits(NamedTuple):
-    """What limits one client: a principal and the bytes of a client id."""
+    """The limits of one client: a principal and the bytes of a client id."""
 
     client: tuple[str, bytes]
     produce: Limit | None
@@ -90,7 +90,7 @@ class ClientQuotas:
         self._open: Meter | None = None
 
     def now_ms(self) -> int:
-        """Of the steady clock."""
+        """Milliseconds of the steady clock."""
         return int(self.monotonic() * 1000)
 
     # --- which quotas there are
@@ -129,7 +129,7 @@ class ClientQuotas:
         return known.others
 
     def limits(self, client: tuple[str, bytes]) -> ClientLimits:
-        """What limits a client now."""
+        """Returns the limits of a client now."""
         user, client_id = client[0].partition(":")[2], client[1].decode(errors="replace")
         return ClientLimits(client, *(self.table.find(key, user, client_id) for key in keys.CLIENT_KEYS))
 
@@ -162,11 +162,11 @@ class ClientQuotas:
         return Meter(self, limits, key, size)
 
     def last(self, meter: Meter) -> None:
-        """What the loop does up to `finished` is for that request: encoding its answer, and sending it."""
+        """Counts the loop's time up to `finished` for that request: encoding its answer, and sending it."""
         self._open = meter
 
     def finished(self) -> None:
-        """What was received is handled, and what is ready has left."""
+        """Ends the count: the requests are handled, and ready answers are sent."""
         meter, self._open = self._open, None
         if meter is not None:
             meter.pause()
@@ -179,9 +179,9 @@ class ClientQuotas:
 
 
 class Meter:
-    """What one request of a limited client uses, until it is answered."""
+    """The usage of one request of a limited client, until it is answered."""
 
-    __slots__ = ("_key", "_mark", "_quotas", "_told", "exempt", "limits")
+    __slots__ = ("_has_share", "_key", "_mark", "_quotas", "exempt", "limits")
 
     def __init__(self, quotas: ClientQuotas, limits: ClientLimits, key: int, size: int) -> None:
         self._quotas = quotas
@@ -189,7 +189,7 @@ class Meter:
         self._key = key
         self._mark: float | None = quotas.monotonic()
         """Up to when its time is counted; None while the loop does other things."""
-        self._told = False
+        self._has_share = False
         self.exempt = False
         """Whether a node of the cluster has asked."""
         if key == ApiKey.PRODUCE and limits.produce is not None:
@@ -235,7 +235,7 @@ class Meter:
 
     @property
     def fetch_bytes_max(self) -> int:
-        """What one answer to Fetch may hold, so that its client need not wait for longer than its window."""
+        """The bytes that one answer to Fetch may hold, so that its client need not wait for longer than its window."""
         limit = self.limits.fetch
         return 2**31 - 1 if limit is None else max(0, min(2**31 - 1, int(limit.bound * self._quotas.burst_s)))
 
@@ -247,7 +247,7 @@ class Meter:
         """
         if self.exempt:
             return 0, False
-        self._told = True
+        self._has_share = True
         limit, quotas = self.limits.fetch, self._quotas
         share_ms = self._share_ms()
         if limit is None:
@@ -269,7 +269,7 @@ class Meter:
         throttle_ms: int = own_ms
         if self._key == ApiKey.PRODUCE and self.limits.produce is not None:
             throttle_ms = max(throttle_ms, self._quotas.throttle_ms(self.limits.produce))
-        if response is not None and not self._told:
+        if response is not None and not self._has_share:
             throttle_ms = max(throttle_ms, self._share_ms())
         if throttle_ms != own_ms and hasattr(response, "throttle_time_ms"):
             response.throttle_time_ms = throttle_ms
@@ -315,7 +315,7 @@ class Mutations:
         self._limit = limit
         self._is_strict = is_strict
         self.throttle_ms = 0
-        """What the answer is to say."""
+        """The throttle time for the answer."""
 
     def pay(self, partitions: int) -> bool:
         """Whether so many may be created or deleted; then they are paid for."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ShortPathState(Protocol):
-    """What the short paths use of what all connections share."""
+    """The shared state of connections as the short paths use it."""
 
     times: RequestTimes | None
     scratch: memoryview

@@ -1,4 +1,4 @@
-"""What a handler knows of a request: the client and its principal, the listener, and the version of the API."""
+"""The context of a request, for its handler: the client and its principal, the listener, and the version of the API."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class RequestContext:
         self.api_version = api_version
         self.correlation_id = correlation_id
         self.meter: Meter | None = None
-        """Of a client with quotas."""
+        """That of a client with quotas, else None."""
         self.kept_bytes = 0
         """Bytes of the budget for requests that are held until what `remains` has is freed."""
         self.remains: list[Any] | None = None

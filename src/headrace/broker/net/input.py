@@ -1,4 +1,4 @@
-"""What has arrived of one connection and is not handled yet: the beginning of a frame, or frames behind a blocked one.
+"""The bytes of one connection that are not handled yet: the beginning of a frame, or frames behind a blocked one.
 
 Bytes are received into the buffer that all connections share. Only what cannot be handled at once is kept here, in
 memory that grows with what arrives, never with what a frame announces, and that is drawn from the budget for requests.
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from headrace.env.network import Stream
 
 SCARCE_RECEIVE_BYTES: Final = 4096
-"""What is received at once while the budget for requests is spent: enough for a small request."""
+"""Bytes that are received at once while the budget for requests is spent: enough for a small request."""
 NO_MEMORY: Final = -2
-"""What `receive_frame` returns if there is no memory for more of the frame."""
+"""The result of `receive_frame` if there is no memory for more of the frame."""
 
 _read_size = Struct(">i").unpack_from
 

@@ -18,7 +18,7 @@ FRAME_BUFFER_BYTES: Final = 64 * 1024
 COPIED_BYTES_MAX: Final = 2 * 1024 * 1024
 """The largest buffer that is filled with zeros and copied into; a larger frame goes on in pages of the system."""
 RECEIVED_BYTES_MAX: Final = 1024 * 1024
-"""What is received of one frame in one turn of the loop."""
+"""Bytes that are received of one frame in one turn of the loop."""
 
 
 class LargeFrame:
@@ -49,7 +49,7 @@ class LargeFrame:
 
     @property
     def free(self) -> memoryview:
-        """Where the next bytes are received, in this turn of the loop."""
+        """Returns the memory for the next bytes, in this turn of the loop."""
         return self.view[self.have : min(self.need, self.room, self.have + RECEIVED_BYTES_MAX)]
 
     def grow(self) -> bool:

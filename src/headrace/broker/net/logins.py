@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from headrace.env.owner import Timer
 
 FREE_BYTES: Final = 4096
-"""What every client may send before it has logged in without drawing on the budget: enough for a password."""
+"""Bytes that a client may send before it has logged in without drawing on the budget: enough for a password."""
 LOGIN_BYTES_MAX: Final = 16 * 1024 * 1024
-"""What all of them together may hold beyond that."""
+"""Bytes that all of them together may hold beyond that."""
 ADDRESS_LOGIN_BYTES_MAX: Final = LOGIN_BYTES_MAX // 16
 """The same, of those at one address (of IPv6: in one network), so that logins of other addresses find room: the largest
 ones are tokens and Kerberos tickets of some KB."""
@@ -36,7 +36,7 @@ DELAYED_MAX: Final = 1000
 
 
 class Source(Protocol):
-    """Where a mechanism has from what it checks logins by, while the node runs."""
+    """The source of a mechanism's keys or users, which change while the node runs."""
 
     async def ready(self) -> None:
         """Returns once it was looked there for the first time, with success or without; soon in any case."""
@@ -72,7 +72,7 @@ class LoginTerms:
 
     @property
     def sources(self) -> list[Source]:
-        """What the mechanisms live on."""
+        """The sources of the mechanisms."""
         return [offer.source for offer in self.offers.values() if offer.source is not None]
 
     def close_sources(self, others: LoginTerms | None = None) -> None:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from headrace.env.owner import Owner
 
 FEW_ELEMENT_BYTES: Final = 32 * 1024
-"""What the elements of a request may take at least, for the event loop to decode it: that takes it 8 ms at most."""
+"""Bytes of elements up to which the event loop decodes a request: that takes 8 ms at most."""
 DECODED_PER_BYTE: Final = 32
 """Bytes of objects that are made of one byte of elements, where these are as small as they can be."""
 FETCH: Final = 1
@@ -149,7 +149,7 @@ class LongAnswers:
             self._requests.give(size)
 
     async def decoded(self, decode: Callable[[], Any]) -> Any:
-        """What `decode` makes of a request of many elements. Raises DecodeError."""
+        """Returns a decoded request of many elements. Raises DecodeError."""
         async with self.turn:
             return await self._node.workers.run(decode)
 

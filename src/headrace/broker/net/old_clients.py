@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SILENT_S: Final = 1.0
 SILENT_MAX: Final = 1000
-"""Connections that are silent at once; one more ends at once."""
+"""Connections that are silent at a time; another one is closed at once."""
 LINE_S: Final = 60.0
 ADDRESSES_MAX: Final = 1000
 """Addresses whose last log line is remembered. If the table is full, a new address is not logged until the oldest entry
@@ -26,7 +26,7 @@ expires."""
 
 
 class OldClients:
-    """The connections that are about to be closed, and the addresses that were logged."""
+    """Closes connections after a silent moment, and logs each address once a minute."""
 
     def __init__(self, owner: Owner, monotonic: Callable[[], float], bad: Counter) -> None:
         """`bad` counts connections that end without a line."""

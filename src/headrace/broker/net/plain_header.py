@@ -13,7 +13,7 @@ HEADER_BYTES: Final = 10
 
 
 def plain_body(frame: memoryview, served: Api, version: int, length: int, client_id: Buffer | None) -> int:
-    """Where the body starts, if the header has the client id that the last one had and nothing unusual; else 0."""
+    """Returns where the body starts if the header is plain, with the client id of the last one; else 0."""
     at = HEADER_BYTES + length
     if (
         length < 0

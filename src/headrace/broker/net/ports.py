@@ -41,7 +41,7 @@ class ShortProduce(Protocol):
 
     @property
     def shape(self) -> Any:
-        """Of the last request that `add` took; None where the next one cannot be compared with it."""
+        """That of the last request that `add` took; None if the next one cannot be compared with it."""
         ...
 
     def add(
@@ -71,7 +71,7 @@ class Requests(Protocol):
 
     @property
     def authorizer(self) -> Authorizer:
-        """Who decides what a principal may do."""
+        """Decides what a principal may do."""
         ...
 
     @property

@@ -1,8 +1,8 @@
-"""What requests of many elements leave behind, freed a little at a time.
+"""Frees the objects of requests with many elements, a few at a time.
 
-Python frees a list with all that only it holds at once: 400,000 elements take 30 ms, in which nothing else runs. So
-whatever holds many of them is kept until the request is answered (`RequestContext.remains`), and a worker takes it
-apart then. It changes nothing that others may hold.
+Python frees a list in one go with all that only it holds: 400,000 elements take 30 ms, in which nothing else runs. So
+objects that hold many are kept until the request is answered (`RequestContext.remains`), and a worker takes them apart
+then. It changes nothing that others may hold.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headrace.wire.message import Message
 FREED_AT_ONCE: Final = 100
 """Things that are freed without a look at whether another thread waits."""
 FREED_YOUNG: Final = 5_000
-"""After so many of them what others made meanwhile is old: see `env.young`."""
+"""After so many of them objects that others made meanwhile are old: see `env.young`."""
 _CONTAINERS: Final = (list, tuple, dict, set, frozenset, SplitTable)
 
 
@@ -36,7 +36,7 @@ def take_apart(remains: list[Any]) -> None:
 
 
 def _take_out(thing: Any, remains: list[Any]) -> None:
-    """Adds what a thing holds."""
+    """Adds the objects that a thing holds."""
     if isinstance(thing, Message):
         kind: Any = type(thing)
         for name in _lists_of(kind):

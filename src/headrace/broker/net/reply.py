@@ -1,4 +1,4 @@
-"""What a connection keeps of a request between its effect and its answer."""
+"""The record of a request between its effect and its answer."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from headrace.env.owner import Owner
 
 BESIDE_S: Final = 0.000_02
-"""What begins so soon after another connection was served belongs to the same turn of the loop."""
+"""A request that begins so soon after another connection was served belongs to the same turn of the loop."""
 TOGETHER_S: Final = 0.001
 """An answer waits no longer than this for those to other connections."""
 

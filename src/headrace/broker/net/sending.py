@@ -43,7 +43,7 @@ class Sending:
         self._stream = stream
         self._output = Output(self._shared.scratch)
         self.queued = self._output.parts
-        """What is still to be sent."""
+        """The parts that are still to be sent."""
         self._accounted = 0
         self._since = 0.0
         self._writing = False

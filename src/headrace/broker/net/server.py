@@ -35,7 +35,7 @@ STALLED_FRAME_S: Final = 10.0
 STALLED_OUTPUT_S: Final = 10.0
 """When memory for responses is short, a client that has not taken all of its answers for this long is closed."""
 HANDSHAKE_WAIT_SHARE: Final = 0.5
-"""Of the time to log in: nobody waits longer for the turn of a TLS handshake."""
+"""Share of the time to log in: no client waits longer for the turn of its TLS handshake."""
 SWEEP_S_MAX: Final = 5.0
 HANGUP_S: Final = 1.0
 """How often the broker looks for clients that have gone while a request of theirs is at work, and nothing is read."""
@@ -311,7 +311,7 @@ class Server:
         connection.close("its request met a defect")
 
     def defect_beside(self, connection: ServedConnection, error: BaseException) -> None:
-        """The same while a connection was served, and no request can be named."""
+        """Reports an unexpected error that belongs to no request: the connection ends."""
         peer = f"{connection.client.peer_host}:{connection.client.peer_port}"
         self._node.defects.report(error, "a connection", client=peer)
         connection.close("it met a defect")

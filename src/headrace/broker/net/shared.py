@@ -1,4 +1,4 @@
-"""What the connections of a server share: the receive buffer, budgets, clocks, and the parts that serve all of them."""
+"""The state that the connections of a server share: receive buffer, budgets, clocks, and the parts that serve them."""
 
 from __future__ import annotations
 

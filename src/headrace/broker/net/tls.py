@@ -53,7 +53,7 @@ class ListenerTls:
 
     @property
     def context(self) -> ssl.SSLContext:
-        """What the next connection is opened with."""
+        """The context for the next connection."""
         return self._in_use.context
 
     def opened(self, stream: TlsStream) -> str | None:

@@ -49,6 +49,6 @@ What may never happen
     - One partition's trouble holds up another's.
 
 The room imports from `telemetry`, `storage`, `quorum` and `settings` alone, beside the layers below the broker's. `net`
-stands beside it: neither knows the other. A part is given what it uses (the node, the logs, a function that returns the
+is beside it: neither knows the other. A part is given what it uses (the node, the logs, a function that returns the
 newest image), never the broker.
 """

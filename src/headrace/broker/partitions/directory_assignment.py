@@ -1,7 +1,7 @@
 """Reports in which log directory each replica is, if a broker with several directories chose one (KIP-858).
 
-What cannot be told now, because no controller answers, is told again until one does: a replica of which the metadata do
-not know where it lies is not taken out of the in-sync set when its disk fails.
+A report that no controller answers is sent again until one does: a replica whose directory the metadata do not know is
+not removed from the in-sync set when its disk fails.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ _KNOWN: Final = frozenset(ErrorCode)
 
 @dataclass(frozen=True)
 class FetchServices:
-    """What all connections to leaders share."""
+    """The parts of a broker that all connections to leaders share."""
 
     node: Node
     config: BrokerConfig
@@ -206,7 +206,7 @@ class FetchLoop:
             self._hang_up()
 
     def _next_request(self) -> NextRequest | None:
-        """What to ask for now, as far as the rate that is kept lets it."""
+        """Returns the next request, without partitions that the rate holds back."""
         now_ms = self._now_ms()
         self._holds_back = self._follows_more = False
         if not self._throttles.follower.is_limited:
@@ -236,7 +236,7 @@ class FetchLoop:
 
     @staticmethod
     def _kept_end(replica: Replica) -> int:
-        """Where a log is cut before its leader says anything; its end, where it is not."""
+        """Returns where a log is truncated before its leader is asked; its end if it is not."""
         log = replica.log
         if replica.missing_from >= 0:
             return replica.missing_from
@@ -268,7 +268,7 @@ class FetchLoop:
             self._log.warning("leader cannot be reached", leader=self.leader, partitions=len(self), why=error)
 
     def _lost(self) -> None:
-        """The leader has ended the connection. Whoever asks for it next may be here in this very turn of the loop."""
+        """The leader has ended the connection. Its next user may come in this very turn of the loop."""
         if self._is_wanted:
             self._lost_leaders.lost(self.leader)
 
@@ -494,7 +494,7 @@ class FetchLoop:
         self._note_cut(followed, replica, await change(replica, bounds.offset))
 
     async def _offset_at(self, followed: Followed, replica: Replica, timestamp: int) -> int | None:
-        """Where the leader's log ends, or begins; None where it does not say so. Raises ClientError."""
+        """Returns where the leader's log ends, or begins; None if the answer lacks it. Raises ClientError."""
         asked = ListOffsetsPartition(
             partition_index=replica.index, current_leader_epoch=followed.leader_epoch, timestamp=timestamp
         )

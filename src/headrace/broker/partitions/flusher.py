@@ -148,7 +148,7 @@ class Flusher:
                 self.request(replica)  # its files were taken away by a move: the copy has all of it
             else:
                 if (is_passing(error) or isinstance(error, FileNotFoundError)) and not replica.error:
-                    # No client is told that it is safe; the next append tries again.
+                    # No client gets an acknowledgement; the next append tries again.
                     replica.refuse_waiting(ErrorCode.KAFKA_STORAGE_ERROR)
                 self._failed(replica, error)
             return

@@ -1,4 +1,4 @@
-"""What a follower does to its log: it appends what its leader sent, cuts what its leader has not, and syncs.
+"""Changes the logs of followers: appends batches of the leader, truncates what the leader does not have, and syncs.
 
 Appends are done on the event loop, like a leader's, in pieces that take a millisecond or two each, and others have
 their turn between them: whether the piece may still be appended is looked at without a lock then. What waits for the
@@ -35,7 +35,7 @@ PIECE_BATCHES: Final = 128
 
 
 class Appended(Enum):
-    """What became of a piece."""
+    """The outcome of one piece."""
 
     DONE = "done"
     BEGINS_EARLIER = "begins earlier"
@@ -84,7 +84,7 @@ class Following:
         return self._written(replica, log, piece, result)
 
     async def append_aside(self, replica: Replica, piece: Piece) -> Appended:
-        """The same by a worker: the loop goes on while the disk is slow."""
+        """Appends on a worker: the loop goes on while the disk is slow."""
         log = replica.log
         if _begins_earlier(log, piece):
             return Appended.BEGINS_EARLIER
@@ -110,7 +110,7 @@ class Following:
         return log.writer.append(piece.data, leader_epoch=-1, now_ms=self._node.clock.now_ms(), origin="replica")
 
     def _written(self, replica: Replica, log: Log, piece: Piece, result: AppendResult | Exception) -> Appended:
-        """What came of an append."""
+        """Takes the result of an append."""
         if isinstance(result, Exception):
             self._failures.failed(replica, result, "a follower's append", log)
             return Appended.REFUSED

@@ -1,12 +1,12 @@
 """Leaders that this broker has just lost sight of: for a moment, what the metadata say of them is likely to be untrue.
 
 A client whose leader dies asks another broker at once who leads now, some 100 ms before the controller has decided it.
-If it hears the old answer it tries the dead broker, waits, and asks again; its pauses double. So whoever is asked, and
-saw the connection to that leader end too, answers when the metadata say more, or after `HOLD_S`.
+If it hears the old answer it tries the dead broker, waits, and asks again; its pauses double. So a broker that is
+asked, and saw the connection to that leader end too, answers when the metadata change, or after `HOLD_S`.
 
 The lost one stays among the brokers that are named to clients for a while. librdkafka ends its handle of a broker that
-is named no more, and a partition that is just then on its way from there to the next leader is left without one, until
-it looks at all of its partitions a second later.
+is no longer named, and a partition that is just then on its way from there to the next leader is left without one,
+until it looks at all of its partitions a second later.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HOLD_S: Final = 1.0
 active controller too after 0.3 to 0.7 s. Metadata that say nothing more by then are of a cut network, or of a
 controller that waits for sessions; clients ask again."""
 NAMED_S: Final = 3.0
-"""How long after a loss clients are told about the broker."""
+"""How long after a loss clients still get the broker."""
 
 
 class LostLeaders:

@@ -47,7 +47,7 @@ class LogElsewhereError(Exception):
 
 
 class Plan(NamedTuple):
-    """What is needed to open the log of one partition."""
+    """The topic, settings and directory with which the log of one partition is opened."""
 
     key: Key
     topic: Topic

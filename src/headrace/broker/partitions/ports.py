@@ -1,4 +1,4 @@
-"""What the partitions of a broker need of the packages above them."""
+"""The port of partitions to the broker that has them."""
 
 from __future__ import annotations
 

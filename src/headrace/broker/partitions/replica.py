@@ -96,7 +96,7 @@ class Replica:
         """How often that was done: who copies the log looks at it."""
         self.flushing = False
         self.bytes_in = self.bytes_out = 0
-        """What clients have had appended and have fetched since the page of metrics took these numbers."""
+        """Bytes that clients have appended and fetched since the page of metrics took these numbers."""
         self.templates: dict[int, AnswerTemplate] = {}
         self.fetch_waiters: dict[FetchWaiter, None] = {}
         self.follower_waiters: dict[FetchWaiter, None] = {}
@@ -121,7 +121,7 @@ class Replica:
 
     @property
     def low_watermark(self) -> int:
-        """Where the partition begins on every replica that serves; only for a leader."""
+        """The log start offset of all serving replicas; only for a leader."""
         return self.state.low_watermark(self.log.log_start_offset)
 
     @property

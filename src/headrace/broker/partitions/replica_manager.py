@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from headrace.wire.primitives import Buffer
 
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
-"""Where it is known how transactions go on."""
+"""The topic with the state of transactions."""
 
 ImageListener = Callable[["ClusterImage", "ClusterImage", "ImageDelta"], None]
 
@@ -388,8 +388,8 @@ class ReplicaManager:
             self._isr_changes.wish(replica, fetched.alter)
         return fetched.error
 
-    def has_begun_anew(self, node_id: int, broker_epoch: int) -> bool:
-        """Whether a broker has registered again since it had this broker epoch (-1: it does not tell)."""
+    def has_restarted(self, node_id: int, broker_epoch: int) -> bool:
+        """Whether a broker has registered again since it had this broker epoch (-1: not known)."""
         return -1 < broker_epoch < self._may_join.get(node_id, -1)
 
     def _why_not(self, key: Key) -> ErrorCode:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 PIECE_BYTES: Final = 4 * 1024 * 1024
 """Bytes that a worker thread copies at a time."""
 INLINE_BYTES: Final = 64 * 1024
-"""What may be missing when the copy takes over: the rest is copied then, while nothing is appended."""
+"""Bytes that may be missing when the copy takes over: they are copied then, while nothing is appended."""
 CLEANER_PATIENCE_S: Final = 0.2
 RATE_PATIENCE_S: Final = 0.5
 """How long a move waits before it looks at the rate that it keeps again, which may be another one by then."""

@@ -35,7 +35,7 @@ class RateLimit:
         return self._rate() != UNLIMITED
 
     def passed(self, byte_count: int) -> None:
-        """So many bytes have passed."""
+        """Counts bytes that have passed."""
         self._throttle.passed(byte_count, self._rate(), self._now_ms())
 
     @property
@@ -56,16 +56,16 @@ class Throttles:
         now = config()
         window_s, windows = now.replication_quota_window_size_seconds, now.replication_quota_window_num
         self.leader = RateLimit(clock, lambda: config().leader_replication_throttled_rate, window_s, windows)
-        """What followers fetch here."""
+        """The rate at which followers fetch here."""
         self.follower = RateLimit(clock, lambda: config().follower_replication_throttled_rate, window_s, windows)
-        """What this broker fetches as a follower."""
+        """The rate at which this broker fetches as a follower."""
         self.moves = RateLimit(
             clock,
             lambda: config().replica_alter_log_dirs_io_max_bytes_per_second,
             now.alter_log_dirs_replication_quota_window_size_seconds,
             now.alter_log_dirs_replication_quota_window_num,
         )
-        """What is copied from one log directory to another."""
+        """The rate of copies between log directories."""
 
     def counts_as_leader(self, replica: Replica) -> bool:
         """Whether what followers fetch of a replica that is led here counts for a rate."""

@@ -2,7 +2,7 @@
 
 A handler whose work grows with the request, or with the data, is a generator: it yields
 how many steps it has made (about so many elements), and returns the response. `in_pieces` makes the first piece at
-once. Most requests have no more, and are answered in the same call, without a coroutine. The others go on piece by
+once. Most requests are one piece, and are answered in the same call, without a coroutine. The others go on piece by
 piece, one request of a node at a time, and a worker encodes their answer. The connection takes no further request
 meanwhile, and where it ends so does the work.
 """

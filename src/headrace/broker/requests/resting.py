@@ -148,10 +148,10 @@ class RestingPartitions(Resting):
         self.broker_epoch = broker_epoch
         self._rest = Rest()
 
-    def fetched(self, now_ms: int, *, has_begun_anew: bool) -> None:
-        """The follower asks again for what rests, which counts; not where it `has_begun_anew`: it is an earlier life's
-        request then, and each partition refuses it."""
-        if has_begun_anew:
+    def fetched(self, now_ms: int, *, has_restarted: bool) -> None:
+        """The follower asks again for what rests, which counts; not if it `has_restarted`: the request is that of
+        an earlier registration then, and each partition refuses it."""
+        if has_restarted:
             self.wake_all()
         self._rest.fetched_at_ms = now_ms
         self.look_at_log_starts()

@@ -17,7 +17,7 @@ MAX_OVER_S: Final = 60.0
 
 
 class LoopLag:
-    """See the module; runs from `start` on, as long as its owner is not closed."""
+    """Measures how long the event loop is blocked; runs from `start` on, as long as its owner is not closed."""
 
     def __init__(self, node: Node, owner: Owner) -> None:
         self.histogram = Histogram(BOUNDS_S)

@@ -14,7 +14,10 @@ MARKS: Final = 13
 
 
 class LoopShare:
-    """See the module; runs from `start` on, as long as its owner is not closed. To be asked on the loop."""
+    """Measures how much of the time the event loop is idle; runs from `start` on, as long as its owner is not closed.
+
+    To be asked on the loop.
+    """
 
     def __init__(self, node: Node, owner: Owner) -> None:
         self._monotonic, self._used = node.clock.monotonic, node.processor_s

@@ -41,7 +41,7 @@ class CannotListenForMetrics(OSError):
 
 
 class Monitor:
-    """See the module. `listen`, `serves`, `ends` and `close` follow the life of the node."""
+    """Serves a node's HTTP endpoints. `listen`, `serves`, `ends` and `close` follow the life of the node."""
 
     def __init__(
         self,

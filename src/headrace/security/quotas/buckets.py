@@ -18,7 +18,7 @@ B = TypeVar("B")
 
 
 class Buckets(Generic[K, B]):
-    """See the module. `make` makes a bucket of which nothing was used."""
+    """A bounded map of buckets. `make` makes a bucket of which nothing was used."""
 
     def __init__(self, make: Callable[[], B], buckets_max: int = BUCKETS_MAX, idle_ms: int = IDLE_MS) -> None:
         self._make = make

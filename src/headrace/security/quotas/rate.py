@@ -31,7 +31,10 @@ class _Sample:
 
 
 class Rate:
-    """See the module. `samples` of `sample_ms` each; values are what the quota counts, times milliseconds."""
+    """A rate over the last samples.
+
+    `samples` of `sample_ms` each; values are what the quota counts, times milliseconds.
+    """
 
     __slots__ = ("_at", "_sample_ms", "_samples", "_samples_wanted")
 

@@ -15,7 +15,7 @@ FRAME_BYTES: Final = 1 << 20
 
 
 class Bounds:
-    """See the module."""
+    """Checks a broker's memory bounds."""
 
     def __init__(self, world: World) -> None:
         self._world = world

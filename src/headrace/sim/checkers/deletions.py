@@ -51,7 +51,7 @@ class _Known:
 
 
 class Deletions:
-    """See the module."""
+    """Checks that deleted records, and no others, stay deleted."""
 
     def __init__(
         self,

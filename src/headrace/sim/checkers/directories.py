@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Directories:
-    """See the module."""
+    """Checks the replicas of failed log directories."""
 
     def __init__(
         self, world: World, brokers: Callable[[], Sequence[Broker]], newest: Callable[[], ClusterImage | None]

@@ -27,7 +27,7 @@ READ_BYTES: Final = 1 << 20
 
 
 class GroupRecords:
-    """See the module. All groups of these runs are in one partition."""
+    """Reads the committed records of `__consumer_offsets`. All groups of these runs are in one partition."""
 
     def __init__(self, brokers: Callable[[], Sequence[Broker]]) -> None:
         """`brokers` are those that run."""

@@ -36,7 +36,7 @@ class Share:
 
 @dataclass(slots=True)
 class GroupState:
-    """See the module."""
+    """The state of one group by its committed records."""
 
     topics: Mapping[bytes, str]
     """Names by topic id."""

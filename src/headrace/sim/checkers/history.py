@@ -44,7 +44,7 @@ class Partition:
 
 
 class History:
-    """See the module."""
+    """Checks the history of one topic."""
 
     def __init__(self, world: World) -> None:
         self._world = world

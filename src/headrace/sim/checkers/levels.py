@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Levels:
-    """See the module."""
+    """Checks that a raised kraft.version stays raised."""
 
     def __init__(self, world: World, running: Callable[[], Mapping[int, QuorumDriver]]) -> None:
         """`running` has what each node that runs knows of the quorum, voters and observers."""

@@ -62,7 +62,7 @@ class _Place:
 
 
 class Logs:
-    """See the module."""
+    """Checks that all replicas of a partition have the same committed batches."""
 
     def __init__(
         self, world: World, brokers: Callable[[], Sequence[Broker]], disk_of: Callable[[int], SimDisk]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class LooseHistory(History):
-    """See the module, and History."""
+    """Checks a topic with unclean elections, as far as `History` still holds."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)

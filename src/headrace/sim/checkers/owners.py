@@ -55,7 +55,10 @@ _Claim = tuple[int, _Term]
 
 
 class Owners:
-    """See the module. Members say what they are given, what they keep, and what they give up."""
+    """Checks that a partition has one owner in a group.
+
+    Members say what they are given, what they keep, and what they give up.
+    """
 
     def __init__(self, world: World, newest: Callable[[], ClusterImage | None]) -> None:
         """`newest` is the newest image that any node has applied."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Quorum:
-    """See the module."""
+    """Checks the promises of the metadata quorum."""
 
     def __init__(self, world: World, voters: Callable[[], Mapping[int, Raft | None]]) -> None:
         """`voters` has each node that may vote by its id, None of one that does not run."""

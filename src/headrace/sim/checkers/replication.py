@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Replication:
-    """See the module."""
+    """Checks the promises of replication."""
 
     def __init__(
         self, world: World, brokers: Callable[[], Sequence[Broker]], newest: Callable[[], ClusterImage | None]

@@ -24,7 +24,7 @@ MARGIN_S: Final = 0.2
 
 
 class Sessions:
-    """See the module."""
+    """Checks when sessions of brokers expire."""
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -76,7 +76,7 @@ class _Known:
 
 
 class Shares:
-    """See the module."""
+    """Checks that members of a group never share a partition."""
 
     def __init__(self, world: World, records: GroupRecords, topics: Callable[[], Mapping[bytes, str]]) -> None:
         """`topics` gives the names of all topics by their ids."""

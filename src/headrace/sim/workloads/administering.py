@@ -37,7 +37,10 @@ SETTINGS: Final = (
 
 
 class Administrator:
-    """See the module. Its requests may fail; what counts is that nothing else does."""
+    """An operator that changes replicas, leaders and settings.
+
+    Its requests may fail; what counts is that nothing else does.
+    """
 
     def __init__(self, client: SimClient, places: Sequence[Place], nodes: Sequence[int]) -> None:
         self.client = client

@@ -28,7 +28,7 @@ NOT_YET: Final = -1
 
 
 class ClassicConsumer(Consumer):
-    """See the module. Its epoch is its generation."""
+    """A consumer of the classic protocol. Its epoch is its generation."""
 
     protocol = "range"
 

@@ -94,7 +94,7 @@ def by_topic(places: Iterable[Place]) -> dict[str, list[int]]:
 
 
 class Consumer(ABC):
-    """See the module."""
+    """A consumer of a group, of either protocol."""
 
     def __init__(self, client: ClusterClient, group: Group, instance: str | None = None) -> None:
         """`instance` is its name, if it is a static member."""

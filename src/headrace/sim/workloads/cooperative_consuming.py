@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class CooperativeConsumer(ClassicConsumer):
-    """See the module."""
+    """A consumer that rebalances cooperatively (KIP-429)."""
 
     protocol = "cooperative-sticky"
 

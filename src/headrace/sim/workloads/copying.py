@@ -39,7 +39,10 @@ OUTPUTS_MAX: Final = 2
 
 
 class Copier(Transactor):
-    """See the module. Its group is its own, or that of all copiers with its transactional id: one of them goes on."""
+    """A transactor that consumes, transforms and produces.
+
+    Its group is its own, or that of all copiers with its transactional id: one of them goes on.
+    """
 
     def __init__(
         self,

@@ -21,7 +21,10 @@ PATIENCE_S: Final = 3.0
 
 
 class Crowd:
-    """See the module. `new_client` makes a client of a kind; `places` are known when the crowd begins."""
+    """The producers and readers of a run.
+
+    `new_client` makes a client of a kind; `places` are known when the crowd begins.
+    """
 
     def __init__(
         self, world: World, history: History, places: Sequence[Place], new_client: Callable[[str], SimClient]

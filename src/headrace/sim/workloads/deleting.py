@@ -36,7 +36,7 @@ LATEST_VERSION: Final = 2
 
 
 class Deleter:
-    """See the module. Its requests may fail: what it asked for may come all the same."""
+    """An operator that deletes records. Its requests may fail: what it asked for may come all the same."""
 
     def __init__(
         self, client: ClusterClient, deletions: Deletions, history: History, places: Sequence[Place], pause: int

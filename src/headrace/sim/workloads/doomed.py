@@ -38,7 +38,7 @@ TIMEOUT_MS: Final = 5_000
 
 
 class Doomed:
-    """See the module."""
+    """Transactions whose records or topic an operator deletes."""
 
     def __init__(self, new_client: Callable[[str], ClusterClient]) -> None:
         self.deleted = 0

@@ -66,7 +66,7 @@ class GroupTask(Transactor):
 
 
 class GroupDriver(Copier):
-    """See the module."""
+    """A driver whose group commit ends its tasks' transactions."""
 
     def __init__(
         self,

@@ -70,7 +70,10 @@ class Membership:
 
 
 class Member:
-    """See the module. `assigned` is what it takes itself for the owner of; empty while it is not in a generation."""
+    """A member of a consumer group.
+
+    `assigned` is what it takes itself for the owner of; empty while it is not in a generation.
+    """
 
     def __init__(
         self,

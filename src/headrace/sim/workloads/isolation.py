@@ -35,7 +35,7 @@ SHOWN_MAX: Final = 5
 
 
 class Transactions:
-    """See the module."""
+    """The transactors, copiers and readers of a run."""
 
     def __init__(self, world: World, new_client: Callable[[str], ClusterClient], keys: int, pause_s: float) -> None:
         """`keys` partitions are appended to; a producer pauses for `pause_s` at most between two transactions."""

@@ -69,7 +69,7 @@ class StillClock:
 
 
 class LogCrashTest(CutShort):
-    """See the module."""
+    """Crashes one log at any step."""
 
     cut_chance = 0.08
     cut_within = 30

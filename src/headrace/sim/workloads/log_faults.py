@@ -29,7 +29,7 @@ REFUSED = frozenset({ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.OUT_OF_ORDER_SEQUE
 
 
 class LogFaultTest(LogCrashTest):
-    """See the module."""
+    """Crashes one log on a disk that fails and fills up."""
 
     def __init__(self, seed: int, config: TopicConfig) -> None:
         self.faults = random.Random(seed + 2)

@@ -99,7 +99,7 @@ class Past:
 
 
 class LogFollowingTest(LogCrashTest):
-    """See the module."""
+    """Crashes one log of a follower at any step."""
 
     def __init__(self, seed: int, config: TopicConfig) -> None:
         self.leader_epoch = 1

@@ -37,7 +37,7 @@ FROM_THE_END: Final = 0.5
 
 
 class LogReadingTest(LogFollowingTest):
-    """See the module."""
+    """Reads cold parts of a log while others change it."""
 
     def __init__(self, seed: int, config: TopicConfig) -> None:
         self._chance = random.Random(f"{seed}/reading")

@@ -21,7 +21,7 @@ VERSION: Final = 12
 
 
 class LooseReader:
-    """See the module."""
+    """A reader that checks leader epochs (KIP-320)."""
 
     def __init__(self, client: ClusterClient, history: History, place: Place) -> None:
         self.client = client

@@ -45,7 +45,7 @@ class _Environment:
 
 
 class MetadataCrashTest(CutShort):
-    """See the module."""
+    """Crashes the metadata log of a voter at any step."""
 
     cut_chance = 0.1
     cut_within = 8

@@ -43,7 +43,7 @@ not be converted."""
 
 
 class ModernConsumer(Consumer):
-    """See the module."""
+    """A member of a consumer group by KIP-848."""
 
     def __init__(
         self,

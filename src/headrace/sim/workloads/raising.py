@@ -22,7 +22,7 @@ _FAILED: Final = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLE
 
 
 class VersionRaiser:
-    """See the module."""
+    """An operator that raises kraft.version."""
 
     def __init__(self, client: SimClient) -> None:
         self.client = client

@@ -30,7 +30,7 @@ _GONE: Final = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TO
 
 
 class Reborn:
-    """See the module."""
+    """A topic that is deleted and created again under its name."""
 
     def __init__(self, client: ClusterClient) -> None:
         self.client: SimClient = client

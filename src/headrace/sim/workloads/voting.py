@@ -32,7 +32,7 @@ _POSSIBLE: Final = frozenset(
 
 
 class VoterOperator:
-    """See the module. Its requests may fail, and what became of them is then unknown to it."""
+    """An operator that changes the voters. Its requests may fail, and what became of them is then unknown to it."""
 
     def __init__(self, client: SimClient, nodes: Mapping[int, Voter]) -> None:
         """`nodes` are those that may vote, as a voter set names them; none: it is to `learn` of them."""

@@ -36,7 +36,7 @@ _BY_LEADERS: Final = 10
 
 
 class Watcher:
-    """See the module."""
+    """A client that watches the end of a partition."""
 
     def __init__(self, client: ClusterClient, places: Sequence[Place]) -> None:
         self.client = client

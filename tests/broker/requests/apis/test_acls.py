@@ -25,7 +25,7 @@ from broker.guarded import (
     everything,
 )
 from broker.raw import Raw, batch, create_topic, fetch, produce
-from broker.short_ways import note_short_fetches
+from broker.short_paths import note_short_fetches
 
 import headrace.testing
 from headrace.broker.requests.produce_run import ProduceRun
@@ -359,7 +359,7 @@ def test_a_session_of_another_client_gives_no_right(
         owner.ask(produce(name, batch(b"x")), 9)
     topics = [FetchTopic("", topic_id, [FetchPartition(partition=0, partition_max_bytes=1 << 20)])]
     opened = owner.ask(FetchRequest(max_wait_ms=10, min_bytes=1, max_bytes=1 << 20, session_epoch=0, topics=topics), 17)
-    for _ in range(2):  # a connection with a short way of its own
+    for _ in range(2):  # a connection with a short path of its own
         assert client.ask(fetch("free", topic_id=free, max_wait_ms=10), 17).responses[0].partitions[0].records
     for epoch, raw in ((1, owner), (2, owner), (3, client), (4, owner)):
         request = FetchRequest(max_wait_ms=10, min_bytes=1, max_bytes=1 << 20, session_id=opened.session_id)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from broker.raw import Raw, batch, create_topic, fetch, produce
-from broker.short_ways import note_short_fetches
+from broker.short_paths import note_short_fetches
 from compat.kafka_says.refusals import GROUP, NO_TRANSACTION, SERVED_KEYS, TOPIC, Refusal, codes_of, refusals
 
 from headrace.broker.coordinators.group_coordinator import OFFSETS_TOPIC

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Completeness:
-    """See the module; of one node's log."""
+    """Whether the metadata log has all that was ever synced; of one node's log."""
 
     def __init__(self, node: Node, log: MetadataLog, member: Member, sink: LogSink) -> None:
         self._node = node

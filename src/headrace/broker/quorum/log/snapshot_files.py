@@ -52,7 +52,7 @@ class SnapshotContent:
 
 
 class SnapshotFiles:
-    """See the module."""
+    """The snapshot files of one metadata directory."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk

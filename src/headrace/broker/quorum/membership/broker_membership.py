@@ -51,7 +51,10 @@ def _text_of(error: ErrorCode) -> str:
 
 
 class Membership:
-    """See the module. `failed_directories` are those log directories of this broker that do not work."""
+    """Keeps a broker registered and its session alive.
+
+    `failed_directories` are those log directories of this broker that do not work.
+    """
 
     def __init__(
         self,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class TokenSweep:
-    """See the module. It costs nothing but a timer."""
+    """Removes expired delegation tokens periodically. It costs nothing but a timer."""
 
     def __init__(self, node: Node, driver: QuorumDriver, controller: Controller, interval_ms: int) -> None:
         """Begins: the first sweep comes after `interval_ms`."""

@@ -56,19 +56,20 @@ def handle(
     """Answers from the image as it is; topics that are created for it appear in a later answer.
 
     Where the image names a leader that was just lost the answer waits for the next one."""
-    if _is_long(broker.image, request, context):
+    image = broker.image
+    if _is_long(image, request, context):
         return _answer_in_pieces(broker, request, context)
     lost_leaders = broker.replicas.lost_leaders
-    if lost_leaders and (lost := lost_leaders.among(_leaders(broker.image, request, context))):
+    if lost_leaders and (lost := lost_leaders.among(_leaders(image, request, context))):
         return _later(broker, request, context, lost)
-    return _answer(broker, request, context)
+    return _answer(broker, image, request, context)
 
 
 async def _later(
     broker: Services, request: MetadataRequest, context: RequestContext, lost: frozenset[int]
 ) -> MetadataResponse:
     await broker.replicas.lost_leaders.known(lost)
-    return _answer(broker, request, context)
+    return _answer(broker, broker.image, request, context)
 
 
 def _just_lost(broker: Services, image: ClusterImage) -> Iterator[Broker]:
@@ -164,8 +165,9 @@ def _of_a_piece(topics: Iterator[MetadataResponseTopic]) -> Iterator[MetadataRes
         yield topic
 
 
-def _answer(broker: Services, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
-    image = broker.image
+def _answer(
+    broker: Services, image: ClusterImage, request: MetadataRequest, context: RequestContext
+) -> MetadataResponse:
     response = _without_topics(broker, image, request, context)
     response.topics = list(_described_topics(broker, image, request, context))
     return response

@@ -78,7 +78,7 @@ def _keep_known(
         name = asked.name if topic is None else topic.name
         error = ErrorCode.UNKNOWN_TOPIC_ID if by_id and topic is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         count = 0 if topic is None else len(topic.partitions)
-        # A topic that a client may not read is not told apart from one that it may, until it names it.
+        # A topic that a client may not read is not distinguished from one that it may, until it names it.
         if not (by_id and topic is None) and not context.authorize(Operation.READ, ResourceType.TOPIC, name):
             error, count = ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0
         bad = [p for p in asked.partitions if not 0 <= p.partition_index < count]

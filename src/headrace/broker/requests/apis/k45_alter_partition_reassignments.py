@@ -44,7 +44,7 @@ async def handle(
         each = (
             (topic.name, ((part.partition_index, refused) for part in topic.partitions)) for topic in request.topics
         )
-        response.responses = await in_turn(broker, context, _told(each))
+        response.responses = await in_turn(broker, context, _responses(each))
         return response
     wanted = await in_turn(broker, context, _wanted(request))
     try:
@@ -53,7 +53,7 @@ async def handle(
         response.error_code, response.error_message = error.code, str(error)
         return response
     context.keep(answers)
-    response.responses = await in_turn(broker, context, _told(answers))
+    response.responses = await in_turn(broker, context, _responses(answers))
     return response
 
 
@@ -69,7 +69,7 @@ def _wanted(request: AlterPartitionReassignmentsRequest) -> Steps[list[tuple[str
     return wanted
 
 
-def _told(answers: Iterable[tuple[str, Iterable[tuple[int, ApiError]]]]) -> Steps[list[ReassignableTopicResponse]]:
+def _responses(answers: Iterable[tuple[str, Iterable[tuple[int, ApiError]]]]) -> Steps[list[ReassignableTopicResponse]]:
     answered: list[ReassignableTopicResponse] = []
     for name, partitions in answers:
         topic = ReassignableTopicResponse(name=name)

@@ -48,7 +48,7 @@ class ConsumerReader:
         self.has_news = False
 
     def update_resting(self, resting: Resting, *, is_waiting: bool) -> bool:
-        """See PartitionReader. A fetch that waits is told which partitions change, so it lays down none again."""
+        """See PartitionReader. A waiting fetch gets the partitions that change, so it lays down none again."""
         resting.look_at_log_starts()
         return not is_waiting
 

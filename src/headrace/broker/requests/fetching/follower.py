@@ -1,8 +1,8 @@
 """Reads partitions for a follower: up to the end of the log. The request also says how far the follower's logs reach.
 
 A follower that asks for an offset has everything before it. That advances the high watermark, and may add the follower
-to the in-sync set. A follower whose log has diverged is told where (KIP-595), and does not count until it has
-truncated.
+to the in-sync set. A follower whose log has diverged gets the diverging epoch (KIP-595), and does not count until it
+has truncated.
 
 A session has thousands of partitions, of which most never change. If its answer names changes only, partitions that
 rest are not even looked at: see `resting`.
@@ -68,7 +68,7 @@ class FollowerReader:
         replicas = self._broker.replicas
         now_ms = int(self._broker.node.clock.monotonic() * 1000)
         assert isinstance(resting, RestingPartitions)
-        resting.fetched(now_ms, has_begun_anew=replicas.has_begun_anew(self._follower, self._broker_epoch))
+        resting.fetched(now_ms, has_restarted=replicas.has_restarted(self._follower, self._broker_epoch))
         return True
 
     def unknown_id_error(self) -> ErrorCode:

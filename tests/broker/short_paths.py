@@ -1,4 +1,4 @@
-"""Which Fetch requests the short way takes, for tests that must know."""
+"""Which Fetch requests the short path takes, for tests that must know."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace.broker.requests.short_fetch import ShortFetch
 from headrace.testing.running import TestBroker
 
 Taken = Callable[[], list[bool]]
-"""Whether the short way took a request, of one after the other, so far."""
+"""Whether the short path took a request, of one after the other, so far."""
 
 
 def note_short_fetches(broker: TestBroker, monkeypatch: pytest.MonkeyPatch) -> Taken:
