@@ -1,1 +1,1 @@
-"""The I/O shell of one broker: connections, dispatch, handlers, and the drivers around the pure machines."""
+"""The broker and controller processes: connections, dispatch, handlers, and the I/O shells of the pure machines."""

@@ -1,7 +1,7 @@
-"""Has a node go by the ACLs in its metadata, or end its service where there are some and it has no authorizer.
+"""Applies the ACLs in the metadata to a node's authorizer, or ends the service of a node that has ACLs but no
+authorizer.
 
-In that case another node would enforce them. Where they are there already, `metadata.adoption` keeps the node from
-starting.
+Other nodes would enforce these ACLs. If they exist at the start, `metadata.adoption` keeps the node from starting.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 class AclFollower:
-    """Tells an authorizer of the ACLs, from the moment on at which the image has all that is committed: half of them
-    may allow what the other half denies."""
+    """Passes ACLs to an authorizer, beginning when the image has everything that is committed: some ACLs may allow what
+    others deny."""
 
     def __init__(self, authorizer: AclAuthorizer, quorum: QuorumDriver) -> None:
         self._authorizer = authorizer
@@ -36,7 +36,7 @@ class AclFollower:
         authorizer.look_for_acls = self._look
 
     def is_current(self) -> None:
-        """The image has all that is to be waited for."""
+        """Begins to pass on ACLs: the image has everything committed."""
         self._is_current = True
         self._authorizer.follow(self._quorum.image.kept.acls)
 
@@ -51,7 +51,7 @@ class AclFollower:
 
 
 class WatchedNode(Protocol):
-    """A node without an authorizer, as far as the watch ends its service."""
+    """A node without an authorizer, with the parts that the watch uses to end its service."""
 
     authorizer: Authorizer
     server: Server
@@ -62,16 +62,16 @@ class WatchedNode(Protocol):
 
 
 class AclWatch:
-    """Follows the images of a node without an authorizer, from the moment at which it serves."""
+    """Watches the images of a serving node without an authorizer for ACLs."""
 
     def __init__(self, node: WatchedNode) -> None:
         self._node = node
         self._has_ended = False
 
     def changed(self, _: ClusterImage, new: ClusterImage, __: ImageDelta) -> None:
-        """Closes the listeners of clients and their connections at once, and has the node stop.
+        """If the image has ACLs, closes the client listeners and their connections at once, and stops the node.
 
-        Requests forwarded to this node, if it is the active controller, are refused until another one is.
+        Requests forwarded to this node, if it is the active controller, are refused until another node takes over.
         """
         if self._has_ended or not (why := adoption.unenforced_acls(new)):
             return
@@ -82,10 +82,10 @@ class AclWatch:
 
 
 def authorizer_of(config: BrokerConfig, audit: AuditLog) -> Authorizer:
-    """Who decides on a node with these settings what a principal may do."""
+    """Returns the authorizer that a node's settings ask for."""
     if not config.authorizer_class_name:
         return OpenAuthorizer()
-    # Imported where it is asked for: a node without starts sooner.
+    # Imported only if configured, because a node without it starts faster.
     from headrace.security.acls import AclAuthorizer
 
     return AclAuthorizer(
@@ -94,7 +94,7 @@ def authorizer_of(config: BrokerConfig, audit: AuditLog) -> Authorizer:
 
 
 def audit_of(config: BrokerConfig, node: Node, metrics: Registry) -> AuditLog:
-    """Receives denials, failed logins and altered ACLs."""
+    """Returns the audit log of a node: denials, failed logins and altered ACLs."""
     return AuditLog(
         node.logger("authorizer"),
         node.clock.monotonic,
@@ -105,7 +105,7 @@ def audit_of(config: BrokerConfig, node: Node, metrics: Registry) -> AuditLog:
 
 
 def follower_of(authorizer: Authorizer, quorum: QuorumDriver) -> AclFollower | None:
-    """Has the authorizer go by the ACLs that the quorum's image will have; None where it goes by none."""
+    """Has the authorizer follow the ACLs of the quorum's image; returns None if it uses no ACLs."""
     if isinstance(authorizer, OpenAuthorizer):
         return None
     from headrace.security.acls import AclAuthorizer

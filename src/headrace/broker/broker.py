@@ -1,4 +1,4 @@
-"""One broker: everything it is made of, started and stopped in order."""
+"""One broker: its parts, and the order in which they start and stop."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ if TYPE_CHECKING:
     from headrace.metadata.image import ClusterImage
 
 DRAIN_S: Final = 0.05
-"""How long a stopping broker gives its last answers to leave."""
+"""Time that a stopping broker gives its last answers to leave."""
 
 
 class Broker:
-    """The handles that handlers and drivers reach everything through. `start` it on a running event loop, then `stop`
-    it.
+    """The parts of a broker, through which handlers and drivers reach each other. `start` runs on a running event loop;
+    `stop` ends it.
 
     `on_failure` is called when the broker cannot go on (every log directory failed): its owner should stop it.
     """
@@ -202,12 +202,12 @@ class Broker:
 
     @property
     def config(self) -> BrokerConfig:
-        """The settings in force as of now; replaced as a whole."""
+        """Settings in force; replaced as a whole."""
         return self.dynamic.config
 
     @property
     def image(self) -> ClusterImage:
-        """The cluster's metadata as of now; immutable, replaced as a whole."""
+        """Current metadata of the cluster; immutable, replaced as a whole."""
         return self.quorum.image
 
     def topic_config(self, topic: str) -> TopicConfig:
@@ -215,7 +215,7 @@ class Broker:
         return self.dynamic.topic(topic)
 
     def connection_security(self) -> ConnectionSecurity:
-        """Returns what connections to other brokers are opened with."""
+        """Returns the security of connections to other brokers."""
         return self.node_security.to_brokers()
 
     @property
@@ -229,17 +229,17 @@ class Broker:
         return self.server.listeners[0].port
 
     async def start(self) -> None:
-        """Returns when clients are served.
+        """Starts the broker; returns when clients are served.
 
-        Raises LogDirLocked, StorageError, CheckpointError, ConfigError or OSError, each with a message of one line, and
-        then holds nothing.
+        Raises LogDirLocked, StorageError, CheckpointError, ConfigError or OSError, each with a message of one line,
+        after releasing everything.
         """
         began = self.node.clock.monotonic()
         directories = ",".join(self.config.log_dirs)
         self._log.info("broker starts", version=__version__, node=self.node_id, directories=directories)
         quorum: QuorumDriver | None = None
         try:
-            await self._listen()  # first of all: if the address is taken, no formatted directory is left behind
+            await self._listen()  # first, so that a taken address leaves no formatted directory behind
             self.monitor.listen()
             self.server.shared.times = self.monitor.times
             self.logs.lock()
@@ -263,7 +263,7 @@ class Broker:
             )
             self.logs.load()
             found = {"topics": sum(1 for _ in self.image.topics), "offset": self.image.offset}
-            # The high watermark of a log with other voters is known once the quorum has a leader.
+            # The high watermark of a log with other voters is known only when the quorum has a leader.
             known = found if self.image.offset >= 0 else {}
             self._log.info("metadata read", cluster=self.cluster_id, **known, shutdown=self._last_shutdown())
             await self._enter()
@@ -281,12 +281,12 @@ class Broker:
             )
             await self._join()
             self._say_what_is_not_served()
-            # Not before: after a crash the registration raises every leader epoch, and all would be loaded twice.
+            # Only now: after a crash the registration raises every leader epoch, and all would be loaded twice.
             self.groups.start(self.quorum)
             self.transactions.start(self.quorum)
             if self.self_topics is not None:
                 await self.self_topics.start()
-            self._must_be_served()  # it may have taken a while until here
+            self._must_be_served()  # starting may have taken a while
             if acls is None:
                 self.quorum.on_image(AclWatch(self).changed)
             self._serve()
@@ -299,13 +299,13 @@ class Broker:
         self._log.info("broker serves", epoch=self.epoch, after_ms=self._since_ms(began))
 
     def _last_shutdown(self) -> str:
-        """How this broker ended the last time, if there was one."""
+        """Returns how the broker's previous run ended: `clean`, `unclean` or `none`."""
         if self.node_id not in self.image.brokers:
             return "none"
         return "clean" if self.logs.was_clean else "unclean"
 
     async def _give_up(self, quorum: QuorumDriver | None) -> None:
-        """After a start that failed: holds nothing any more, whatever else cannot be written."""
+        """Releases everything after a failed start, even if some parts fail to close."""
         try:
             if self.self_topics is not None:
                 self.self_topics.close()
@@ -326,12 +326,12 @@ class Broker:
         return round((self.node.clock.monotonic() - began) * 1000)
 
     def _reach_controller(self, quorum: QuorumDriver) -> None:
-        """Becomes a node of the quorum, if others can be in it: from here on it exchanges messages with them."""
+        """Joins the quorum, if it can have other nodes: from here on this node exchanges messages with them."""
         if self.config.is_by_itself:
             alone = LocalController(quorum, self.dynamic, self.node.entropy)
             self.controller = self.local_controller = alone
             return
-        # Imported where there may be others: a broker by itself starts without.
+        # Imported only if other nodes are possible: a single broker starts faster without it.
         from headrace.broker.quorum.membership.cluster_node import ClusterNode
 
         self._cluster_node = ClusterNode(self.node, quorum, self.dynamic, self.node_security)
@@ -354,9 +354,9 @@ class Broker:
         return registration(self.node, self.config, self.layout, ports, [home.path for home in online], previous)
 
     async def _enter(self) -> None:
-        """In a cluster: registered, and fenced until `_join`. The metadata are current when this returns.
+        """Registers the broker in a cluster; it stays fenced until `_join`. The metadata are current when this returns.
 
-        Raises StorageError where there is something among them that no node of ours serves.
+        Raises StorageError if the metadata contain something that this version does not serve.
         """
         if self._cluster_node is None:
             return
@@ -384,7 +384,7 @@ class Broker:
         return tuple(id_ for path, id_ in self.layout.directory_ids.items() if path not in online)
 
     async def _join(self) -> None:
-        """The logs are ready: this broker may lead. Raises StorageError where the metadata log cannot take that."""
+        """Unfences the broker, whose logs are ready: it may lead. Raises StorageError if the registration fails."""
         self._token_sweep = sweep_of(self)
         if self._membership is not None:
             await self._membership.join()
@@ -395,7 +395,7 @@ class Broker:
             raise StorageError(f"the broker cannot register: {error}") from error
 
     def _say_what_is_not_served(self) -> None:
-        """Names the features that the cluster has and this broker does not: another broker would serve them."""
+        """Logs the features that the cluster has finalized and this broker does not serve; another broker would."""
         found = {name: level for name in levels.NOT_SERVED if (level := self.image.features.levels.get(name, 0))}
         if found:
             named = ", ".join(f"{name} {level}" for name, level in found.items())
@@ -408,8 +408,9 @@ class Broker:
             await self._cluster_node.close()
 
     async def _listen(self) -> None:
-        """Binds exactly the listeners that are in force now, and waits for what their logins need. Raises CannotListen,
-        and ConfigError where keys or logins cannot be used, this node's own to the others included."""
+        """Binds the listeners of the current settings, closes others, and waits for their login sources. Raises
+        CannotListen, and ConfigError if keys or logins cannot be used, including those for connections to other
+        nodes."""
         self.node_security.check()
         wanted = [(endpoint, False) for endpoint in self.config.listeners]
         wanted += [(endpoint, True) for endpoint in self.config.controller_listeners]
@@ -434,7 +435,8 @@ class Broker:
         self.server.settings_changed()
 
     async def stop(self) -> None:
-        """A clean shutdown: accepts nothing more, answers requests in flight, closes every log and marks it so."""
+        """Shuts down cleanly: accepts nothing more, answers requests in flight, closes every log and marks it as
+        clean."""
         began = self.node.clock.monotonic()
         self._log.info("broker stops", connections=len(self.server.connections))
         self.monitor.ends()
@@ -473,7 +475,7 @@ class Broker:
             self._log.warning("broker stops without being fenced", why=error)
 
     def fail(self, why: str) -> None:
-        """The broker cannot go on."""
+        """Reports that the broker cannot go on."""
         self._log.error("broker fails", why=why)
         self.monitor.failed(why)
         if self.on_failure is not None:

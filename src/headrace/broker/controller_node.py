@@ -1,4 +1,4 @@
-"""A node of the role `controller` alone: it votes in the metadata quorum, decides while it leads, and holds no
+"""A node with only the role `controller`: it votes in the metadata quorum, decides while it leads, and holds no
 partition."""
 
 from __future__ import annotations
@@ -73,21 +73,21 @@ SERVED_ALONE: Final = frozenset(
         *CLUSTER,
     }
 )
-"""What needs nothing of a broker's."""
+"""APIs that need no part of a broker."""
 
 
 class NoProducers:
-    """See `net.ports.Pace`: nothing is produced here."""
+    """A `net.ports.Pace` without producers."""
 
     behind = False
 
     def when_caught_up(self, callback: Callable[[], None]) -> None:
-        """See Pace."""
+        """Raises AssertionError, because `behind` is never set."""
         raise AssertionError("nobody is behind")
 
 
 class NoProduce:
-    """See `net.ports.ShortProduce`: no listener of this node takes Produce requests."""
+    """A `net.ports.ShortProduce` for a node whose listeners take no Produce requests."""
 
     entries: Sized = ()
     shape: Any = None
@@ -100,21 +100,21 @@ class NoProduce:
         correlation_id: int,
         client_id_length: int,
     ) -> bool:
-        """See ShortProduce."""
+        """Raises AssertionError."""
         raise AssertionError("Produce is not served")
 
     def add_alike(self, shape: Any, view: memoryview, at: int, stop: int, version: int, correlation_id: int) -> bool:
-        """See ShortProduce."""
+        """Raises AssertionError."""
         raise AssertionError("Produce is not served")
 
     def finish(self, connection: AnsweredConnection) -> None:
-        """See ShortProduce."""
+        """Raises AssertionError."""
         raise AssertionError("nothing was taken")
 
 
 class ControllerNode:
-    """`start` it on a running event loop, then `stop` it. `on_failure` is called when it cannot go on: its owner
-    should stop it."""
+    """The parts of a controller. `start` runs on a running event loop; `stop` ends it. `on_failure` is called when it
+    cannot go on: its owner should stop it."""
 
     quorum: QuorumDriver
     controller: Controller
@@ -158,21 +158,22 @@ class ControllerNode:
 
     @property
     def config(self) -> BrokerConfig:
-        """The settings in force as of now; replaced as a whole."""
+        """Settings in force; replaced as a whole."""
         return self.dynamic.config
 
     @property
     def image(self) -> ClusterImage:
-        """The cluster's metadata that are committed, as far as this node has heard."""
+        """Committed metadata of the cluster, as far as this node knows."""
         return self.quorum.image
 
     @property
     def listeners(self) -> list[OpenListener]:
-        """The open listeners."""
+        """Open listeners."""
         return self.server.listeners
 
     async def start(self) -> None:
-        """Returns when other nodes are served. Raises StorageError, CannotListen or OSError, and then holds nothing."""
+        """Starts the controller; returns when other nodes are served. Raises StorageError, CannotListen or OSError,
+        after releasing everything."""
         self._log.info("controller starts", version=__version__, node=self.node_id)
         quorum: QuorumDriver | None = None
         try:
@@ -225,7 +226,7 @@ class ControllerNode:
             self._log.info("listening", listener=opened.name, host=opened.host, port=opened.port)
 
     async def stop(self) -> None:
-        """A clean stop: a leader lets another one lead."""
+        """Stops cleanly: a leader hands over its leadership."""
         self.monitor.ends()
         self.server.stop_listening()
         if self._token_sweep is not None:
@@ -244,7 +245,7 @@ class ControllerNode:
             lock.release()
 
     def fail(self, why: str) -> None:
-        """The node cannot go on."""
+        """Reports that the node cannot go on."""
         self._log.error("controller fails", why=why)
         self.monitor.failed(why)
         if self.on_failure is not None:

@@ -1,4 +1,4 @@
-"""The monitors of a broker and of a controller, with the metrics that each of them shows."""
+"""The monitors of a broker and of a controller, with the metrics that each shows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headrace.metadata.image import ClusterImage
 
 METRICS_LISTENER: Final = "METRICS"
-"""The name under which the pages find stores of their own: `listener.name.metrics.ssl.*`."""
+"""Listener name of the metrics pages' own key stores: `listener.name.metrics.ssl.*`."""
 
 
 def monitor_of_broker(
@@ -37,7 +37,7 @@ def monitor_of_broker(
     image: Callable[[], ClusterImage],
 ) -> Monitor:
     """Returns the monitor of a broker. `config` returns the settings in force, `image` the cluster's metadata, which
-    are there once the broker has started."""
+    exist once the broker has started."""
     node_id = config().node_id
 
     def sections(monitor: Monitor) -> Sequence[Section]:
@@ -74,8 +74,8 @@ def monitor_of_broker(
 def monitor_of_controller(
     node: Node, config: Callable[[], BrokerConfig], metrics: Registry, quorum: Callable[[], QuorumDriver]
 ) -> Monitor:
-    """Returns the monitor of a node without a broker. `quorum` returns its part of the metadata quorum, which is there
-    once the node has started."""
+    """Returns the monitor of a controller-only node. `quorum` returns its quorum driver, which exists once the node has
+    started."""
 
     def sections(monitor: Monitor) -> Sequence[Section]:
         from headrace.broker.telemetry.cluster_numbers import ClusterNumbers
@@ -116,7 +116,8 @@ def _monitor(
 
 
 def _secured(node: Node, config: BrokerConfig) -> Callable[[Owner], Secured] | None:
-    """What reads the keys of pages over TLS, and makes TLS of their connections; None where they are in the clear."""
+    """Returns a function that reads the TLS keys of the pages and wraps their connections; None if they are served in
+    the clear."""
     if config.metrics_protocol == "PLAINTEXT":
         return None
 

@@ -1,8 +1,8 @@
-"""The broker's own log lines and metrics, as JSON records in topics of its own (the setting `self.topics`).
+"""Publishes the broker's own log lines and metrics as JSON records in its own topics (the setting `self.topics`).
 
-They are appended as any client's batches are. A line that is logged by that very append goes to standard error alone:
-publishing it would log the next one, for ever. What cannot be written now waits in a queue of bounded size, and no
-request waits for any of it.
+Records are appended as clients' batches are. A line that is logged during that append goes only to standard error:
+publishing it would log the next one, for ever. Lines that cannot be written now wait in a bounded queue, and no request
+waits for them.
 """
 
 from __future__ import annotations
@@ -40,30 +40,30 @@ TOPIC_SETTINGS: Final[Mapping[str, str]] = {
     "retention.bytes": str(128 * 1024 * 1024),
     "segment.bytes": str(16 * 1024 * 1024),
 }
-"""The configuration of the topics: retention of a week, and of at most 128 MiB beside a segment.
+"""Settings with which the topics are created: retention of a week, and of at most 128 MiB beside a segment.
 
-To change that, alter the topics, or create them first.
+To change them, alter the topics, or create them first.
 """
 
 TICK_S: Final = 0.5
-"""How long a line waits for others to share its batch."""
+"""Time that a line waits for others to share its batch."""
 RETRY_S: Final = 5.0
-"""The rest after a topic could not be made or written."""
+"""Pause after a topic could not be created or written."""
 BATCH_LINES_MAX: Final = 500
 BATCH_BYTES_MAX: Final = 256 * 1024
-"""What one turn of the event loop publishes: about a millisecond. What is beyond it has the next one."""
+"""Bounds on the lines and bytes published in one turn of the event loop: about a millisecond."""
 
 PASSING: Final = frozenset(
     {ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 )
-"""Refusals that say nothing about the lines: they are tried again."""
+"""Errors that do not concern the lines themselves: the append is retried."""
 
 _API_NAMES: Final = frozenset(api.name for api in APIS.values())
 
 
 class SelfTopics:
-    """Publishes the log lines and metrics of one broker. It takes the lines of its whole process from its construction
-    on, until it is stopped or closed."""
+    """Publishes the log lines and metrics of one broker. It collects the lines of the whole process from its
+    construction until it is stopped or closed."""
 
     def __init__(
         self,
@@ -75,8 +75,8 @@ class SelfTopics:
         image: Callable[[], ClusterImage],
         topics: Callable[[], Topics],
     ) -> None:
-        """`config` returns the settings in force. `image` returns the cluster's metadata, `topics` where topics are
-        created; both are there once the broker has started."""
+        """`config` returns the settings in force, `image` the cluster's metadata, and `topics` the port that creates
+        topics; the last two exist once the broker has started."""
         self._node = node
         self._metrics = metrics
         self._replicas = replicas
@@ -98,19 +98,19 @@ class SelfTopics:
         self._create_at = self._write_at = self._metrics_at = 0.0
         self._complained: set[str] = set()
         self._totals: dict[str, tuple[int, int]] = {}
-        """Requests and errors of each API that are published already."""
+        """Published requests and errors of each API so far."""
         logging.getLogger().addHandler(self.lines)
 
     # --- life
 
     async def start(self) -> None:
-        """Makes the topics where they are missing, and begins to publish; what fails is tried again later."""
+        """Creates missing topics, and begins to publish; failures are retried."""
         await self._create()
         await self._ready()
         self._tick()
 
     async def stop(self) -> None:
-        """Publishes what there is, if that is possible now, and nothing more."""
+        """Publishes everything left, if possible now, and then nothing more."""
         if self._timer is not None:
             self._timer.cancel()
         if self._creation is not None:
@@ -122,7 +122,7 @@ class SelfTopics:
         self._publish_metrics()
 
     def close(self) -> None:
-        """Stops publishing lines."""
+        """Stops collecting lines."""
         logging.getLogger().removeHandler(self.lines)
 
     def _tick(self) -> None:
@@ -171,7 +171,7 @@ class SelfTopics:
     # --- publishing
 
     def _publish_lines(self) -> bool:
-        """Publishes a batch of lines; whether there are more that could go at once."""
+        """Publishes a batch of lines; returns whether more could follow at once."""
         lines = self.lines.take(BATCH_LINES_MAX, BATCH_BYTES_MAX)
         if not lines:
             return False
@@ -185,7 +185,7 @@ class SelfTopics:
     def _publish_metrics(self) -> None:
         """Publishes every gauge, every counter that has counted, and the requests of each API since the last time.
 
-        They are never queued: if an append fails, the next lines include its numbers.
+        They are never queued: if an append fails, the next one includes its numbers.
         """
         now_ms = self._node.clock.now_ms()
         statistics = self._metrics.statistics()
@@ -209,7 +209,7 @@ class SelfTopics:
             self._refused.value += len(metrics)
 
     def _append(self, topic: str, lines: Sequence[Line]) -> ErrorCode:
-        """One batch, to the first partition that this broker leads. What was refused for good is counted."""
+        """Appends one batch to the first partition that this broker leads. Counts lines that are refused for good."""
         batch = build_batch(
             [Record(0, line.time_ms, self._key, line.value) for line in lines], compression=Compression.LZ4
         )
@@ -232,7 +232,7 @@ class SelfTopics:
 
 
 def named(name: str) -> dict[str, Any]:
-    """A metric's name, and what of it are labels: `requests.fetch` counts requests of one API."""
+    """Returns a metric's name and labels: `requests.fetch` counts requests of one API."""
     family, _, label = name.rpartition(".")
     errors, _, api = family.rpartition(".")
     if errors == FAMILY:
@@ -241,7 +241,7 @@ def named(name: str) -> dict[str, Any]:
 
 
 def requests_of(counters: Mapping[str, int]) -> dict[str, tuple[int, int]]:
-    """Requests and errors in their answers, by API."""
+    """Returns the requests and the errors in their answers, by API."""
     found: dict[str, tuple[int, int]] = {}
     for metric, count in counters.items():
         labels = named(metric)

@@ -1,6 +1,6 @@
-"""The process around a broker: an event loop, signals, and the lines that people and programs read.
+"""The broker process: event loop, signals, and its output for people and programs.
 
-`run` is what `headrace serve` calls. A running broker prints one line for each listener with the port that was chosen.
+`headrace serve` calls `run`. A running broker prints one line for each listener, with its actual port.
 """
 
 from __future__ import annotations
@@ -31,42 +31,42 @@ log = logging.getLogger("headrace.broker")
 
 NEVER: Final = 1 << 30
 GC_THRESHOLDS: Final = (10_000, 0, NEVER)
-"""When Python collects its three generations: see `gc.set_threshold`. Requests make no cycles, so it is rare. What
-a collection of young objects finds alive (topics that were just created) it has looked at one by one, some 0.3 us each:
-so few are young at once that the loop is held for some 6 ms at most. The whole heap, which is 200 ms beside a request
-of 400,000 elements, is not looked at because of what clients ask for."""
+"""Thresholds of Python's three garbage collector generations (see `gc.set_threshold`). Requests make no cycles, so
+collections are rare. A young collection visits each object that it finds alive (such as topics that were just created),
+some 0.3 us each: the threshold keeps so few young that the loop is held for 6 ms at most. A collection of the whole
+heap, 200 ms beside a request of 400,000 elements, never happens because of clients' requests."""
 ALL_COLLECTED_EVERY_S: Final = 24 * 3600.0
-"""So often the whole heap is looked at, beyond what was there at the start: cycles that were old when they became
-garbage are freed then. Nothing that comes and goes with requests leaves such."""
+"""Interval between collections of the whole heap, except objects from the start: they free cycles that were old when
+they became garbage. Requests leave no such cycles."""
 SWITCH_INTERVAL_S: Final = 0.001
-"""So soon a worker thread that runs Python lets the event loop go on: see `sys.setswitchinterval`. Each turn of the
-loop waits for it several times, and what takes turns for 28 ms by Python's default of 5 ms takes 2.5 ms so."""
+"""Time after which a worker thread that runs Python yields to the event loop (see `sys.setswitchinterval`). Each turn
+of the loop waits for it several times: a turn that takes 28 ms with Python's default of 5 ms takes 2.5 ms."""
 
 
 class StartError(Exception):
-    """The broker cannot start; the text is one line that says why."""
+    """Raised if the broker cannot start; the text is one line with the reason."""
 
 
 def say_line(line: str) -> None:
-    """Prints a line at once, so that a waiting reader gets it."""
+    """Prints a line and flushes it, so that a waiting reader gets it."""
     print(line, flush=True)
 
 
 def make_broker(config: BrokerConfig) -> Broker:
-    """A broker on the real disk and network, on the running event loop; not started."""
+    """Returns an unstarted broker on the real disk and network, on the running event loop."""
     threads = max(WORKER_THREADS, config.num_recovery_threads_per_data_dir * len(config.log_dirs))
     return Broker(config, PosixNode(worker_threads=threads))
 
 
 def make_controller(config: BrokerConfig) -> ControllerNode:
-    """A controller without a broker, on the real disk and network; not started."""
+    """Returns an unstarted controller-only node on the real disk and network."""
     from headrace.broker.controller_node import ControllerNode
 
     return ControllerNode(config, PosixNode(worker_threads=WORKER_THREADS))
 
 
 def set_up_interpreter() -> None:
-    """What this process, which is the broker's alone, wants of Python."""
+    """Configures Python's garbage collector and thread switching for this process, which serves only the broker."""
     gc.set_threshold(*GC_THRESHOLDS)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
 
@@ -75,8 +75,8 @@ def run(properties: Mapping[str, str], say: Callable[[str], None] = say_line, *,
     """Serves until SIGTERM or SIGINT, then shuts down cleanly; returns the exit status.
 
     `properties` is the content of a server.properties file. Raises ConfigError for settings that are not served, and
-    StartError if the broker cannot start; the text of both is one line. `say` gets the lines about listeners.
-    `lifeline` is a descriptor whose end is one more signal to stop: the process at its other end is gone.
+    StartError if the broker cannot start; both have a text of one line. `say` is called with the lines about listeners.
+    `lifeline` is a descriptor whose end of file is one more stop signal: the process at its other end is gone.
     """
     warnings: list[str] = []
     try:
@@ -132,7 +132,7 @@ async def _serve_under(
     _warn(warnings)  # not before: a broker that publishes its log publishes these too
     if not config.waits_for_others:
         await broker.start()
-    elif not await done_before(stop, broker.start()):  # it may wait for the others for a minute
+    elif not await done_before(stop, broker.start()):  # waiting for other nodes may take a minute
         return 0
     gc.freeze()
     opened = [f"{each.name} listens on {address_text(each.host, each.port)}" for each in broker.listeners]

@@ -1,8 +1,8 @@
-"""The shell around the coordinators' runtime: it appends, loads, keeps the time and gives out answers.
+"""The I/O shell of the coordinators' runtime: appends, loads, timers, and answers.
 
-Everything that happens to a shard is an event: the shard's runtime handles it, then its outputs are carried out, then
-the next event is handled. So what a step sets off (an append whose disk fails ends the appends of other shards) comes
-after that step.
+Each change of a shard is an event: the shard's runtime handles it, its outputs are carried out, and then the next event
+is handled. So the consequences of a step (an append whose disk fails ends the appends of other shards) come after that
+step.
 """
 
 from __future__ import annotations
@@ -34,22 +34,23 @@ if TYPE_CHECKING:
     from headrace.metadata.image import ClusterImage
 
 _CLOCK_STEP_MS: Final = 1_000
-"""A wall clock that moves this much against the steady one was set: timers move with it, sessions do not end."""
+"""Difference from the monotonic clock by which the wall clock counts as set: timers move with it, and no session
+ends."""
 
 DUE_AT_ONCE: Final = 100
-"""Sessions and transactions that time out in one turn: each costs some 50 to 100 us."""
+"""Bound on the sessions and transactions that time out in one turn of the loop: each costs some 50 to 100 us."""
 
 _ALL: Final = -1
-"""In the place of a partition: none of them can be loaded."""
+"""Key of a retry for all partitions, used in place of a partition index."""
 
 Event: TypeAlias = Callable[[int], object]
-"""Has a shard's runtime handle something that happened; called with the time, in milliseconds."""
+"""Has a shard's runtime handle something that happened; called with the time in milliseconds."""
 
 S = TypeVar("S", bound=Shard)
 
 
 class Coordinator(Generic[S]):
-    """The shards of one internal topic that this broker leads. `start` after the partitions; `stop` before them."""
+    """The shards of one internal topic that this broker leads. Started after the partitions, stopped before them."""
 
     def __init__(
         self,
@@ -63,8 +64,8 @@ class Coordinator(Generic[S]):
         node_id: int,
         metrics: Registry,
     ) -> None:
-        """`name` is what counters and log lines call it; `partition_count` says how many partitions the topic would be
-        created with."""
+        """`name` is used by counters and log lines; `partition_count` returns the number of partitions with which the
+        topic would be created."""
         self.runtime = runtime
         self._topic = topic
         self._name = name
@@ -76,7 +77,7 @@ class Coordinator(Generic[S]):
         self._owner = node.owner("coordinators")
         self._log = node.logger(name)
         self.lines = PacedLines(self._log, node.clock.monotonic)
-        """For what clients cause."""
+        """Log for lines that clients cause."""
         self._metadata: Metadata | None = None
         self._topic_id = b""
         self._partition_count = 0
@@ -89,7 +90,7 @@ class Coordinator(Generic[S]):
         self._stopped = True
         self._loads: dict[ShardRuntime[S], asyncio.Task[None]] = {}
         self._loaded_records: dict[int, int] = {}
-        """How many records each shard has read that was loaded since the last line about it."""
+        """Number of records read by each shard that was loaded since the last log line about loads."""
         self._retries = LoadRetries(self._owner, self._clock, self._log, self._try_again)
         partitions.on_led(topic, self._retries.log_is_here)
         self._records = metrics.counter(f"{name}.records_appended")
@@ -98,14 +99,14 @@ class Coordinator(Generic[S]):
     # --- life --------------------------------------------------------------------------------------------------------
 
     def start(self, metadata: Metadata) -> None:
-        """Takes up the partitions that this broker leads and follows the cluster image from here on."""
+        """Takes over the partitions that this broker leads, and follows the cluster image."""
         self._metadata = metadata
         self._stopped = False
         self._take_up(metadata.image)
         metadata.on_image(self._image_changed)
 
     async def stop(self) -> None:
-        """Answers all waiting requests with NOT_COORDINATOR and stops all timers and loads."""
+        """Answers all waiting requests with NOT_COORDINATOR, and stops all timers and loads."""
         self._stopped = True
         self._retries.forget(_ALL)
         for index in list(self.runtime.shards):
@@ -119,7 +120,7 @@ class Coordinator(Generic[S]):
             await asyncio.wait(list(self._loads.values()))
 
     def now_ms(self) -> int:
-        """The wall clock; when somebody sets it, all deadlines move along."""
+        """Returns the wall clock in milliseconds; if it was set, moves all deadlines along."""
         wall_ms = self._clock.now_ms()
         step_ms = wall_ms - int(self._clock.monotonic() * 1000) - self._clock_base_ms
         if abs(step_ms) > _CLOCK_STEP_MS:
@@ -131,17 +132,17 @@ class Coordinator(Generic[S]):
     # --- requests ----------------------------------------------------------------------------------------------------
 
     def partition_for(self, key: str) -> int:
-        """The partition that a key (a group id) belongs to."""
+        """Returns the partition that a key, such as a group id, belongs to."""
         return partition_of(key, self._partition_count or self._default_count())
 
     def read(self, key: str) -> S | ErrorCode:
-        """Returns the shard of a key, whose reads show committed state; or the error why it is not served here now."""
+        """Returns the shard of a key, whose reads show committed state, or the error why it is not served here now."""
         runtime = self.runtime.serving(self.partition_for(key))
         return runtime if isinstance(runtime, ErrorCode) else runtime.shard
 
     def read_all(self) -> list[S] | ErrorCode:
-        """Every shard that is served; or the error that says that one of them is loading, so that a list would have
-        holes."""
+        """Returns every served shard, or COORDINATOR_LOAD_IN_PROGRESS if one is loading, because the list would be
+        incomplete."""
         runtimes = [self.runtime.shards[index] for index in sorted(self.runtime.shards)]
         if any(runtime.state is ShardState.LOADING for runtime in runtimes):
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -150,11 +151,11 @@ class Coordinator(Generic[S]):
     def write(
         self, key: str, decide: Callable[[S, int], Outcome], refuse: Refuse, completion: Completion[Any] | None = None
     ) -> Completion[Any]:
-        """Has the shard of a key decide (shard, now_ms), and does what it decides.
+        """Has the shard of a key decide (shard, now_ms), and carries out the decision.
 
-        Returns the completion of the reply: it is completed once the decision is committed, or with what `refuse` makes
-        of the error that says why it could not be made or stored. It is done already if all that is known at once.
-        `completion` is the one to use, if `decide` keeps it for a later decision.
+        Returns the completion of the reply: it completes once the decision is committed, or with `refuse` of the error
+        by which it could not be made or stored. It is done already if the reply is known at once. `completion` is used
+        instead of a new one, if `decide` keeps it for a later decision.
         """
         if completion is None:
             completion = Completion(self._node.completions)
@@ -166,14 +167,14 @@ class Coordinator(Generic[S]):
         return completion
 
     def decide_alone(self, runtime: ShardRuntime[S], decide: Callable[[S, int], Outcome]) -> None:
-        """Has a shard decide what nobody asked for."""
+        """Has a shard make a decision that no request waits for."""
         self._dispatch(runtime, partial(self._decide, runtime, decide, None, None))
 
     def end_transaction(
         self, index: int, ending: Ending, refuse: Callable[[ErrorCode], ErrorCode]
     ) -> Completion[ErrorCode]:
-        """Writes the end of a transaction into a partition, in order with its own decisions. The completion gets NONE
-        once it is committed and applied (KAFKA-17507), or what `refuse` makes of an error."""
+        """Writes the end of a transaction into a partition, in order with the shard's decisions. Completes with NONE
+        once it is committed and applied (KAFKA-17507), or with `refuse` of an error."""
         completion: Completion[ErrorCode] = Completion(self._node.completions)
         runtime = self.runtime.serving(index)
         if isinstance(runtime, ErrorCode):
@@ -199,7 +200,7 @@ class Coordinator(Generic[S]):
     # --- events ------------------------------------------------------------------------------------------------------
 
     def _dispatch(self, runtime: ShardRuntime[S], event: Event) -> None:
-        """Has a shard handle an event and carries out its outputs; queues the event while another one is handled."""
+        """Has a shard handle an event, and carries out its outputs; queues the event while another one is handled."""
         if self._is_dispatching:
             self._events.append((runtime, event))
             return
@@ -214,7 +215,7 @@ class Coordinator(Generic[S]):
                 self._drive(runtime, now_ms)
         except BaseException:
             if runtime.is_writing:
-                # Nobody knows what the step that failed has left behind. The log is what counts.
+                # The state after a failed step is unknown, so the shard is loaded again from its log.
                 self._load_again(runtime, self.now_ms())
             raise
         finally:
@@ -223,7 +224,7 @@ class Coordinator(Generic[S]):
                 self._owner.soon(self._dispatch_rest)
 
     def _dispatch_rest(self) -> None:
-        """Events that were left behind by a step that failed."""
+        """Handles the events that a failed step left in the queue."""
         if self._events:
             self._dispatch(*self._events.popleft())
 
@@ -246,7 +247,7 @@ class Coordinator(Generic[S]):
             self._refuse_stale_append(runtime, led)
             return
         if not led.takes_appends:
-            # The log was moved, and its epoch has to be written down in the new place first.
+            # The log was moved, and its epoch is not yet written in the new directory.
             self._refuse(runtime, ErrorCode.KAFKA_STORAGE_ERROR)
             self._dispatch(runtime, partial(self._load_again, runtime))
             return
@@ -267,14 +268,14 @@ class Coordinator(Generic[S]):
         runtime.refused(error)
 
     def _refuse_stale_append(self, runtime: ShardRuntime[S], led: LedPartition) -> None:
-        """Refuses an append of a shard that no longer leads under its epoch, or whose state is not that of the log."""
+        """Refuses an append of a shard that no longer leads under its epoch, or whose state differs from the log."""
         self._refuse(runtime, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if led.leader_epoch == runtime.leader_epoch:
             self._log.error("a log does not end where its coordinator left it", **self._fields(runtime))
             self._dispatch(runtime, partial(self._load_again, runtime))
 
     def _log_moved(self, runtime: ShardRuntime[S], end_offset: int, error: ErrorCode) -> None:
-        """The log is committed up to `end_offset`, or it is not known any more whether it ever will be."""
+        """Handles the result of a commit: the log is committed up to `end_offset`, or its commit is unknown."""
         if error is ErrorCode.NONE:
             self._dispatch(runtime, lambda _: runtime.committed(end_offset))
         else:
@@ -298,7 +299,7 @@ class Coordinator(Generic[S]):
                 self._answer(runtime, output)
 
     def _answer(self, runtime: ShardRuntime[S], question: Any) -> None:
-        """Has a question of a shard's (`Outcome.question`) answered elsewhere. This coordinator's shards have none."""
+        """Has a shard's question (`Outcome.question`) answered elsewhere. The shards of this class have none."""
         raise AssertionError(f"nobody answers {question}")
 
     # --- timers ------------------------------------------------------------------------------------------------------
@@ -333,7 +334,7 @@ class Coordinator(Generic[S]):
         count = len(topic.partitions) if topic is not None else 0
         topic_id = topic.id if topic is not None else b""
         if topic_id != self._topic_id:
-            # Another topic, whose epochs say nothing about those of the one before it.
+            # The topic was created again: its epochs have no relation to the previous topic's.
             self._topic_id = topic_id
             self._lead({})
         self._partition_count = count
@@ -363,7 +364,7 @@ class Coordinator(Generic[S]):
         self._give_out(runtime)
 
     def _load_again(self, runtime: ShardRuntime[S], now_ms: int) -> None:
-        """The shard cannot be sure that it holds what the log holds: another one takes its place."""
+        """Replaces a shard whose state may differ from its log by a new one, and loads it."""
         if self.runtime.shards.get(runtime.index) is runtime:
             self._log.warning("a coordinator loads its log again", **self._fields(runtime))
             self._replace(runtime, now_ms)
@@ -373,11 +374,11 @@ class Coordinator(Generic[S]):
         self._begin(self.runtime.take(runtime.index, runtime.leader_epoch))
 
     def _prepare(self) -> None:
-        """Imports what shards are made of: a broker that serves none does without. Raises OSError where no descriptor
-        is free for that."""
+        """Imports the modules of shards, which a broker without shards does not need. Raises OSError if no descriptor
+        is free."""
 
     def _try_again(self, index: int) -> None:
-        """The load of a partition failed; it is tried again with a new shard."""
+        """Retries the failed load of a partition with a new shard."""
         if index == _ALL:
             assert self._metadata is not None
             self._take_up(self._metadata.image)
@@ -392,11 +393,11 @@ class Coordinator(Generic[S]):
 
     def _log_is_open(self, runtime: ShardRuntime[S]) -> None:
         if self.runtime.shards.get(runtime.index) is not runtime:
-            return  # not led any longer, or under another epoch
+            return  # no longer led, or led under another epoch
         led = self._partitions.find(self._topic, runtime.index)
         if isinstance(led, ErrorCode):
             if led is not ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                runtime.load_failed()  # else a worker still cuts or writes the log, as a follower's
+                runtime.load_failed()  # else a worker still changes the log, as a follower's
             event = "a coordinator's log is not here, so it serves no client until it is"
             self._retries.no_log(runtime.index, event, led.name, **self._fields(runtime))
             return
@@ -405,7 +406,7 @@ class Coordinator(Generic[S]):
             return
         runtime.begin(led.log.log_start_offset, led.high_watermark)
         if led.log.end_offset == led.log.log_start_offset:
-            self._dispatch(runtime, partial(self._start_some, runtime))  # an empty log: one part
+            self._dispatch(runtime, partial(self._start_some, runtime))  # an empty log needs no load
         else:
             self._loads[runtime] = self._owner.spawn(self._load(runtime, led))
 
@@ -423,7 +424,7 @@ class Coordinator(Generic[S]):
             if runtime.state is ShardState.LOADING:
                 self._load_failed(runtime, error, self._clock.monotonic() - began)
         except Exception as error:
-            # Whatever it was, the shard must not be "loading" for ever.
+            # Whatever the error, the shard must not stay in "loading" for ever.
             self._node.defects.report(error, "the load of a coordinator", **self._fields(runtime))
             runtime.load_failed()
         else:
@@ -436,15 +437,15 @@ class Coordinator(Generic[S]):
                 self._report_loads()
 
     def _report_loads(self) -> None:
-        """Writes one line about all shards that were loaded together."""
+        """Logs one line about all shards that were loaded together."""
         loaded, self._loaded_records = self._loaded_records, {}
         if loaded:
             counts = {"partitions": len(loaded), "records": sum(loaded.values())}
             self._log.info("coordinators are loaded", topic=self._topic, **counts)
 
     async def _read(self, runtime: ShardRuntime[S], led: LedPartition) -> int:
-        """Feeds the log to the shard, a piece at a time: a worker reads and decodes, the loop applies. Returns how many
-        records there were."""
+        """Feeds the log to the shard, a piece at a time: a worker reads and decodes, the loop applies. Returns the
+        number of records."""
         count = 0
         offset = led.log.log_start_offset
         while offset < led.log.end_offset:
@@ -456,9 +457,8 @@ class Coordinator(Generic[S]):
         return count
 
     async def _all_committed(self, runtime: ShardRuntime[S], led: LedPartition) -> None:
-        """Waits until everything loaded is committed as this leader knows: its predecessor may have known earlier, and
-        what it answered to clients must not be taken back (KAFKA-2334). Raises OSError if that cannot happen.
-        """
+        """Waits until this leader knows everything loaded to be committed: its predecessor may have known earlier, and
+        its answers to clients must stay true (KAFKA-2334). Raises OSError if the commit fails."""
         end_offset = runtime.written_offset
         if end_offset > led.high_watermark:
             error = await settled(self._partitions.when_committed(led, end_offset))
@@ -467,7 +467,7 @@ class Coordinator(Generic[S]):
         runtime.load(LogPiece([], 0, end_offset), end_offset)
 
     async def _start(self, runtime: ShardRuntime[S]) -> None:
-        """Restores a loaded shard, a part a turn; until it is whole, requests get COORDINATOR_LOAD_IN_PROGRESS."""
+        """Restores a loaded shard, a part per turn; until it is complete, requests get COORDINATOR_LOAD_IN_PROGRESS."""
         self._dispatch(runtime, partial(self._start_some, runtime))
         while runtime.state is ShardState.LOADING:
             await asyncio.sleep(0)
@@ -480,7 +480,7 @@ class Coordinator(Generic[S]):
             self._tidy(runtime)
 
     def _tidy(self, runtime: ShardRuntime[S]) -> None:
-        """The first decisions of a shard that was just loaded."""
+        """Makes the first decisions of a shard that was just loaded."""
 
     def _fields(self, runtime: ShardRuntime[S]) -> dict[str, object]:
         return {"topic": self._topic, "partition": runtime.index, "leader_epoch": runtime.leader_epoch}

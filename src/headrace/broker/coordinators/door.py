@@ -1,4 +1,4 @@
-"""What this room asks of its neighbours: of the partitions that this broker leads, and of the cluster's metadata."""
+"""Ports of `broker.coordinators`: the partitions that this broker leads, and the cluster's metadata."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ class LedPartition(Protocol):
 
     @property
     def log(self) -> Log:
-        """To be read at a load, on workers; appends go through `LedPartitions`."""
+        """Log of the partition, read by workers during a load; appends go through `LedPartitions`."""
         ...
 
     @property
     def leader_epoch(self) -> int:
-        """The epoch that this broker leads under."""
+        """Epoch under which this broker leads."""
         ...
 
     @property
     def takes_appends(self) -> bool:
-        """Whether the start of the leader's epoch is written down, so that appends may come."""
+        """Whether the start of the leader's epoch is on disk, so that appends may come."""
         ...
 
     @property
     def high_watermark(self) -> int:
-        """Everything below it is committed, and cannot be lost."""
+        """Offset below which everything is committed and cannot be lost."""
         ...
 
 
@@ -44,21 +44,21 @@ class LedPartitions(Protocol):
     """The partitions that this broker leads. Called on the loop, like its callbacks."""
 
     def when_ready(self, key: tuple[str, int], callback: Callable[[], None], *, for_appends: bool) -> None:
-        """Calls back, at once or later, when `find` has the answer to be had: (topic, index) is open, and takes
+        """Calls back, at once or later, when `find` has its final answer: the log of (topic, index) is open, and takes
         appends."""
         ...
 
     def holds(self, partition: TopicPartition) -> bool:
-        """Whether this broker has a replica of a partition."""
+        """Returns whether this broker has a replica of a partition."""
         ...
 
     def find(self, topic: str, index: int) -> LedPartition | ErrorCode:
-        """The partition, or why it cannot be led here now."""
+        """Returns the partition, or the error why it is not led here now."""
         ...
 
     def on_led(self, topic: str, listener: Callable[[int], None]) -> None:
-        """Calls back with its index whenever a partition of a topic comes to be led here: `find` has it then, which it
-        may not have had when the metadata named this broker, or when `when_ready` called back."""
+        """Calls back with the index of each partition of a topic that comes to be led here. `find` returns it then,
+        which it may not do when the metadata name this broker, or when `when_ready` calls back."""
         ...
 
     def append_internal(
@@ -68,17 +68,18 @@ class LedPartitions(Protocol):
         appends: Sequence[bytes],
         origin: Origin = "coordinator",
     ) -> list[ErrorCode | Completion[ErrorCode]]:
-        """Appends the batches of each, all of them or none; returns the result of each commit, or its completion.
+        """Appends the batches of each of `appends`, all or none; returns for each the result of its commit, or a
+        completion of it.
 
         NONE: committed. An error: refused. A completion: appended, and the log's end has moved; it gets NONE when the
-        high watermark has passed the last of the batches, or an error if this broker no longer knows whether they will
-        be committed, because it no longer leads or its disk failed.
+        high watermark has passed the last batch, or an error if this broker no longer leads or its disk failed, so that
+        the commit is unknown.
         """
         ...
 
     def when_committed(self, replica: Any, offset: int) -> ErrorCode | Completion[ErrorCode]:
-        """Returns NONE, now or later, when everything below `offset` of a partition that `find` gave is committed, or
-        an error as above."""
+        """Returns NONE, now or later, when everything below `offset` of a partition found by `find` is committed, or an
+        error as in `append_internal`."""
         ...
 
 
@@ -87,7 +88,7 @@ class Metadata(Protocol):
 
     @property
     def image(self) -> ClusterImage:
-        """As of now."""
+        """Current image."""
         ...
 
     def on_image(self, listener: Callable[[ClusterImage, ClusterImage, ImageDelta], None]) -> None:

@@ -1,5 +1,5 @@
-"""The group coordinator: shards of groups over `__consumer_offsets`, what they know of the cluster's topics, and what
-becomes of deleted topics' offsets."""
+"""The group coordinator: shards of groups over `__consumer_offsets`, with the cluster's topics, and the removal of the
+offsets of deleted topics."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 SEEN_A_TURN: Final = 500
-"""Topics that a turn of the loop asks the authorizer for, of those that a member's regular expression matches."""
+"""Topics checked with the authorizer in one turn of the loop, among the matches of a member's regular expression."""
 
 
 class GroupCoordinator(Coordinator["GroupShard"]):
-    """All groups that this broker coordinates."""
+    """The coordinator of all groups whose partitions this broker leads."""
 
     def __init__(
         self,
@@ -47,15 +47,15 @@ class GroupCoordinator(Coordinator["GroupShard"]):
         node_id: int,
         metrics: Registry,
     ) -> None:
-        """`config` gives the settings in force; a shard keeps those that were when it was taken up."""
+        """`config` returns the settings in force; a shard keeps those at the time it was made."""
         self._config = config
         self._topics: Topics | None = None
-        """What the shards know of the cluster; None while there is no shard."""
+        """Cluster topics as the shards know them; None while there is no shard."""
         self.matching = Matching(node)
-        """Where what clients send is matched."""
+        """Worker queue for clients' regular expressions."""
         self._tallies: Tallies | None = None
         self._plain: tuple[BrokerConfig, ConsumerSettings] | None = None
-        """What groups without settings of their own obey, and by which settings of the broker."""
+        """Settings of groups without settings of their own, with the broker settings that they were made from."""
         super().__init__(
             OFFSETS_TOPIC,
             "groups",
@@ -71,19 +71,19 @@ class GroupCoordinator(Coordinator["GroupShard"]):
         metrics.gauge("groups.assignment_bytes_held", self.assignment_bytes)
 
     def member_bytes_counted(self) -> int:
-        """What members have sent to be kept, in bytes, as it counts against its budget."""
+        """Returns the bytes of members' data that count against the budget."""
         return 0 if self._tallies is None else self._tallies.member_bytes.total
 
     def assignment_bytes(self) -> int:
-        """Bytes of cached assignments, and of the topics that match regular expressions."""
+        """Returns the bytes of cached assignments, and of topics that match regular expressions."""
         return sum(runtime.shard.state.assignment_bytes.latest.get(None, 0) for runtime in self.runtime.shards.values())
 
     def group_count(self) -> int:
-        """Groups of all kinds that this broker keeps."""
+        """Returns the number of groups of all kinds that this broker keeps."""
         return sum(runtime.shard.group_count for runtime in self.runtime.shards.values())
 
     def committed_offsets(self) -> Iterator[tuple[str, list[tuple[tuple[str, int], int]]]]:
-        """Each group, and where it is in each partition that it has committed. Others may do something meanwhile."""
+        """Yields each group with its committed offset in each partition. Groups may change between two items."""
         for runtime in list(self.runtime.shards.values()):
             for group_id, table in runtime.shard.state.offsets.committed_items():
                 offsets = table.positions.committed_items()
@@ -91,7 +91,7 @@ class GroupCoordinator(Coordinator["GroupShard"]):
 
     @property
     def serves_consumer_groups(self) -> bool:
-        """Whether the cluster's feature level and this broker's settings allow groups of KIP-848."""
+        """Whether the cluster's feature level and this broker's settings allow consumer groups (KIP-848)."""
         level = 0 if self._metadata is None else self._metadata.image.features.level(GROUP_VERSION)
         return level >= 1 and "consumer" in self._config().group_coordinator_rebalance_protocols
 
@@ -129,12 +129,12 @@ class GroupCoordinator(Coordinator["GroupShard"]):
         return shard
 
     def _consumer_settings(self, group_id: str) -> ConsumerSettings:
-        """What a consumer group obeys now: its own settings, and those of the broker."""
+        """Returns the settings of a consumer group: its own, and the broker's for the rest."""
         assert self._metadata is not None
         config, own = self._config(), self._metadata.image.configs.group_overrides(group_id)
         if own:
             return self._settings_with(config, own)
-        # Every heartbeat asks several times, and groups have no settings of their own as a rule.
+        # Each heartbeat reads the settings several times, and few groups have settings of their own.
         if self._plain is None or self._plain[0] is not config:
             self._plain = config, self._settings_with(config, own)
         return self._plain[1]
@@ -164,7 +164,7 @@ class GroupCoordinator(Coordinator["GroupShard"]):
     # --- regular expressions -----------------------------------------------------------------------------------------
 
     def _count(self, count: Callable[[GroupShardState], Counter[str]]) -> Counter[str]:
-        """What each principal holds in all shards."""
+        """Returns the counts by principal, summed over all shards."""
         held: Counter[str] = Counter()
         for runtime in self.runtime.shards.values():
             held.update(count(runtime.shard.state))
@@ -174,7 +174,8 @@ class GroupCoordinator(Coordinator["GroupShard"]):
         self._owner.spawn(self._look_up(runtime, question))
 
     async def _look_up(self, runtime: ShardRuntime[GroupShard], look_up: LookUp) -> None:
-        """Finds the topics of a group's regular expressions, one after the other. A group has one look-up at a time."""
+        """Finds the topics that match a group's regular expressions, one after the other. A group has one look-up at a
+        time."""
         names, may_see = list(look_up.topics.by_name), dict[str, bool]()
         try:
             for regex in look_up.regexes:
@@ -195,7 +196,7 @@ class GroupCoordinator(Coordinator["GroupShard"]):
         try:
             return await self.matching.matching(look_up.principal, regex, names)
         except PatternError:
-            return []  # another broker's coordinator may have taken what we do not understand
+            return []  # another broker may have accepted a pattern that this one cannot parse
 
     # --- the cluster's topics, and offsets of those that were deleted ------------------------------------------------
 
@@ -221,7 +222,7 @@ class GroupCoordinator(Coordinator["GroupShard"]):
                 runtime.shard.know_topics(topics)
 
     async def _forget(self, gone: Mapping[str, bytes]) -> None:
-        """Removes the offsets of deleted topics. It checks every offset, some groups a turn."""
+        """Removes the offsets of deleted topics. Checks every offset, some groups per turn."""
         assert self._metadata is not None
         for runtime in list(self.runtime.shards.values()):
             for group_ids in runtime.shard.parts():
@@ -233,7 +234,8 @@ class GroupCoordinator(Coordinator["GroupShard"]):
                 await asyncio.sleep(0)
 
     def _tidy(self, runtime: ShardRuntime[GroupShard]) -> None:
-        """Removes the offsets of topics that were deleted while no broker coordinated them, some groups a turn."""
+        """Removes the offsets of topics that were deleted while no broker coordinated their groups, some groups per
+        turn."""
         first, *rest = runtime.shard.parts() or [[]]
         self._forget_missing(runtime, first)
         if rest:
@@ -251,7 +253,7 @@ class GroupCoordinator(Coordinator["GroupShard"]):
 
 
 async def _seen(names: Sequence[str], known: dict[str, bool], may: Callable[[str], bool]) -> frozenset[str]:
-    """Those of some topics that may be described; `known` keeps what was asked for before."""
+    """Returns the topics that may be described; `known` caches earlier results."""
     seen = []
     for at in range(0, len(names), SEEN_A_TURN):
         await asyncio.sleep(0)
@@ -264,7 +266,7 @@ async def _seen(names: Sequence[str], known: dict[str, bool], may: Callable[[str
 
 
 def settings_of(config: BrokerConfig) -> GroupSettings:
-    """What the machine obeys of a broker's settings."""
+    """Returns the group settings of a broker's configuration."""
     from headrace.groups.settings import GroupSettings
 
     return GroupSettings(

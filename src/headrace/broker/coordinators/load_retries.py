@@ -1,9 +1,8 @@
-"""Loads that failed: why, when each is tried again, and how often that is logged.
+"""Retries of failed loads: their causes, pauses and log lines.
 
-A load fails because of something that passes (a full disk, no descriptor free, a log that another worker holds, a read
-that fails), so no failure is final. A shard whose log this broker does not have yet waits until it has, and no timer
-runs for it; any other load is tried again after a pause. A partition that leads elsewhere, or under another epoch, is
-forgotten.
+Causes of a failed load pass (a full disk, no free descriptor, a log that another worker uses, a failed read), so no
+failure is final. A shard whose log this broker does not have yet waits for it without a timer; any other load is
+retried after a pause. A partition that is led elsewhere, or under another epoch, is forgotten.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ if TYPE_CHECKING:
 
 FIRST_PAUSE_S: Final = 0.1
 PAUSE_MAX_S: Final = 1.0
-"""How long a load waits before it is tried again: after its first failure, and at most. It also waits as long as the
-failed one took, so that a large log that cannot be read keeps nobody busy all the time."""
+"""First and longest pause before a load is retried. The time that the failed load took is added, so that a large log
+that cannot be read does not keep workers busy all the time."""
 LOGGED_AGAIN_S: Final = 60.0
-"""How often a load that goes on failing is logged."""
+"""Interval at which a load that keeps failing is logged."""
 
 
 @dataclass(slots=True)
@@ -34,10 +33,10 @@ class _Failed:
 
 
 class LoadRetries:
-    """The partitions of one coordinator whose loads failed; no more than it leads."""
+    """The partitions of one coordinator whose loads failed."""
 
     def __init__(self, owner: Owner, clock: Clock, log: LogSink, again: Callable[[int], None]) -> None:
-        """`again` begins the load of a partition again; the timers end with `owner`."""
+        """`again` begins the load of a partition again; `owner` owns the timers."""
         self._owner = owner
         self._clock = clock
         self._log = log
@@ -45,13 +44,13 @@ class LoadRetries:
         self._failed: dict[int, _Failed] = {}
 
     def failed(self, index: int, event: str, why: object, took_s: float, **fields: object) -> None:
-        """The load of a partition failed after `took_s` seconds: it is tried again after a pause."""
+        """Schedules a retry of a load that failed after `took_s` seconds."""
         failed = self._count(index, event, why, fields)
         pause_s = min(FIRST_PAUSE_S * 2 ** min(failed.failures - 1, 10), PAUSE_MAX_S) + took_s
         failed.timer = self._owner.later(pause_s, self._try, index)
 
     def no_log(self, index: int, event: str, why: object, **fields: object) -> None:
-        """The log of a partition is not here: its load begins when the log is (`log_is_here`)."""
+        """Notes that the log of a partition is not here: its load begins when it is (`log_is_here`)."""
         self._count(index, event, why, fields).waits_for_log = True
 
     def _count(self, index: int, event: str, why: object, fields: dict[str, object]) -> _Failed:
@@ -64,7 +63,7 @@ class LoadRetries:
         return failed
 
     def log_is_here(self, index: int) -> None:
-        """This broker has come to lead the partition, and has its log."""
+        """Begins a waiting load, because this broker has come to lead the partition and has its log."""
         failed = self._failed.get(index)
         if failed is not None and failed.waits_for_log:
             self._try(index)
@@ -76,7 +75,7 @@ class LoadRetries:
         self._again(index)
 
     def forget(self, index: int) -> None:
-        """The partition is loaded, or another broker or epoch leads it."""
+        """Forgets a partition that is loaded, or is led by another broker or under another epoch."""
         failed = self._failed.pop(index, None)
         if failed is not None and failed.timer is not None:
             failed.timer.cancel()

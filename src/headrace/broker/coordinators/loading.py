@@ -1,4 +1,4 @@
-"""A coordinator's log, read back piece by piece: for workers, because the disk may be cold."""
+"""Reads a coordinator's log, piece by piece; runs on workers, because the disk may be cold."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from headrace.log.log import Log
 
 Decode: TypeAlias = Callable[[bytes, bytes | None], Any]
-"""What a record's key and value say; None where that is of no concern. Raises DecodeError."""
+"""Decodes a record's key and value; returns None for a record that does not matter. Raises DecodeError."""
 
 _LOAD_BYTES: Final = 64 * 1024
-"""How much of a log is read at a time: what it says is replayed in about a millisecond, then others get their turn."""
+"""Bytes of a log read at a time, which take about a millisecond to replay; then others get their turn."""
 
 
 def read_piece(log: Log, offset: int, decode: Decode) -> LogPiece:
-    """What the log says from `offset` on, as far as one read goes.
+    """Returns the records of the log from `offset` on that one read covers.
 
-    Raises OSError, CorruptBatch or DecodeError where that cannot be read.
+    Raises OSError, CorruptBatch or DecodeError if they cannot be read.
     """
     entries: list[LoadedRecord | Marker] = []
     read = log.reader.read(offset, max_bytes=_LOAD_BYTES, max_offset=log.end_offset, min_one=True)

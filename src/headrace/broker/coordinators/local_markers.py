@@ -1,8 +1,8 @@
 """Writes the ends of transactions into the partitions that this broker leads.
 
-For the transaction coordinator of this broker, and for those of others, whose WriteTxnMarkers requests come through the
-handler. A marker that is in flight is not written a second time. On `__consumer_offsets` the group coordinator writes
-it, in order with its own records (KAFKA-17507).
+It serves this broker's transaction coordinator, and other brokers' through WriteTxnMarkers. A marker that is in flight
+is not written a second time. On `__consumer_offsets` the group coordinator writes it, in order with its own records
+(KAFKA-17507).
 """
 
 from __future__ import annotations
@@ -25,19 +25,18 @@ if TYPE_CHECKING:
     from headrace.transactions.asks import TopicPartition
 
 PartitionEnding: TypeAlias = "tuple[TopicPartition, Ending]"
-"""The end of a transaction, and a partition that this broker leads."""
+"""The end of a transaction in a partition that this broker leads."""
 
 _NOT_COORDINATED_HERE: Final = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
 )
-"""Errors of a group coordinator that the coordinator of a transaction does not know."""
+"""Errors of a group coordinator that a transaction coordinator does not know."""
 
 
 class LocalMarkers:
-    """The markers that this broker writes, and that are not committed yet: no more than appends that wait for their
-    replicas."""
+    """The markers that are written here and not yet committed, bounded by the appends that wait for their replicas."""
 
     def __init__(self, node: Node, partitions: LedPartitions, groups: GroupCoordinator) -> None:
         self._clock = node.clock
@@ -47,12 +46,12 @@ class LocalMarkers:
         self._in_flight: dict[PartitionEnding, list[Completion[ErrorCode]]] = {}
 
     def __len__(self) -> int:
-        """How many markers are in flight."""
+        """Returns the number of markers in flight."""
         return len(self._in_flight)
 
     def write(self, markers: Sequence[PartitionEnding]) -> list[Completion[ErrorCode]]:
         """Writes markers, those of one partition in one append. Returns a completion for each: NONE when the marker is
-        committed, or an error of WriteTxnMarkers. It is done already if that is known."""
+        committed, or an error of WriteTxnMarkers. It is done already if the result is known."""
         appends: dict[tuple[TopicPartition, Origin], list[Ending]] = {}
         answers: list[Completion[ErrorCode]] = []
         for marker in markers:

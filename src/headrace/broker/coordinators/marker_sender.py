@@ -1,22 +1,22 @@
-"""The ends of transactions on their way to the leaders of their partitions: WriteTxnMarkers.
+"""Sends the ends of transactions to the leaders of their partitions (WriteTxnMarkers).
 
-What ends in one turn of the loop leaves in the next, together: the answers to those who ended it go first. To each
-broker there is one connection, one request at a time, and what comes meanwhile goes into the next; on partitions that
-this broker leads itself markers are written without a socket.
+The transactions that end in one turn of the loop are sent together in the next, after the answers to their clients.
+Each broker has one connection with one request in flight; later markers go into the next request. Markers of partitions
+that this broker leads are written without a socket.
 
-A leader of Apache Kafka answers a request when its last partition has its marker, and reads nothing more from that
-connection before. So to such a leader there is a connection for each set of followers that are in sync: partitions wait
-for a follower of their own, and for no other. And a request without an answer steps aside after `HELD_AFTER_MS`:
-markers of partitions that it does not name go on over a second connection. A partition that a leader has not written in
-time goes apart until it has. What a request without an answer names is not asked for beside it: the answers tell that a
-transaction is over, and a marker that still comes then ends the next transaction of its producer, unless it has an
-epoch of its own (`transaction.version` 2) and the request says so (WriteTxnMarkers v2).
+A leader of Apache Kafka answers a request when all its partitions have their markers, and reads nothing more from the
+connection until then. So such a leader has a connection for each set of in-sync followers, and partitions do not wait
+for followers of others. Also, a request that is unanswered after `HELD_AFTER_MS` moves aside: markers of partitions
+that it does not name go over a second connection. A partition that its leader has not written in time stays aside until
+it is. Partitions in an unanswered request are not sent again beside it: their answers end the transaction, and a
+duplicate marker that arrives later would end the producer's next transaction, unless each has its own epoch
+(`transaction.version` 2) and the request says so (WriteTxnMarkers v2).
 
-A marker is sent until its partition holds it. If a send fails, the leader is looked up again after a pause, or as soon
-as the metadata changes. A marker whose answer was lost is written again, which has no effect.
+A marker is sent until its partition holds it. After a failure the leader is looked up again, after a pause or when the
+metadata change. A marker whose answer was lost is written again, without effect.
 
-A coordinator whose epoch is fenced is dropped with everything it has queued here: the new coordinator of the
-transaction sends the markers again.
+A transaction is dropped here if a partition fences its marker, or if its coordinator resigns: the new coordinator sends
+the markers again.
 """
 
 from __future__ import annotations
@@ -57,23 +57,24 @@ if TYPE_CHECKING:
     from headrace.transactions.asks import Marking, TopicPartition
 
 BACKOFF_MS: Final = 20
-"""The first pause before a marker is sent again; each further one is twice as long."""
+"""First pause before a marker is sent again; each further pause is twice as long."""
 BACKOFF_MAX_MS: Final = 1_000
 HELD_AFTER_MS: Final = 200
-"""So long a request may hold up the markers of other partitions: more than a leader of ours takes for any."""
+"""Longest time a request may delay other partitions' markers; leaders of ours are always faster."""
 ANSWER_MARGIN_MS: Final = 1_000
-"""A leader of Apache Kafka says at `request.timeout.ms` which partitions are not written: so much later it is here."""
+"""Time after `request.timeout.ms`, when a leader of Apache Kafka reports unwritten partitions, for its answer to
+arrive."""
 LANES_MAX: Final = 16
-"""Sets of followers with connections of their own, by leader; those beyond that share them."""
+"""Bound on a leader's connections for sets of followers; further sets share them."""
 HEARD_AT_ONCE: Final = 100
-"""Transactions of an answer of which one turn hears: each is written down as completed, some 100 us."""
+"""Transactions of an answer handled in one turn: writing each as completed takes some 100 us."""
 REQUEST_MARKERS_MAX: Final = 1_000
-"""Transactions of one request; the others wait for the next."""
+"""Bound on the transactions of one request; the others wait for the next."""
 
 _WRITTEN: Final = frozenset({ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION})
-"""The partition holds the marker, or cannot hold transactions at all."""
+"""Codes of partitions that hold the marker, or cannot hold transactions."""
 _FENCED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
-"""The partition has heard of a newer producer, or of a newer coordinator: this one has nothing to say any more."""
+"""Codes of partitions that know a newer producer or coordinator, so that this one may not end the transaction."""
 _RETRIED: Final = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -84,11 +85,11 @@ _RETRIED: Final = frozenset(
         ErrorCode.KAFKA_STORAGE_ERROR,
     }
 )
-"""The leader may be another by now, or the replicas may be there again."""
+"""Codes after which a retry may succeed: the leader may change, or replicas may return."""
 
 
 class _Delivery:
-    """The end of one transaction until every partition holds its marker."""
+    """The end of one transaction, until every partition holds its marker."""
 
     __slots__ = ("coordinator_epoch", "done", "failures", "is_over", "key", "marking", "timer", "waiting")
 
@@ -100,7 +101,7 @@ class _Delivery:
         self.coordinator_epoch = coordinator_epoch
         self.done = done
         self.is_over = False
-        """Delivered or dropped: answers that come now have no effect."""
+        """Whether it is delivered or dropped; later answers have no effect."""
         self.failures = 0
         self.waiting: set[TopicPartition] = set()
         """Partitions whose leader has to be looked up again."""
@@ -114,16 +115,16 @@ class _Delivery:
 
 
 _Batch: TypeAlias = dict[int, tuple[_Delivery, set["TopicPartition"]]]
-"""What one request holds, by producer id, as its answer names it."""
+"""Content of one request, by producer id, as its answer names it."""
 
 
 _Route: TypeAlias = tuple[int, frozenset[int]]
-"""A leader, and the followers that it waits for; none where it does not wait, or that is not known yet."""
+"""A leader, and the followers that it waits for; none if it does not wait, or that is not known yet."""
 
 
 class MarkerSender:
-    """See the module. Nothing here is without bound: a transactional id has one end on its way, and as many partitions
-    as its transaction."""
+    """Delivers transaction markers. Bounded: each transactional id has one end in delivery, with the partitions of its
+    transaction."""
 
     def __init__(
         self,
@@ -135,8 +136,7 @@ class MarkerSender:
         write_local: Callable[[Sequence[PartitionEnding]], list[Completion[ErrorCode]]],
         security: Callable[[], ConnectionSecurity] = ConnectionSecurity,
     ) -> None:
-        """`write_local` is `LocalMarkers.write`; `security` is what connections to
-        leaders are opened with."""
+        """`write_local` is `LocalMarkers.write`; `security` returns the security of connections to leaders."""
         self.security = security
         self._owner = node.owner("markers")
         self._lines = PacedLines(node.logger("transactions"), node.clock.monotonic)
@@ -148,24 +148,24 @@ class MarkerSender:
         self._deliveries: dict[tuple[Hashable, str], _Delivery] = {}
         self._lanes: dict[_Route, _Lane] = {}
         self._aside: dict[_Route, _Lane] = {}
-        """Lanes of partitions that hold others up."""
+        """Lanes of partitions that delay others."""
         self._all_or_none: set[int] = set()
-        """Leaders that answer for all partitions of a request together, even if one of them takes long."""
+        """Leaders that answer for all partitions of a request together, even if one takes long."""
         self._held: dict[TopicPartition, int] = {}
-        """Partitions that hold others up, and the broker that has not written them in time; no more than there are."""
+        """Partitions that delay others, each with the broker that has not written them in time."""
         self._fresh: list[_Delivery] = []
-        """Not on their way yet."""
+        """Deliveries that are not routed yet."""
         self._written = metrics.counter("transactions.markers_written")
         self._sent_again = metrics.counter("transactions.markers_sent_again")
         metrics.gauge("transactions.ending", lambda: self.deliveries)
 
     @property
     def deliveries(self) -> int:
-        """Transactions with markers still to be written."""
+        """Number of transactions with unwritten markers."""
         return len(self._deliveries)
 
     def start(self, metadata: Metadata) -> None:
-        """Follows the cluster image from here on."""
+        """Follows the cluster image."""
         self._metadata = metadata
         metadata.on_image(self._image_changed)
 
@@ -179,9 +179,8 @@ class MarkerSender:
             lane.hang_up()
 
     def send(self, origin: Hashable, marking: Marking, coordinator_epoch: int, done: Callable[[], None]) -> None:
-        """Sends the markers of a transaction's end until every partition in `marking.left` holds its own, and takes
-        each out that does; then calls `done`. What was still to be sent for the same id and the same `origin` is
-        dropped (KAFKA-16352)."""
+        """Sends the markers of a transaction's end until every partition in `marking.left` holds its own, removing each
+        that does; then calls `done`. An earlier end of the same id and `origin` is dropped (KAFKA-16352)."""
         key = (origin, marking.transactional_id)
         older = self._deliveries.get(key)
         if older is not None:
@@ -196,7 +195,7 @@ class MarkerSender:
         self._route((each, each.marking.left) for each in fresh if not each.is_over)
 
     def drop(self, origin: Hashable) -> None:
-        """The coordinator of these transactions is another one now."""
+        """Drops the transactions of a coordinator that is no longer this one."""
         for delivery in [each for each in self._deliveries.values() if each.key[0] == origin]:
             self._forget(delivery)
 
@@ -208,7 +207,7 @@ class MarkerSender:
     # --- routing to the leaders --------------------------------------------------------------------------------------
 
     def _route(self, deliveries: Iterable[tuple[_Delivery, Iterable[TopicPartition]]]) -> None:
-        """Queues markers for the leaders of their partitions, and writes those of local partitions in one go."""
+        """Queues markers for the leaders of their partitions, and writes those of local partitions together."""
         here: list[tuple[_Delivery, TopicPartition]] = []
         markers: list[PartitionEnding] = []
         for delivery, partitions in deliveries:
@@ -224,7 +223,7 @@ class MarkerSender:
             when_known(answer, partial(self._ended_here, delivery, partition))
 
     def _ended_here(self, delivery: _Delivery, partition: TopicPartition, error: ErrorCode) -> None:
-        """Takes the result of the marker of a partition that this broker leads."""
+        """Handles the result of a marker of a partition that this broker leads."""
         if not delivery.is_over and not self._settled(delivery, partition, error):
             self._failed(delivery, {partition})
         self._look(delivery)
@@ -281,7 +280,8 @@ class MarkerSender:
         return lane
 
     def met(self, leader: int, link: AsyncConnection) -> bool:
-        """Whether a leader is known only now as one of Apache Kafka's: what goes there is to be divided."""
+        """Notes which kind of leader a connection reached; returns whether it turned out to be one of Apache Kafka,
+        whose markers must be divided."""
         if link.channel.supports(ApiKey.HEADRACE_GROUP_END_TXN):
             self._all_or_none.discard(leader)
             return False
@@ -293,7 +293,7 @@ class MarkerSender:
         return [*self._lanes.values(), *self._aside.values()]
 
     def endpoint_of(self, node_id: int) -> Endpoint | None:
-        """Where a broker is now; None where it is not known, or is fenced."""
+        """Returns the endpoint of a broker; None if it is unknown, or the broker is fenced."""
         assert self._metadata is not None
         broker = self._metadata.image.brokers.get(node_id)
         if broker is None or broker.fenced:
@@ -302,7 +302,7 @@ class MarkerSender:
 
     @property
     def config(self) -> BrokerConfig:
-        """The settings in force."""
+        """Settings in force."""
         return self._config()
 
     # --- what holds others up ----------------------------------------------------------------------------------------
@@ -321,11 +321,11 @@ class MarkerSender:
         self.reroute(lane)
 
     def reroute(self, lane: _Lane) -> None:
-        """Routes again what waits in a lane and may belong in another one now."""
+        """Routes the waiting markers of a lane again, as they may now belong in another one."""
         self._route(lane.drained())
 
     def heard(self, leader: int, batch: _Batch, response: WriteTxnMarkersResponse) -> None:
-        """Another broker's answer."""
+        """Handles another broker's answer."""
         late = {
             (topic.name, each.partition_index)
             for marker in response.markers
@@ -337,7 +337,7 @@ class MarkerSender:
         self.answered(batch, response)
 
     def unheard(self, leader: int, batch: _Batch, error: ClientError) -> None:
-        """There is none, and nobody is known to have written these markers."""
+        """Handles a request without an answer, whose markers may not be written."""
         self._keep_held(leader, batch, _partitions_of(batch) if isinstance(error, TimedOutError) else set())
         for delivery, partitions in batch.values():
             self._failed(delivery, partitions)
@@ -352,7 +352,7 @@ class MarkerSender:
     # --- answers -----------------------------------------------------------------------------------------------------
 
     def answered(self, batch: _Batch, response: WriteTxnMarkersResponse) -> None:
-        """A leader's answer to what a request held."""
+        """Handles a leader's answer to a request."""
         codes = {
             (marker.producer_id, topic.name, each.partition_index): each.error_code
             for marker in response.markers
@@ -434,7 +434,7 @@ class MarkerSender:
             self._route([(delivery, waiting)])
 
     def _image_changed(self, old: ClusterImage, new: ClusterImage, delta: ImageDelta) -> None:
-        """Leaders may be others, or elsewhere; topics may be gone."""
+        """Routes waiting markers again whose leader has changed or moved, or whose topic is gone."""
         if not (delta.topics or delta.deleted_topics or delta.changed_brokers):
             return
         if delta.changed_brokers:
@@ -476,16 +476,16 @@ class _Lane:
 
     @property
     def is_busy(self) -> bool:
-        """Whether anything is under way or waits."""
+        """Whether a request is in flight or markers wait."""
         return self._task is not None
 
     @property
     def waiting(self) -> int:
-        """Transactions whose markers go into the next request, or later."""
+        """Number of transactions whose markers wait for a later request."""
         return len(self._queue)
 
     def drained(self) -> list[tuple[_Delivery, set[TopicPartition]]]:
-        """What waits, and does not any more."""
+        """Removes and returns the waiting markers."""
         waiting, self._queue = self._queue, {}
         return [(delivery, partitions) for delivery, partitions in waiting.items() if not delivery.is_over]
 
@@ -513,7 +513,8 @@ class _Lane:
             late.cancel()
 
     def _take(self) -> _Batch:
-        """What goes into the next request: a producer once, as the answer tells them apart by their ids."""
+        """Takes the content of the next request: each producer once, because the answer identifies transactions by
+        producer id."""
         batch: _Batch = {}
         for delivery in list(self._queue):
             producer_id = delivery.marking.producer_id
@@ -550,14 +551,13 @@ class _Lane:
         return self._link
 
     def look_at_address(self) -> None:
-        """A connection to where the broker is not any more is of no use, nor one to a broker that is fenced: whatever
-        waits there is not answered soon."""
+        """Closes the connection if the broker has moved or is fenced: requests on it would not be answered soon."""
         endpoint = self._sender.endpoint_of(self.leader)
         if endpoint is None or (endpoint.host, endpoint.port) != self._address:
             self.hang_up()
 
     def hang_up(self) -> None:
-        """Ends the connection."""
+        """Closes the connection."""
         link, self._link = self._link, None
         if link is not None:
             link.close()
@@ -572,14 +572,14 @@ def _partitions_of(batch: _Batch) -> set[TopicPartition]:
 
 
 def ending_of(delivery: _Delivery) -> Ending:
-    """The end of a transaction as its marker has it."""
+    """Returns the end of a transaction as its marker records it."""
     marking = delivery.marking
     end = EndMarker(marking.producer_id, marking.producer_epoch, delivery.coordinator_epoch, marking.committed)
     return Ending(end, marking.transaction_version >= RAISES_EPOCH_FROM)
 
 
 def request_of(batch: _Batch) -> WriteTxnMarkersRequest:
-    """The request that asks for these markers."""
+    """Returns the request for these markers."""
     markers = []
     for delivery, partitions in batch.values():
         topics: dict[str, list[int]] = {}

@@ -1,7 +1,7 @@
-"""Regular expressions of clients, compiled and matched on a worker: one piece of work at a time, principals in turn.
+"""Compiles and matches clients' regular expressions on a worker: one piece of work at a time, principals in turn.
 
-What a match costs is a client's choice, so it is neither the event loop's work nor all that the workers do: others wait
-for one piece of it, and a request with much to match delays only itself.
+The cost of a match is the client's choice, so it must occupy neither the event loop nor all workers: others wait for at
+most one piece of it, and a request with much to match delays only itself.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
     from headrace.env.node import Node
 
 PIECE_TEXTS: Final = 1_000
-"""Texts that are matched in one piece of work: 0.2 s with the heaviest pattern."""
+"""Texts matched in one piece of work, which takes 0.2 s with the heaviest pattern."""
 
 T = TypeVar("T")
 
 
 class Matching:
-    """Runs matches on a single worker. Requests and group look-ups wait for it, and their number bounds the queue."""
+    """Runs matches on a single worker. The number of requests and group look-ups bounds its queue."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._is_busy = False
         self._waiting: dict[str, deque[Future[None]]] = {}
-        """Who waits, by principal; the principal whose turn comes next first."""
+        """Waiting turns by principal; the first principal is next."""
 
     async def what_is_wrong(self, principal: str, pattern: str) -> str:
-        """Why a pattern cannot be understood; empty when it can."""
+        """Returns why a pattern cannot be parsed; empty if it can."""
         return await self._run(principal, partial(what_is_wrong, pattern))
 
     async def matching(self, principal: str, pattern: str, texts: Sequence[str]) -> list[str]:
-        """Those texts that a pattern matches as a whole. Raises PatternError."""
+        """Returns the texts that a pattern matches as a whole. Raises PatternError."""
         matched: list[str] = []
         for at in range(0, len(texts), PIECE_TEXTS):
             piece = texts[at : at + PIECE_TEXTS]
@@ -53,7 +53,7 @@ class Matching:
             self._pass_on()
 
     async def _turn(self, principal: str) -> None:
-        """Returns when nothing else is at work."""
+        """Returns when no other piece of work runs."""
         if not self._is_busy:
             self._is_busy = True
             return

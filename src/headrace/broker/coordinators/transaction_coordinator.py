@@ -1,4 +1,5 @@
-"""The transaction coordinator: shards of transactional ids over `__transaction_state`, and their markers' way out."""
+"""The transaction coordinator: shards of transactional ids over `__transaction_state`, and the delivery of their
+markers."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ TRANSACTIONS_TOPIC: Final = "__transaction_state"
 
 
 class TransactionCoordinator(Coordinator["TransactionShard"]):
-    """All transactional ids that this broker coordinates."""
+    """The coordinator of all transactional ids whose partitions this broker leads."""
 
     def __init__(
         self,
@@ -42,15 +43,15 @@ class TransactionCoordinator(Coordinator["TransactionShard"]):
         node_id: int,
         metrics: Registry,
     ) -> None:
-        """`config` gives the settings in force; a shard keeps those that were when it was taken up. `markers` is
-        started and stopped with the coordinator."""
+        """`config` returns the settings in force; a shard keeps those at the time it was made. `markers` is started and
+        stopped with the coordinator."""
         self._config = config
         self._fresh_id = fresh_id
         self.markers = markers
         self._sending: set[ShardRuntime[TransactionShard]] = set()
-        """Shards that have more markers to send in a further turn of the loop."""
+        """Shards that have more markers to send in a later turn of the loop."""
         self._joining: dict[str, dict[_Joining, None]] = {}
-        """Requests that wait for the end of the last transaction of their id: no more than connections."""
+        """Requests that wait for the end of their id's last transaction; bounded by the number of connections."""
         super().__init__(
             TRANSACTIONS_TOPIC,
             "transactions",
@@ -64,12 +65,12 @@ class TransactionCoordinator(Coordinator["TransactionShard"]):
         metrics.gauge("transactions.ids", self._id_count)
 
     def start(self, metadata: Metadata) -> None:
-        """See Coordinator.start."""
+        """Takes over the partitions that this broker leads, and follows the cluster image."""
         self.markers.start(metadata)
         super().start(metadata)
 
     async def stop(self) -> None:
-        """Stops as `Coordinator.stop` does. The next coordinator sends the markers that are not written yet."""
+        """Stops as `Coordinator.stop` does. The next coordinator sends the unwritten markers."""
         await self.markers.stop()
         await super().stop()
 
@@ -85,26 +86,26 @@ class TransactionCoordinator(Coordinator["TransactionShard"]):
         return TransactionShard(settings_of(self._config()), self._transaction_version, self._fresh_id)
 
     def _transaction_version(self) -> int:
-        """As it is finalized now."""
+        """Returns the finalized level of `transaction.version`."""
         assert self._metadata is not None
         return self._metadata.image.features.levels.get(TRANSACTION_VERSION, 0)
 
     # --- clients -----------------------------------------------------------------------------------------------------
 
     def join(self, ask: Partitions) -> Completion[ErrorCode]:
-        """Takes partitions into a client's transaction. While the markers of its last one
-        are on their way, which takes some milliseconds, the request waits, as those of leaders do: a client that hears
-        CONCURRENT_TRANSACTIONS comes back after 20 ms. It is decided again when they are written."""
+        """Adds partitions to a client's transaction. While the markers of its last transaction are being written, which
+        takes some milliseconds, the request waits, as leaders' requests do, and is decided again afterwards: a client
+        that gets CONCURRENT_TRANSACTIONS retries only after 20 ms."""
         answer: Completion[ErrorCode] = Completion(self._node.completions)
         _Joining(self, self._owner, Patience(self._config(), self._clock), ask, answer).ask()
         return answer
 
     def hold(self, joining: _Joining) -> None:
-        """Has it ask again as soon as the transaction before it is over."""
+        """Has a request ask again as soon as the transaction before it is over."""
         self._joining.setdefault(joining.transactional_id, {})[joining] = None
 
     def release(self, joining: _Joining) -> None:
-        """It asks now, for whatever reason; harmless where it was not held."""
+        """Forgets a request that asks now; harmless if it was not held."""
         held = self._joining.get(joining.transactional_id)
         if held is not None:
             held.pop(joining, None)
@@ -114,7 +115,7 @@ class TransactionCoordinator(Coordinator["TransactionShard"]):
     # --- leaders of partitions on this broker ------------------------------------------------------------------------
 
     def add_partitions(self, ask: Partitions, verify_only: bool) -> Completion[Verdicts]:
-        """See verifier.LocalTransactions."""
+        """Adds or verifies partitions, as described in `verifier.LocalTransactions`."""
         return self.write(ask.transactional_id, partial(_verify if verify_only else _add, ask), _refused)
 
     # --- markers -----------------------------------------------------------------------------------------------------
@@ -146,7 +147,7 @@ class TransactionCoordinator(Coordinator["TransactionShard"]):
 
 
 class _Joining:
-    """A client's request to take partitions in, until it is answered."""
+    """A client's request to add partitions to a transaction, until it is answered."""
 
     __slots__ = ("_answer", "_ask", "_coordinator", "_owner", "_patience", "_timer")
 
@@ -170,13 +171,13 @@ class _Joining:
         return self._ask.transactional_id
 
     def ask_soon(self) -> None:
-        """Has it decided in the next turn of the loop, and not after its pause."""
+        """Has the request decided in the next turn of the loop, instead of after its pause."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._owner.soon(self.ask)
 
     def ask(self) -> None:
-        """Has it decided."""
+        """Has the request decided."""
         self._coordinator.release(self)
         decision: Completion[ErrorCode] = self._coordinator.write(
             self._ask.transactional_id, partial(_join, self._ask), ErrorCode
@@ -194,7 +195,7 @@ class _Joining:
 
 
 def _nothing(_now_ms: int) -> None:
-    """An event after which a shard is asked what it wants."""
+    """Does nothing; an event after which a shard's outputs are carried out."""
 
 
 def _join(ask: Partitions, shard: TransactionShard, now_ms: int) -> Outcome:
@@ -216,7 +217,7 @@ def _refused(error: ErrorCode) -> Verdicts:
 
 
 def settings_of(config: BrokerConfig) -> TransactionSettings:
-    """What the machine obeys of a broker's settings."""
+    """Returns the transaction settings of a broker's configuration."""
     from headrace.transactions.asks import TransactionSettings
 
     return TransactionSettings(

@@ -1,9 +1,10 @@
-"""The leaders' questions to the coordinators of transactions: is a partition in a transaction, or take it in (KIP-890).
+"""Asks transaction coordinators, for partition leaders, whether a partition is in a transaction, or to add it
+(KIP-890).
 
-There is one queue for each coordinator's broker and one request under way there: questions that come meanwhile go
-together in the next one, and one producer's questions about several partitions are one. This broker's own coordinator
-is asked at once, each question by itself. Nothing is retried except CONCURRENT_TRANSACTIONS, as the markers of the
-transaction before are on their way then, and partitions that others have kept from being looked at.
+Each coordinator's broker has one queue and one request in flight: later questions go together into the next request,
+and one producer's questions about several partitions are merged. This broker's own coordinator is asked at once, for
+each question. Retries are made only for CONCURRENT_TRANSACTIONS, because the markers of the previous transaction are
+then being written, and for partitions that were not checked because of errors of others.
 """
 
 from __future__ import annotations
@@ -38,56 +39,57 @@ if TYPE_CHECKING:
 
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 QUEUED_MAX: Final = 10_000
-"""Transactions that wait for one coordinator's broker."""
+"""Bound on the transactions that wait for one coordinator's broker."""
 TRANSACTIONS_AT_ONCE: Final = 1_000
-"""Transactions of one request."""
+"""Bound on the transactions of one request."""
 
 _FIRST_PAUSE_SHARE: Final = 1 / 16
 
 PartitionErrors: TypeAlias = Mapping[TopicPartition, ErrorCode]
-"""NONE for a partition that is in its transaction, or why nobody can say so."""
+"""NONE for a partition that is in its transaction, or the error why that is not known."""
 
 _FOR_BROKERS_FROM: Final = 4
 _LEFT_OUT: Final = {ErrorCode.OPERATION_NOT_ATTEMPTED}
-"""Nothing is wrong with these partitions, but with others that the same question was about."""
+"""Errors of partitions that were not checked, because others in the same question had errors."""
 _KNOWN: Final = frozenset(ErrorCode)
 _PRODUCE_ERRORS: Final = {
     ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: ErrorCode.INVALID_TXN_STATE,
 }
-"""What a producer would take for something else: it is not this broker, and it has not sent this request."""
+"""Replacements for errors that a producer would misread, because they concern this broker or a request that it did not
+send."""
 
 
 class LocalTransactions(Protocol):
     """The transaction coordinator of this broker."""
 
     def add_partitions(self, ask: Partitions, verify_only: bool) -> Completion[Verdicts]:
-        """Takes partitions into a transaction, or (`verify_only`) says whether they are in it, with the errors of the
+        """Adds partitions to a transaction, or (`verify_only`) checks whether they are in it, with the errors of the
         newest version of AddPartitionsToTxn. The completion is done already if nothing has to be replicated."""
         ...
 
 
 class Patience:
-    """How long CONCURRENT_TRANSACTIONS is retried from now on, and after which pauses."""
+    """The time and the pauses for retrying CONCURRENT_TRANSACTIONS."""
 
     __slots__ = ("_clock", "_longest_s", "_pause_s", "_until")
 
     def __init__(self, config: BrokerConfig, clock: Clock) -> None:
-        """The pauses are at first a small part of the setting's time, as markers take a few milliseconds, and twice as
-        long each time until they are all of it."""
+        """The first pause is a small part of the configured one, because markers take a few milliseconds; each further
+        pause is twice as long, up to the configured one."""
         self._clock = clock
         self._longest_s = config.add_partitions_to_txn_retry_backoff_ms / 1000
         self._pause_s = self._longest_s * _FIRST_PAUSE_SHARE
         self._until = clock.monotonic() + config.add_partitions_to_txn_retry_backoff_max_ms / 1000
 
     def pause_s(self) -> float | None:
-        """How long to wait now; None where it would take too long."""
+        """Returns the next pause in seconds; None if it would end too late."""
         pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, self._longest_s)
         return pause_s if self._clock.monotonic() + pause_s <= self._until else None
 
 
 class _Question:
-    """What a producer is asked about, by all who wait for an answer about some of its partitions."""
+    """A question about one producer's partitions, and the requests that wait for its answer."""
 
     __slots__ = ("ask", "verify_only", "waiting")
 
@@ -97,32 +99,29 @@ class _Question:
         self.waiting: list[tuple[Partitions, Future[PartitionErrors]]] = []
 
     def takes(self, ask: Partitions, verify_only: bool) -> bool:
-        """Whether one question can cover both."""
+        """Returns whether one question can cover both."""
         return verify_only is self.verify_only and ask._replace(partitions=self.ask.partitions) == self.ask
 
     def wait(self, ask: Partitions, answer: Future[PartitionErrors]) -> None:
-        """Asks about these partitions too."""
+        """Adds a request and its partitions to the question."""
         self.ask = self.ask._replace(partitions=self.ask.partitions | ask.partitions)
         self.waiting.append((ask, answer))
 
     def tell(self, verdicts: Verdicts) -> None:
-        """Gives each waiter the coordinator's verdicts on the partitions it asked about."""
+        """Gives each waiting request the coordinator's verdicts on its partitions."""
         for ask, answer in self.waiting:
             if not answer.done():
                 answer.set_result(_errors_for(ask, verdicts))
 
     def fail(self, error: BaseException) -> None:
-        """A defect is raised where the requests are answered."""
+        """Raises a defect in the waiting requests."""
         for _, answer in self.waiting:
             if not answer.done():
                 answer.set_exception(error)
 
 
 class Verifier:
-    """Asks transaction coordinators about partitions, for the leaders (KIP-890).
-
-    `local` is this broker's own coordinator, None while it has none.
-    """
+    """Asks coordinators about transactions. `local` is this broker's own coordinator, or None."""
 
     def __init__(
         self,
@@ -134,7 +133,7 @@ class Verifier:
         local: LocalTransactions | None = None,
         security: Callable[[], ConnectionSecurity] = ConnectionSecurity,
     ) -> None:
-        """`security` is what connections to other brokers are opened with."""
+        """`security` returns the security of connections to other brokers."""
         self.local = local
         self.security = security
         self.node = node
@@ -152,8 +151,8 @@ class Verifier:
         """Asks the transaction's coordinator about each partition; without `verify_only` it adds them. Returns the
         errors at once if this broker is the coordinator and nothing has to be replicated, else a coroutine.
 
-        Errors are those of AddPartitionsToTxn, but for INVALID_PRODUCER_EPOCH in the place of PRODUCER_FENCED. Beside
-        them: NETWORK_EXCEPTION if there is no answer, COORDINATOR_NOT_AVAILABLE if no coordinator is known.
+        Errors are those of AddPartitionsToTxn, with INVALID_PRODUCER_EPOCH instead of PRODUCER_FENCED, and also
+        NETWORK_EXCEPTION if there is no answer and COORDINATOR_NOT_AVAILABLE if no coordinator is known.
         """
         here = self._ask_here(ask, verify_only)
         if here is not None and here.done:
@@ -163,7 +162,7 @@ class Verifier:
         return self._join(ask, verify_only, here)
 
     async def _join(self, ask: Partitions, verify_only: bool, here: Completion[Verdicts] | None) -> PartitionErrors:
-        """Asks until the verdict is final. `here` is a question already put to this broker's own coordinator."""
+        """Asks until the verdict is final. `here` is a pending question to this broker's own coordinator."""
         patience = Patience(self.config(), self.node.clock)
         while True:
             errors = await self._ask(ask, verify_only) if here is None else _errors_for(ask, await here)
@@ -182,7 +181,7 @@ class Verifier:
         return errors
 
     def _ask_here(self, ask: Partitions, verify_only: bool) -> Completion[Verdicts] | None:
-        """Asks this broker's own coordinator, if it is the one of this transaction."""
+        """Asks this broker's own coordinator; returns None if it is not this transaction's."""
         if self.local is None or self._is_closed or self._coordinator_of(ask.transactional_id) != self.node_id:
             return None
         self.requests.value += 1
@@ -201,7 +200,7 @@ class Verifier:
         return await lane.ask(ask, verify_only)
 
     def _coordinator_of(self, transactional_id: str) -> int | None:
-        """The broker that leads the transactional id's partition."""
+        """Returns the broker that leads the transactional id's partition; None if it is not known."""
         image = self._image()
         topic = image.topics.by_name(TRANSACTIONS_TOPIC)
         if topic is None:
@@ -211,7 +210,7 @@ class Verifier:
         return leader if is_known else None
 
     def endpoint_of(self, node_id: int) -> Endpoint | None:
-        """Where brokers reach a broker, if it is there."""
+        """Returns a broker's endpoint for other brokers, if it is known."""
         broker = self._image().brokers.get(node_id)
         return None if broker is None else broker.endpoint(self.config().inter_broker_listener)
 
@@ -228,18 +227,18 @@ def _is_left_out(errors: PartitionErrors) -> bool:
 
 
 def _is_worth_retrying(errors: PartitionErrors, verify_only: bool) -> bool:
-    """Whether a retry may soon get another answer."""
+    """Returns whether a retry may soon get another answer."""
     return (not verify_only and ErrorCode.CONCURRENT_TRANSACTIONS in errors.values()) or _is_left_out(errors)
 
 
 class _Lane:
-    """The questions to the coordinator on another broker."""
+    """The queue of questions to the coordinator on another broker."""
 
     def __init__(self, verifier: Verifier, coordinator: int) -> None:
         self._verifier = verifier
         self._coordinator = coordinator
         self._queued: dict[str, _Question] = {}
-        """By transactional id, in the order of their coming."""
+        """Waiting questions by transactional id, in order of arrival."""
         self._in_flight: list[_Question] = []
         self._is_running = False
         self._link: AsyncConnection | None = None
@@ -249,8 +248,8 @@ class _Lane:
         return len(self._queued) + len(self._in_flight)
 
     async def ask(self, ask: Partitions, verify_only: bool) -> PartitionErrors:
-        """Puts a question into the queue. It joins an older one of the same producer, and takes the place of one of a
-        producer that it replaces."""
+        """Queues a question. It is merged with a waiting one of the same producer, and replaces one of an older
+        producer epoch."""
         before = self._queued.get(ask.transactional_id)
         if before is not None and before.ask.producer_epoch > ask.producer_epoch:
             return _all(ask, ErrorCode.INVALID_PRODUCER_EPOCH)
@@ -276,7 +275,7 @@ class _Lane:
             self._verifier.requests.value += 1
             try:
                 await self._ask_there(questions)
-            except Exception as error:  # it is raised where the requests are answered
+            except Exception as error:  # raised in the waiting requests
                 for question in questions:
                     question.fail(error)
             self._in_flight = []
@@ -287,7 +286,8 @@ class _Lane:
             link = await self._connected()
             newest = link.channel.versions.get(ApiKey.ADD_PARTITIONS_TO_TXN, (0, -1))[1]
             if 0 <= newest < _FOR_BROKERS_FROM:
-                # It would take the question for a client's, and add: as in Kafka nothing is verified then.
+                # The broker would take the question for a client's and add the partitions; as in Kafka, nothing is
+                # verified.
                 _tell_all((each for each in questions if each.verify_only), ErrorCode.NONE)
                 _tell_all((each for each in questions if not each.verify_only), ErrorCode.UNSUPPORTED_VERSION)
                 return
@@ -333,7 +333,7 @@ class _Lane:
 
 
 def request_of(questions: Iterable[_Question]) -> AddPartitionsToTxnRequest:
-    """One request for all questions."""
+    """Returns one request for all questions."""
     transactions = []
     for question in questions:
         ask = question.ask
@@ -368,7 +368,7 @@ def _verdicts_of(response: AddPartitionsToTxnResponse) -> dict[str, Verdicts]:
 
 
 def _errors_for(ask: Partitions, verdicts: Verdicts) -> PartitionErrors:
-    """Returns the error of each partition in question; a partition without a verdict is in no transaction."""
+    """Returns the error of each asked partition; a partition without a verdict is in no transaction."""
     error = _PRODUCE_ERRORS.get(verdicts.error, verdicts.error)
     if error:
         return _all(ask, error)

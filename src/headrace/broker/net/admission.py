@@ -1,9 +1,10 @@
-"""How many connections there may be, and how quickly they may come.
+"""Limits on the number of connections and on the rate at which they come.
 
-An address that connects too often is accepted, held and closed after its throttle time: it would only come back at once
-otherwise. Where the broker or a listener has enough, it stops accepting: who knocks waits in the system's queue. The
-listener of the brokers themselves goes on: the connection of a client that was not used for the longest time makes room
-for theirs. Listeners of controllers have limits of their own only. Source: KIP-402, KIP-612.
+A connection from an address that connects too often is accepted, held, and closed after its throttle time: a client
+that is refused at once would reconnect at once. When the broker or a listener is at its limit it stops accepting, and
+new connections wait in the system's backlog. The inter-broker listener goes on accepting: the least recently used
+client connection is closed to make way for a broker's. Controller listeners have only limits of their own. Source:
+KIP-402, KIP-612.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ if TYPE_CHECKING:
     from headrace.security.quotas.lookup import QuotaTable
 
 HELD_MAX: Final = 1000
-"""Connections of addresses that connect too often that are held; another one is closed at once."""
+"""Bound on the held connections of addresses that connect too often; a further connection is closed at once."""
 MAX_CONNECTIONS: Final = "max.connections"
 MAX_RATE: Final = "max.connection.creation.rate"
 
 
 class AdmittingListener(Protocol):
-    """An open listener, as far as admission goes."""
+    """The part of an open listener that admission uses."""
 
     name: str
     is_controller: bool
@@ -38,16 +39,16 @@ class AdmittingListener(Protocol):
 
 
 class _Limits(NamedTuple):
-    """The limits of one listener, from the settings."""
+    """Limits that the settings place on one listener."""
 
     connections: int
     creation_rate: int
     is_protected: bool
-    """Whether the limits of the whole broker do not stop it."""
+    """Whether the broker-wide limits do not apply to this listener."""
 
 
 class _Arrivals:
-    """The connections of one listener."""
+    """Count, creation rate and pause timer of one listener's connections."""
 
     __slots__ = ("count", "rate", "rests")
 
@@ -55,12 +56,15 @@ class _Arrivals:
         self.count = 0
         self.rate = rate
         self.rests: Timer | None = None
-        """While too many have come too quickly."""
+        """Timer that ends a pause in accepting; set while the creation rate is exceeded."""
 
 
 class Admission:
-    """See the module. `listeners` are the open ones; `give_way` closes the connection of a client that was not used
-    for the longest time, False where there is none."""
+    """Decides which connections are served, which are held, and which listeners accept.
+
+    `listeners` are the open listeners. `give_way` closes the least recently used client connection; it returns False if
+    there is none.
+    """
 
     def __init__(
         self,
@@ -85,11 +89,11 @@ class Admission:
         self._addresses: Buckets[str, Rate] = Buckets(self._make)
         self._held: dict[Stream, Timer] = {}
         self.table: QuotaTable | None = None
-        """The rates of addresses that have quotas."""
+        """Quotas of addresses; None if no address has a quota."""
 
     @property
     def held(self) -> int:
-        """Connections that will be closed."""
+        """Number of held connections, which will be closed."""
         return len(self._held)
 
     def _now_ms(self) -> int:
@@ -98,7 +102,7 @@ class Admission:
     # --- one connection
 
     def holds(self, stream: Stream) -> bool:
-        """Whether an address connects too often: the connection is not served, and closed a little later."""
+        """Returns whether the address connects too often; if so, holds the connection and closes it later, unserved."""
         bound = None if self.table is None else self.table.connection_rate(stream.peer_host)
         if bound is None:
             return False
@@ -120,7 +124,7 @@ class Admission:
         stream.close()
 
     def came(self, opened: AdmittingListener) -> None:
-        """A connection is served that came in by this listener."""
+        """Counts a new connection of a listener, and pauses listeners whose creation rate is exceeded."""
         arrivals = self._of(opened)
         arrivals.count += 1
         rest_ms = self._rest_ms(arrivals.rate, self._limits_for(opened).creation_rate)
@@ -136,15 +140,15 @@ class Admission:
         self.look()
 
     def went(self, opened: AdmittingListener) -> None:
-        """One of them is closed."""
+        """Removes a closed connection from its listener's count."""
         self._of(opened).count -= 1
         self.look()
 
     # --- listeners
 
     def look(self) -> None:
-        """Accepts where there is room, and makes room where brokers have come. To be called now and then, too: the
-        settings may be others."""
+        """Resumes or pauses each listener according to its limits, and closes client connections if brokers need their
+        slots. Called periodically too, because settings may change."""
         while self._total() > self._config().max_connections and self._give_way():
             pass
         for opened in self._listeners:
@@ -153,18 +157,18 @@ class Admission:
                 listener.pause(self._is_full(opened) or self._of(opened).rests is not None)
 
     def expire(self) -> None:
-        """Forgets addresses that have not connected for long."""
+        """Forgets addresses that have not connected recently."""
         self._addresses.expire(self._now_ms())
 
     def close(self) -> None:
-        """Closes the connections that are held."""
+        """Closes the held connections."""
         for stream, timer in self._held.items():
             timer.cancel()
             stream.close()
         self._held.clear()
 
     def is_client(self, opened: AdmittingListener) -> bool:
-        """Whether the listener is for clients, whose connections make room for those of nodes."""
+        """Returns whether the listener is for clients, whose connections give way to those of nodes."""
         return not self._limits_for(opened).is_protected
 
     def _of(self, opened: AdmittingListener) -> _Arrivals:
@@ -174,7 +178,7 @@ class Admission:
         return arrivals
 
     def _limits_for(self, opened: AdmittingListener) -> _Limits:
-        """Read once for all connections: thousands a second may come."""
+        """Returns the limits of a listener, cached per configuration: thousands of connections a second may come."""
         config = self._config()
         if config is not self._limits_of:
             self._limits_of = config
@@ -196,14 +200,14 @@ class Admission:
         return not self._limits_for(opened).is_protected and self._total() >= self._config().max_connections
 
     def _limit(self, opened: AdmittingListener, name: str) -> int:
-        """Returns a setting as a listener sees it; those for all listeners do not apply to controllers'."""
+        """Returns a listener's value of a setting; broker-wide values do not apply to controller listeners."""
         settings = self._config().of_listener(opened.name)
         if opened.is_controller and settings.own(name) is None:
             return INT_MAX
         return settings.number(name)
 
     def _rest_ms(self, rate: Rate, bound: int) -> int:
-        """Counts a connection; returns for how long no other one may come."""
+        """Counts a connection; returns for how many milliseconds no other may come."""
         if bound == INT_MAX:
             return 0
         now_ms = self._now_ms()

@@ -1,11 +1,12 @@
-"""The errors of handlers that end the connection instead of an answer."""
+"""Exceptions by which a handler ends its connection instead of answering."""
 
 from __future__ import annotations
 
 
 class CloseConnectionError(Exception):
-    """Raised by a handler where Kafka's answer is to close the connection; the reason goes to the log line."""
+    """Raised by a handler where Kafka closes the connection instead of answering; the reason goes to the log."""
 
 
 class UnknownVersionError(CloseConnectionError):
-    """The same, of a version of an API that does not exist: its client comes back, so nobody hurries."""
+    """Raised for an API version that does not exist. Its client will reconnect, so the connection is closed with a
+    delay."""

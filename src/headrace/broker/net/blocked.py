@@ -1,4 +1,4 @@
-"""The reasons for which a connection is not read from."""
+"""Reasons for not reading from a connection."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from typing import Final
 
 
 class Blocked:
-    """Bits, and plain ints because the hot path looks at them.
+    """Bits for the reasons; plain ints, because the hot path tests them.
 
-    A handler that cannot answer at once; requests unanswered; answers not taken; memory for requests; the disk; a
-    quota that is used up; a login that failed, or begins again; TLS handshakes that its address began too quickly;
-    a version that does not exist; a turn among the clients that have not logged in.
+    HANDLER: a handler cannot answer at once. UNANSWERED: too many requests are unanswered. OUTPUT: the client does not
+    take its answers. MEMORY: memory for requests is spent. DISK: the disk is behind. THROTTLED: a quota is used up.
+    LOGIN: a login failed, or begins again. HANDSHAKE: the address began too many TLS handshakes. OLD_CLIENT: the client
+    sent a version that does not exist. TURN: the connection waits for its turn among unauthenticated clients.
     """
 
     HANDLER: Final = 1
@@ -24,4 +25,4 @@ class Blocked:
     OLD_CLIENT: Final = 256
     TURN: Final = 512
     AT_WORK: Final = HANDLER | UNANSWERED
-    """A request of it is at work: memory and work are held for its client."""
+    """Reasons that mean a request is at work, so that memory and work are held for the client."""

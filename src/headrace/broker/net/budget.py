@@ -1,4 +1,4 @@
-"""A budget of bytes that many connections draw on, so that what they hold together stays inside one named limit."""
+"""A budget of bytes shared by many connections, which keeps their total within one named limit."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Callable
 class Budget:
     """Bytes in use against a limit.
 
-    `take` refuses beyond the limit. `overdraw` lets one holder at a time go beyond it, so that somebody always gets
-    finished: without it, many half-received frames could fill the budget and wait for each other for ever.
+    `take` refuses beyond the limit. `overdraw` lets one holder at a time exceed it, so that one frame can always be
+    finished: otherwise many half-received frames could fill the budget and wait for each other for ever.
     """
 
     __slots__ = ("_waiting", "limit", "overdrawn_by", "used")
@@ -23,23 +23,24 @@ class Budget:
 
     @property
     def exhausted(self) -> bool:
-        """Whether nothing is left."""
+        """Whether the budget is used up."""
         return self.used >= self.limit
 
     @property
     def contended(self) -> bool:
-        """Whether somebody waits for bytes."""
+        """Whether any holder waits for bytes."""
         return bool(self._waiting)
 
     def take(self, size: int) -> bool:
-        """Takes `size` bytes if the limit allows it."""
+        """Takes `size` bytes if the limit allows it; returns whether it did."""
         if self.used + size > self.limit:
             return False
         self.used += size
         return True
 
     def overdraw(self, size: int, holder: object) -> bool:
-        """Takes `size` bytes beyond the limit, for one holder at a time; it ends with `settle`."""
+        """Takes `size` bytes beyond the limit, for one holder at a time; returns whether it did. `settle` ends the
+        overdraft."""
         if self.overdrawn_by is not None and self.overdrawn_by is not holder:
             return False
         self.overdrawn_by = holder
@@ -47,7 +48,7 @@ class Budget:
         return True
 
     def force(self, size: int) -> None:
-        """Takes `size` bytes that are there already, even beyond the limit."""
+        """Takes `size` bytes that are in memory already, even beyond the limit."""
         self.used += size
 
     def settle(self, holder: object) -> None:
@@ -57,14 +58,14 @@ class Budget:
             self._wake()
 
     def give(self, size: int) -> None:
-        """Returns bytes, and wakes those who wait for some."""
+        """Returns bytes, and wakes waiting holders."""
         self.used -= size
         assert self.used >= 0, "more bytes returned than taken"
         if self._waiting:
             self._wake()
 
     def wait(self, callback: Callable[[], None]) -> None:
-        """Calls back, in order of arrival, when it is worth trying again."""
+        """Queues a callback, called in order of arrival when a retry may succeed."""
         self._waiting.append(callback)
 
     def _wake(self) -> None:

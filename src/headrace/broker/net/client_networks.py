@@ -1,4 +1,4 @@
-"""Groups addresses into networks, whose clients share a bound."""
+"""The address or network by which clients of one place share a bound."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ NETWORK_BITS: Final = 64
 
 
 def network_of(host: str) -> str:
-    """Returns the address itself, or the /64 network of an IPv6 address: one machine has all of it."""
+    """Returns the address, or the /64 network of an IPv6 address, all of which one machine may have."""
     if ":" not in host:
         return host
     address = ipaddress.IPv6Address(host.partition("%")[0])

@@ -1,11 +1,11 @@
-"""The quotas of users and client ids at work: what requests use is measured, and answers say how long to wait.
+"""Enforces the quotas of users and client ids: measures what requests use, and puts throttle times into answers.
 
-A server that serves clients without any quota holds none of this (`Server.quotas` is None). Where there are some, each
-request is looked up by principal and client id; unlimited requests take their usual paths, short ones included.
+Without any quota a server has no such object (`Shared.quotas` is None). With quotas, each request is looked up by
+principal and client id; unlimited requests take their usual paths, short paths included.
 
-A request of a limited client has a `Meter`: bytes of Produce as they arrive, bytes of Fetch before they leave, and the
-time that the event loop spends on it. What the nodes of a cluster do for each other is not measured: a handler that
-serves a node calls `Meter.exempt`. Source: KIP-13, KIP-55, KIP-124, KIP-219, KIP-599.
+A request of a limited client has a `Meter`: it counts the bytes of Produce as they arrive, the bytes of Fetch before
+they leave, and the event loop's time. Traffic between the nodes of a cluster is not measured: a handler that serves a
+node calls `Meter.exempt`. Source: KIP-13, KIP-55, KIP-124, KIP-219, KIP-599.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from headrace.metadata.image import ClusterImage
 
 KNOWN_MAX: Final = 10_000
-"""Of so many clients it is known what limits them; when there are more, all are looked up again."""
+"""Number of clients whose limits are cached; when it is exceeded the cache is cleared."""
 CLIENT_ID_AT: Final = 14
-"""Where the text of the client id begins in a frame, its size included."""
+"""Position of the client id's text in a frame, counted from the frame's size field."""
 PERCENT: Final = 100
 
 
 class Mutating(Protocol):
-    """A request that creates or deletes partitions, by its context."""
+    """The context of a request that creates or deletes partitions."""
 
     principal: str
     client_id: str | None
@@ -42,7 +42,7 @@ class Mutating(Protocol):
 
 
 class ClientLimits(NamedTuple):
-    """The limits of one client: a principal and the bytes of a client id."""
+    """Limits of one client, which is a principal and the bytes of a client id."""
 
     client: tuple[str, bytes]
     produce: Limit | None
@@ -52,7 +52,7 @@ class ClientLimits(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """What limits one client, where it asks for this or that: None where nothing does."""
+    """Limits of one client by kind of request; None where no limit applies."""
 
     produce: ClientLimits | None
     fetch: ClientLimits | None
@@ -68,19 +68,20 @@ def _known(found: ClientLimits) -> _Known:
 
 
 class ClientQuotas:
-    """See the module. One of a node; `table` is that of the image."""
+    """The client quotas of one node; `table` is the table of the current image."""
 
     def __init__(
         self, clock: Clock, config: Callable[[], BrokerConfig], on_table: Callable[[ClientQuotas], None]
     ) -> None:
-        """`config` has the settings in force; the windows are those of the start. `on_table` gets another table."""
+        """`config` returns the settings in force; window sizes are fixed at the start. `on_table` is called after each
+        change of the table."""
         self.monotonic = clock.monotonic
         self.table = QuotaTable({})
         settings = config()
         samples, sample_ms = settings.quota_window_num, 1000 * settings.quota_window_size_seconds
         self.sample_ms = sample_ms
         self.burst_s = (samples - 1) * sample_ms / 1000
-        """The time whose bytes one answer may have at most."""
+        """Window, in seconds, whose bytes bound one answer."""
         self._on_table = on_table
         self._records: object = None
         self._known: dict[tuple[str, bytes], _Known] = {}
@@ -90,17 +91,17 @@ class ClientQuotas:
         self._open: Meter | None = None
 
     def now_ms(self) -> int:
-        """Milliseconds of the steady clock."""
+        """Returns the monotonic time in milliseconds."""
         return int(self.monotonic() * 1000)
 
     # --- which quotas there are
 
     def changed(self, _: ClusterImage, new: ClusterImage, __: ImageDelta) -> None:
-        """The image is another one: other quotas hold at once, also of what was used already."""
+        """Applies the quotas of a new image at once; usage so far still counts."""
         self.take(new)
 
     def take(self, image: ClusterImage) -> None:
-        """Has the quotas of an image in force."""
+        """Applies the quotas of an image."""
         if image.kept.quotas is self._records:
             return
         self._records = image.kept.quotas
@@ -110,8 +111,8 @@ class ClientQuotas:
         self._on_table(self)
 
     def limits_of(self, principal: str, key: int, view: memoryview, at: int, length: int) -> ClientLimits | None:
-        """What limits the request in `view` from `at` on (its size), whose client id has `length` bytes; None where
-        nothing does."""
+        """Returns the limits of the request in `view` at `at` (the position of its size), whose client id has `length`
+        bytes; None if no limit applies."""
         at += CLIENT_ID_AT
         client = principal, bytes(view[at : at + length]) if length > 0 else b""
         try:
@@ -129,57 +130,58 @@ class ClientQuotas:
         return known.others
 
     def limits(self, client: tuple[str, bytes]) -> ClientLimits:
-        """Returns the limits of a client now."""
+        """Returns the limits of a client under the current quotas."""
         user, client_id = client[0].partition(":")[2], client[1].decode(errors="replace")
         return ClientLimits(client, *(self.table.find(key, user, client_id) for key in keys.CLIENT_KEYS))
 
     # --- usage
 
     def expire(self) -> None:
-        """Drops what was used too long ago to count. To be called now and then."""
+        """Drops usage that is too old to count. Called periodically."""
         now_ms = self.now_ms()
         self.rates.expire(now_ms)
         self.tokens.expire(now_ms)
 
     def use(self, limit: Limit, amount: float) -> None:
-        """Counts what a client has used."""
+        """Counts usage of a client."""
         now_ms = self.now_ms()
         self.rates.use(limit.bucket, now_ms).record(amount, now_ms)
 
     def used(self, limit: Limit) -> bool:
-        """Whether a client has used anything that still counts."""
+        """Returns whether any usage of a client still counts."""
         now_ms = self.now_ms()
         return self.rates.use(limit.bucket, now_ms).per_second(now_ms) > 0
 
     def throttle_ms(self, limit: Limit) -> int:
-        """How long a client has to wait for what it has used; 0 where it has not."""
+        """Returns how long a client has to wait for its usage, in milliseconds; 0 if it is within its limit."""
         now_ms = self.now_ms()
         return self.rates.use(limit.bucket, now_ms).throttle_ms(limit.bound, now_ms)
 
     def meter(self, limits: ClientLimits, key: int, size: int) -> Meter:
-        """Begins to measure a request whose frame has `size` bytes, that too."""
+        """Begins to measure a request, whose frame of `size` bytes counts too."""
         self.finished()
         return Meter(self, limits, key, size)
 
     def last(self, meter: Meter) -> None:
-        """Counts the loop's time up to `finished` for that request: encoding its answer, and sending it."""
+        """Charges the loop's time until `finished`, in which an answer is encoded and sent, to the meter's request."""
         self._open = meter
 
     def finished(self) -> None:
-        """Ends the count: the requests are handled, and ready answers are sent."""
+        """Ends the measurement begun by `last`: everything received is handled, and ready answers are sent."""
         meter, self._open = self._open, None
         if meter is not None:
             meter.pause()
 
     def mutations(self, asked: Mutating, strict_from: int) -> Mutations:
-        """Returns what the client of a request may change. From version `strict_from` on a refusal is an error."""
+        """Returns the mutations that a request's client may make. From version `strict_from` on, a refusal is an
+        error."""
         user = asked.principal.partition(":")[2]
         limit = self.table.find(keys.MUTATION, user, asked.client_id or "")
         return Mutations(self, limit, is_strict=asked.api_version >= strict_from)
 
 
 class Meter:
-    """The usage of one request of a limited client, until it is answered."""
+    """Usage of one request of a limited client, until it is answered."""
 
     __slots__ = ("_has_share", "_key", "_mark", "_quotas", "exempt", "limits")
 
@@ -188,25 +190,25 @@ class Meter:
         self.limits = limits
         self._key = key
         self._mark: float | None = quotas.monotonic()
-        """Up to when its time is counted; None while the loop does other things."""
+        """Time up to which the request's time is counted; None while the loop does other work."""
         self._has_share = False
         self.exempt = False
-        """Whether a node of the cluster has asked."""
+        """Whether a node of the cluster sent the request."""
         if key == ApiKey.PRODUCE and limits.produce is not None:
             quotas.use(limits.produce, size)
 
     # --- time
 
     def handled(self) -> None:
-        """The request has been handed to its handler, and perhaps answered."""
+        """Notes that the request's handler was called, and perhaps answered."""
         self._quotas.last(self)
 
     def begin(self) -> None:
-        """The loop works for this request from now on."""
+        """Starts counting the loop's time for this request."""
         self._mark = self._quotas.monotonic()
 
     def spend(self) -> None:
-        """Counts the time since then, if it does."""
+        """Counts the time since the last mark, if time is being counted."""
         mark, limit = self._mark, self.limits.request
         if mark is None:
             return
@@ -215,16 +217,16 @@ class Meter:
             self._quotas.use(limit, (now - mark) * PERCENT)
 
     def pause(self) -> None:
-        """The loop turns to other things."""
+        """Stops counting time: the loop turns to other work."""
         self.spend()
         self._mark = None
 
     def timed(self, work: Coroutine[Any, Any, Any]) -> _Timed:
-        """To be awaited instead of a handler's coroutine: its steps are measured, and its waits are not."""
+        """Returns an awaitable for a handler's coroutine that measures its steps, but not its waits."""
         return _Timed(work, self)
 
     def _share_ms(self) -> int:
-        """How long the client has to wait for the time of the loop that it has used: one sample at most."""
+        """Returns how long the client has to wait for its use of the loop, in milliseconds; at most one sample."""
         limit = self.limits.request
         if limit is None:
             return 0
@@ -235,15 +237,15 @@ class Meter:
 
     @property
     def fetch_bytes_max(self) -> int:
-        """The bytes that one answer to Fetch may hold, so that its client need not wait for longer than its window."""
+        """Bound on the bytes of one Fetch answer, so that its client waits no longer than its window."""
         limit = self.limits.fetch
         return 2**31 - 1 if limit is None else max(0, min(2**31 - 1, int(limit.bound * self._quotas.burst_s)))
 
     def throttle_fetch(self, byte_count: int) -> tuple[int, bool]:
-        """Counts an answer to Fetch; returns how long its client has to wait, and whether the answer is to be empty.
+        """Counts a Fetch answer; returns the throttle time, and whether the answer must be empty.
 
-        Then it was not counted. A client that has used nothing lately gets its answer and waits: else it would wait for
-        ever for a batch that is larger than its window.
+        An empty answer is not counted. A client without recent usage gets its answer and waits afterwards: otherwise it
+        would wait for ever for a batch larger than its window.
         """
         if self.exempt:
             return 0, False
@@ -261,8 +263,8 @@ class Meter:
         return max(share_ms, bytes_ms), is_empty
 
     def answered(self, response: Any) -> int:
-        """How long nothing is to be read from the client behind this answer (None: nothing is answered), which says so
-        from now on."""
+        """Puts the throttle time into a response (None: no response is sent); returns for how many milliseconds the
+        client is not read from."""
         if self.exempt:
             return 0
         own_ms = getattr(response, "throttle_time_ms", 0)
@@ -277,7 +279,7 @@ class Meter:
 
 
 class _Timed:
-    """See Meter.timed."""
+    """Awaitable returned by `Meter.timed`."""
 
     __slots__ = ("_meter", "_work")
 
@@ -303,9 +305,10 @@ class _Timed:
 
 
 class Mutations:
-    """The partitions that one request creates or deletes, paid for as they are.
+    """The partitions that one request creates or deletes, charged one by one.
 
-    A strict one begins nothing more once its client has a debt. Others are carried out, and their client waits.
+    A strict request begins no further mutation once its client has a debt. Others are carried out, and their client
+    waits.
     """
 
     __slots__ = ("_is_strict", "_limit", "_quotas", "throttle_ms")
@@ -315,10 +318,10 @@ class Mutations:
         self._limit = limit
         self._is_strict = is_strict
         self.throttle_ms = 0
-        """The throttle time for the answer."""
+        """Throttle time to report in the answer."""
 
     def pay(self, partitions: int) -> bool:
-        """Whether so many may be created or deleted; then they are paid for."""
+        """Returns whether that many partitions may be created or deleted; if so, charges for them."""
         limit = self._limit
         if limit is None:
             return True

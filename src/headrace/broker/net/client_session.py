@@ -1,7 +1,7 @@
-"""The client behind a request, as handlers know it: who asks, over which listener, from where, with what software.
+"""The client behind a request, as handlers see it: principal, listener, address and software.
 
-A session lives as long as its connection, and every request of the connection has the same one. A request that another
-broker forwarded has one of its own, without a connection here.
+A session lives as long as its connection, and all requests of the connection share it. A forwarded request has a
+session of its own, without a connection to this broker.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ShortPathState(Protocol):
-    """The shared state of connections as the short paths use it."""
+    """The part of the shared connection state that the short paths use."""
 
     times: RequestTimes | None
     scratch: memoryview
@@ -35,41 +35,41 @@ class AnsweredConnection(Protocol):
     def shared(self) -> ShortPathState: ...
 
     def answer(self, key: int, version: int, correlation_id: int, size: int, result: Any) -> None:
-        """Takes the answer to a request whose frame was `size` bytes, or its completion, in its turn."""
+        """Takes, in order, the answer to a request whose frame was `size` bytes, or its completion."""
         ...
 
     def answer_bytes(self, key: int, version: int, correlation_id: int, frame: bytes | bytearray) -> None:
-        """Queues a frame that is encoded already, in its turn; or several, one behind the other."""
+        """Queues, in order, an encoded frame, or several concatenated frames."""
         ...
 
     def send_at_once(self, buffers: list[Buffer]) -> int:
-        """Sends an answer as far as the peer takes it, unless another has to leave first; returns the bytes sent."""
+        """Sends as much of an answer as the peer takes, unless an earlier answer is queued; returns the bytes sent."""
         ...
 
     def answer_records(self, parts: list[Part], sent: int) -> None:
-        """Queues the frame of an answer around ranges of files, in its turn; its first `sent` bytes have left."""
+        """Queues, in order, the frame of an answer that contains file ranges; its first `sent` bytes have been sent."""
         ...
 
     def close(self, why: str) -> None:
-        """Closes the connection; one log line says why, unless that is empty."""
+        """Closes the connection; logs `why` unless it is empty."""
         ...
 
 
 class ShortFetch(Protocol):
-    """The short path of a connection that asks for more of what it reads (see `requests/short_fetch.py`)."""
+    """The short path of a connection that continues to read the same partitions (`requests/short_fetch.py`)."""
 
     version: int
 
     def answer(self, connection: AnsweredConnection, view: memoryview, at: int, stop: int, correlation_id: int) -> bool:
-        """Answers the request in `view[at:stop]`; False leaves it to the handler, and nothing has happened."""
+        """Answers the request in `view[at:stop]`; returns False, without effect, to leave it to the handler."""
         ...
 
 
 class LoginPort(Protocol):
-    """The SASL login of a client, for the handlers of the requests that it consists of."""
+    """The SASL login of a client, for the handlers of SaslHandshake and SaslAuthenticate."""
 
     def listed(self) -> None:
-        """Notes that ApiVersions was answered: before a login it is answered once."""
+        """Notes that ApiVersions was answered: before a login it is answered only once."""
         ...
 
     def handshake(self, mechanism: str, version: int) -> SaslAnswer:
@@ -77,18 +77,18 @@ class LoginPort(Protocol):
         ...
 
     def authenticate(self, token: bytes, response_of: Callable[[SaslAnswer], Any]) -> Any:
-        """Returns what the handler returns for a token: the response that `response_of` makes, now or later. Raises
+        """Returns the result for a token: the response made by `response_of`, now or later. Raises
         CloseConnectionError."""
         ...
 
     def settle(self, answer: SaslAnswer, response: Any) -> Any:
-        """Returns what the handler returns after a step of the login: `response`, or its completion if the login
+        """Returns the handler's result after a step of the login: `response`, or a completion of it if the login
         failed. Raises CloseConnectionError."""
         ...
 
 
 class ClientSession:
-    """See the module. The connection, the login and ApiVersions set what is not known at first; handlers read."""
+    """A client's state over its connection. The connection, the login and ApiVersions fill it in; handlers read it."""
 
     __slots__ = (
         "closed",
@@ -120,30 +120,30 @@ class ClientSession:
         via: ClientSession | None = None,
     ) -> None:
         self.listener = listener
-        """The name of the listener that the request came by."""
+        """Name of the listener that received the request."""
         self.protocol = protocol
-        """The listener's security protocol."""
+        """Security protocol of the listener."""
         self.served = served
-        """The keys of the APIs that the listener serves."""
+        """Keys of the APIs that the listener serves."""
         self.peer_host = peer_host
         self.peer_port = peer_port
         self.principal = principal
-        """ANONYMOUS before a login, and without one."""
+        """Principal of the client; ANONYMOUS before a login or without one."""
         self.via = via
-        """The session of the broker that forwarded the request, and vouches for the client's address (KIP-590); None
-        if the client itself is connected."""
+        """Session of the broker that forwarded the request and vouches for the client's address (KIP-590); None if the
+        client is connected here."""
         self.is_token = is_token
-        """Whether the client logged in by a delegation token (KIP-48)."""
+        """Whether the client logged in with a delegation token (KIP-48)."""
         self.software_name = ""
         self.software_version = ""
         self.login: LoginPort | None = None
-        """None if the listener's clients need not log in by SASL."""
+        """The client's SASL login; None if the listener does not use SASL."""
         self.short_fetch: ShortFetch | None = None
-        """The short path of its next Fetch requests, which the handler of a Fetch prepares."""
+        """Short path for the connection's next Fetch requests, prepared by the Fetch handler."""
         self.closed = False
-        """Whether the client's own connection has ended."""
+        """Whether the client's connection to this broker has ended."""
         self.on_closed: Callable[[], None] | None = None
-        """Called once when the connection ends."""
+        """Callback for the end of the connection, called once."""
 
     @property
     def is_forwarded(self) -> bool:
@@ -152,5 +152,5 @@ class ClientSession:
 
     @property
     def is_gone(self) -> bool:
-        """Whether nobody waits for an answer any longer: the connection that the request came over has ended."""
+        """Whether the answer has no receiver any more: the connection that carried the request has ended."""
         return self.closed if self.via is None else self.via.closed

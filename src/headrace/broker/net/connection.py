@@ -1,8 +1,8 @@
-"""One client connection: receives frames, has their handlers called in order, and sends the replies in that order.
+"""One client connection: receives frames, calls their handlers in order, and sends the replies in that order.
 
 Bytes are received into one buffer that all connections share, and every whole frame in it is handled at once; their
-replies leave in one send. The parts return values, and this class decides: `Input` keeps what cannot be handled yet,
-`SaslLogin` a login, `RequestReader` calls handlers, `Replies` keeps the order.
+replies are sent together. The parts return values, and this class decides: `Input` keeps bytes that cannot be handled
+yet, `SaslLogin` runs a login, `RequestReader` calls handlers, `Replies` keeps the order.
 
 Reading stops while too many requests of a connection are unanswered, its client does not take its replies, memory is
 spent, or a handler that cannot answer at once is at work (`Blocked` names the reasons).
@@ -53,7 +53,7 @@ _read_header = Struct(">hhih").unpack_from
 
 
 class Connection:
-    """See the module. The server makes one of every accepted stream; `start` begins reading."""
+    """The connection of one accepted stream; `start` begins reading."""
 
     __slots__ = (
         "__weakref__",
@@ -102,7 +102,7 @@ class Connection:
     # --- receiving
 
     def start(self) -> None:
-        """Begins to read. The time to log in runs."""
+        """Begins to read; a client that must log in gets its deadline now."""
         if self._login is not None:
             self._login.begin()
         self._watch()
@@ -131,14 +131,15 @@ class Connection:
             self._failed(error)
 
     def _failed(self, error: Exception) -> None:
-        """Closes the connection for an error that reading from it raised."""
+        """Closes the connection after an error while reading from it."""
         if isinstance(error, OSError | CloseConnectionError):
             self.close(str(error) if isinstance(error, TlsFailure | CloseConnectionError) else "")
         else:
             self.shared.host.defect_beside(self, error)
 
     def _take_turn(self) -> None:
-        """Receives from a client that logs in, in its turn among them; until then its stream is not watched."""
+        """Receives from a client that is logging in when its turn among them comes; until then its stream is not
+        watched."""
         turns = self.shared.unauthenticated
         if turns.has_turn():
             turns.serve(self._receive_login)
@@ -162,7 +163,8 @@ class Connection:
         self._watch()
 
     def _login_requests(self, login: SaslLogin) -> None:
-        """Handles the frames of a login one by one; goes on as an ordinary connection once the client has logged in."""
+        """Handles the frames of a login one by one; continues as an ordinary connection once the client has logged
+        in."""
         self.shared.began = self.shared.monotonic()
         while login.is_outside and not (self._blocked or self.closed or login.ending):
             is_raw = login.takes_raw_tokens
@@ -186,12 +188,12 @@ class Connection:
             self._input.keep(rest)
             self.flush()
         else:
-            # It came with the bytes that ended the login, in one piece, so there is room for it.
+            # It arrived in one piece with the bytes that ended the login, so it fits.
             self.shared.view[: len(rest)] = rest
             self._take(len(rest))
 
     def _receive_frame(self, frame: LargeFrame) -> None:
-        """Goes on with a frame that is too large for the shared buffer."""
+        """Continues with a frame that is too large for the shared buffer."""
         received = self._input.receive_frame(frame)
         if received == NO_MEMORY:
             self._wait_for_memory()
@@ -216,12 +218,12 @@ class Connection:
         self.shared.requests_budget.wait(lambda: self.unblock(Blocked.MEMORY))
 
     def block(self, why: int) -> None:
-        """Stops reading until each reason for that is withdrawn."""
+        """Stops reading until every reason in `why` is withdrawn."""
         self._blocked |= why
         self._watch()
 
     def unblock(self, why: int) -> None:
-        """Withdraws a reason, and reads on if it was the last one; harmless if it was none."""
+        """Withdraws a reason, and resumes reading if no other is left; harmless if it was not set."""
         if self._blocked & why:
             self._blocked &= ~why
             if not self._blocked:
@@ -270,7 +272,7 @@ class Connection:
             shared.busy_poll(now)
 
     def _keep(self, rest: memoryview, left: int) -> None:
-        """Keeps the beginning of a frame, or frames that may not be handled yet."""
+        """Keeps an incomplete frame, or frames that may not be handled yet."""
         if self._blocked:
             self._input.keep(rest)
         elif left >= 4 and (why := size_refusal(_read_size(rest)[0], self.shared.frame_bytes_max)):
@@ -281,7 +283,7 @@ class Connection:
     # --- requests
 
     def _requests(self, buffer: Buffer, view: memoryview, end: int) -> int:
-        """Handles every whole frame in `buffer` up to `end`; returns where the first byte is that was not handled."""
+        """Handles every whole frame in `buffer` up to `end`; returns the position of the first unhandled byte."""
         at = 0
         shared = self.shared
         shared.began = shared.monotonic()
@@ -329,7 +331,7 @@ class Connection:
         return at
 
     def _finish_run(self) -> None:
-        """Appends the Produce requests that came together, and answers them in order."""
+        """Appends the Produce requests that arrived together, and answers them in order."""
         try:
             self.shared.requests.short_produce.finish(self)
         except Exception as error:
@@ -338,26 +340,26 @@ class Connection:
         self._keep_pace()
 
     def _keep_pace(self) -> None:
-        """Stops reading from a producer that is faster than the disk, until the disk has caught up."""
+        """Stops reading from a producer that outpaces the disk, until the disk has caught up."""
         pace = self.shared.pace
         if pace.behind and not self._blocked & Blocked.DISK:
             self.block(Blocked.DISK)
             pace.when_caught_up(lambda: self.unblock(Blocked.DISK))
 
     def _pace(self, key: int) -> None:
-        """Decides whether the next request is read after one of a producer, or of a login."""
+        """Decides whether to go on reading after a Produce or login request."""
         if self.closed:
             return
         if key == PRODUCE:
             self._keep_pace()
         elif self._login is not None and self._login.is_under_way:
-            # It logs in again: what comes behind is handled as before a login.
+            # The client logs in again: requests behind this one are handled as before a login.
             self.block(Blocked.LOGIN)
             if not self._replies.unanswered:
                 self.shared.owner.soon(self.unblock, Blocked.LOGIN)
 
     def _has_to_log_in(self, login: SaslLogin, view: memoryview, end: int) -> bool:
-        """Whether the session has ended: then nothing but another login is served, of the bytes up to `end`."""
+        """Returns whether the session has expired: then the bytes up to `end` may only contain another login."""
         if login.expires_s is None or self.shared.began <= login.expires_s:
             return False
         login.begin()
@@ -368,7 +370,7 @@ class Connection:
     def _request(
         self, frame: memoryview, key: int, version: int, correlation_id: int, length: int, limits: ClientLimits | None
     ) -> None:
-        """Has the handler called of one request, the first fields of whose header are known, and takes its answer."""
+        """Calls the handler of one request, given the first fields of its header, and takes its answer."""
         shared = self.shared
         meter = None if limits is None or shared.quotas is None else shared.quotas.meter(limits, key, len(frame))
         reply = Reply(key, version, correlation_id, len(frame), meter)
@@ -383,7 +385,8 @@ class Connection:
             meter.handled()
 
     def _refused(self, reply: Reply, error: Exception) -> Any:
-        """Returns the answer to a request that is unreadable or whose handler failed; None: the connection ends."""
+        """Returns the answer to a request that cannot be decoded or whose handler failed; None if the connection
+        ends."""
         if isinstance(error, AuthorizerNotReadyError):
             result = self.shared.requests.not_ready(reply.key, reply.version)
             if result is None:
@@ -398,7 +401,7 @@ class Connection:
         return None
 
     def _answer(self, reply: Reply, result: Any) -> None:
-        """Takes what a handler returned."""
+        """Takes the result of a handler: a response, a completion or a coroutine."""
         if isinstance(result, Completion):
             if result.done:
                 result = result.take()
@@ -421,7 +424,7 @@ class Connection:
             times.answered(reply.key, self.shared.began)
 
     def wait_for(self, reply: Reply, pending: Completion[Any]) -> None:
-        """Keeps the place of an answer that comes later."""
+        """Reserves the place of a pending answer."""
         self._expect(reply)
         self._leave_to(reply, pending)
 
@@ -431,7 +434,7 @@ class Connection:
         pending.deliver_to(partial(self._resolved, reply))
 
     def _throttle(self, meter: Meter, response: Any) -> None:
-        """Delays the client's next requests if it has used up a quota; the answer leaves at once."""
+        """Stops reading from a client that has exceeded a quota; its answer is sent at once."""
         throttle_ms = meter.answered(response)
         if throttle_ms > 0 and not self.closed:
             self.shared.mutes.mute(self, throttle_ms, meter.limits)
@@ -456,7 +459,7 @@ class Connection:
             self.block(Blocked.UNANSWERED)
 
     def _resolved(self, reply: Reply, value: Any) -> None:
-        """An answer that was waited for has come: it leaves once all before it have."""
+        """Takes the value of a pending answer, and queues every reply that no earlier one blocks."""
         if self.closed:
             return
         if reply.meter is not None:
@@ -477,7 +480,7 @@ class Connection:
             self.shared.completions.after(self.flush)
 
     def _encode(self, reply: Reply, response: Any) -> list[Part] | None:
-        """The frame of a response; None, and the connection is closed, where its version cannot say it."""
+        """Returns the frame of a response; if it cannot be encoded, closes the connection and returns None."""
         if reply.version == RAW:
             parts: list[Part] = response
             return parts
@@ -501,19 +504,19 @@ class Connection:
             self.block(Blocked.UNANSWERED)
 
     def answer(self, key: int, version: int, correlation_id: int, size: int, result: Any) -> None:
-        """Takes the answer to a request whose frame was `size` bytes, or its completion, in its turn."""
+        """Takes, in order, the answer to a request whose frame was `size` bytes, or its completion."""
         self._answer(Reply(key, version, correlation_id, size), result)
 
     def answer_bytes(self, key: int, version: int, correlation_id: int, frame: bytes | bytearray) -> None:
-        """Queues a frame that is encoded already, in its turn; or several, one behind the other."""
+        """Queues, in order, an encoded frame, or several concatenated frames."""
         if not self._replies.unanswered and not self._replies.sending.queued:
             self._replies.out.append(frame)
         else:
             self._answer_now(Reply(key, version, correlation_id, 0), [frame])
 
     def send_at_once(self, buffers: list[Buffer]) -> int:
-        """Sends an answer as far as the other side takes it, unless something has to leave before it: how many bytes
-        have left. The rest is the caller's to queue. A stream that is gone ends the connection."""
+        """Sends as much of an answer as the peer takes, unless an earlier answer is queued; returns the bytes sent. The
+        caller queues the rest. Closes the connection if the stream is gone."""
         replies = self._replies
         if replies.unanswered or replies.out or replies.sending.queued:
             return 0
@@ -525,14 +528,14 @@ class Connection:
             return 0
 
     def answer_records(self, parts: list[Part], sent: int) -> None:
-        """Queues the frame of an answer around ranges of files, in its turn; its first `sent` bytes have left."""
+        """Queues, in order, the frame of an answer that contains file ranges; its first `sent` bytes have been sent."""
         self.shared.bulk += 1
         self._answer_now(Reply(FETCH, 0, 0, 0), parts)
         if sent:
             self._replies.sending.skip(sent)
 
     def flush(self) -> None:
-        """Sends what can be sent now."""
+        """Sends as much as the peer takes now."""
         self.flush_scheduled = False
         if self.closed:
             return
@@ -550,28 +553,29 @@ class Connection:
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether its client waits for an answer."""
+        """Whether the client waits for an answer."""
         return bool(self._replies.unanswered)
 
     @property
     def holds_partial_frame(self) -> bool:
-        """Whether the beginning of a frame waits for its rest."""
+        """Whether an incomplete frame is kept."""
         return self._input.is_partial
 
     def stalled_s(self, now: float) -> float:
-        """How long its client has not taken all of its answers."""
+        """Returns for how many seconds the client has not taken all of its answers."""
         return self._replies.sending.stalled_s(now)
 
     def has_left(self) -> bool:
-        """Whether the client has gone while a request of it is at work. One may send acks=0 and leave: that counts."""
+        """Returns whether the client has hung up while a request of it is at work. A producer may send acks=0 and
+        leave: its requests still count."""
         if not self._blocked & Blocked.AT_WORK or (self._input.carry and self.listener.produces):
             return False
         return self.stream.has_hung_up(0 if self.listener.produces else None)
 
     def close(self, why: str) -> None:
-        """Closes at once, after answers that are ready were sent as far as the peer takes them.
+        """Closes at once, after sending as much of the ready answers as the peer takes.
 
-        `why` makes one line in the log, unless it is empty.
+        Logs `why` unless it is empty.
         """
         if self.closed:
             return

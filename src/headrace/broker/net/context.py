@@ -1,4 +1,4 @@
-"""The context of a request, for its handler: the client and its principal, the listener, and the version of the API."""
+"""The context of a request for its handler: client, principal, listener, and API version."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class RequestContext:
-    """The client of a request, and the API and version that it asks for. One value a request; handlers may keep it."""
+    """The client of a request and its API version. Made for each request; handlers may keep it."""
 
     __slots__ = (
         "api_key",
@@ -44,7 +44,7 @@ class RequestContext:
         self.authorizer = authorizer
         self.client = ClientSession() if client is None else client
         self.principal = self.client.principal
-        """The client's principal when it sent the request."""
+        """Principal of the client when it sent the request."""
         self.listener = self.client.listener
         self.client_id = client_id
         self.client_host = self.client.peer_host
@@ -52,29 +52,31 @@ class RequestContext:
         self.api_version = api_version
         self.correlation_id = correlation_id
         self.meter: Meter | None = None
-        """That of a client with quotas, else None."""
+        """Meter of the request; None if no quota applies."""
         self.kept_bytes = 0
-        """Bytes of the budget for requests that are held until what `remains` has is freed."""
+        """Bytes of the request budget that are held until the objects in `remains` are freed."""
         self.remains: list[Any] | None = None
-        """Objects that hold many elements of the request, its answer or what is made in between: see `net.remains`."""
+        """Large objects of the request and its answer, to be freed later (see `net.remains`); None if none are
+        collected."""
 
     def keep(self, thing: object) -> None:
-        """Keeps what may hold many things until the request is answered: then they are freed a few at a time."""
+        """Keeps a large object until the request is answered; then its elements are freed a few at a time."""
         if self.remains is not None:
             self.remains.append(thing)
 
     @property
     def holder(self) -> str:
-        """The name under which a share is counted: the principal, or the address of an anonymous client."""
+        """Name under which a share of a bound is counted: the principal, or the address of an anonymous client."""
         return self.client_host if self.principal == ANONYMOUS else self.principal
 
     def exempt(self) -> None:
-        """It is a node of the cluster that asks: no quota counts."""
+        """Exempts the request from quotas, because a node of the cluster sent it."""
         if self.meter is not None:
             self.meter.exempt = True
 
     def authorize(self, operation: Operation, resource: ResourceType, name: str) -> bool:
-        """Returns whether this principal may do `operation` to the `resource` named so. The audit records refusals."""
+        """Returns whether the principal may do `operation` to the `resource` of that name. The audit records
+        refusals."""
         authorizer = self.authorizer
         allowed = authorizer.authorize(self.principal, self.client_host, operation, resource, name)
         audit = authorizer.audit
@@ -83,11 +85,11 @@ class RequestContext:
         return allowed
 
     def may(self, operation: Operation, resource: ResourceType, name: str) -> bool:
-        """The same where a client has not asked for it: to leave out what it may not see, or to ask for less next."""
+        """Returns the same as `authorize`, without an audit record: for filtering answers."""
         return self.authorizer.authorize(self.principal, self.client_host, operation, resource, name)
 
     def authorize_any(self, operation: Operation, resource: ResourceType) -> bool:
-        """Returns whether this principal may do `operation` to at least one `resource`."""
+        """Returns whether the principal may do `operation` to at least one `resource`."""
         return self.authorizer.authorize_any(self.principal, self.client_host, operation, resource)
 
 
@@ -101,7 +103,7 @@ def context_of(
     meter: Meter | None,
 ) -> RequestContext:
     """Returns the context of a request that came over a connection."""
-    # Set one by one: every request needs one, and a call with that many names costs a third of it.
+    # Assigned one by one: every request needs a context, and a call with that many arguments costs a third of it.
     context = new(RequestContext)
     context.authorizer = authorizer
     context.client = client

@@ -9,14 +9,14 @@ if TYPE_CHECKING:
     from headrace.broker.net.budget import Budget
 
 SPARE_BUFFER_BYTES: Final = 8 * 1024 * 1024
-"""Buffers of large frames that are kept for the next ones, together."""
+"""Bound on the bytes of spare buffers that are kept for later large frames."""
 
 
 class FrameMemory:
-    """Hands out the memory of large frames. One of a server; `budget` bounds what frames hold."""
+    """Provides the memory of large frames, one per server; `budget` bounds the total."""
 
     def __init__(self, budget: Budget, pages: Callable[[int], memoryview]) -> None:
-        """`pages` reserves so many bytes, which take memory as they are written to. Raises OSError."""
+        """`pages` reserves a number of bytes whose memory is used only as they are written. Raises OSError."""
         self.budget = budget
         self.pages = pages
         self._spares: list[bytearray] = []

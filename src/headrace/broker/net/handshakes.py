@@ -1,8 +1,7 @@
-"""How quickly one address may begin TLS handshakes: each costs the server a millisecond of work, and a client none.
+"""Limits how quickly one address may begin TLS handshakes, which cost the server a millisecond and a client nothing.
 
-An address that begins more than `max.tls.handshake.rate.per.ip` waits: its connections are not read until their turn.
-Where that would take too long it is closed at once. An IPv6 address counts with its neighbours of the same /64, as one
-machine has all of them.
+Connections of an address that exceeds `max.tls.handshake.rate.per.ip` are not read until their turn. If that would take
+too long they are closed at once. IPv6 addresses count by their /64 network, which may belong to one machine.
 """
 
 from __future__ import annotations
@@ -21,18 +20,19 @@ if TYPE_CHECKING:
     from headrace.env.owner import Owner, Timer
 
 BURST_MS: Final = 1000
-"""What an address may begin in this time it may begin at once."""
+"""Time whose handshakes an address may begin at once."""
 IDLE_MS: Final = 60_000
-"""An address that has begun nothing for so long is forgotten; it would not wait in any case."""
+"""Time after which an address without handshakes is forgotten; it would not have to wait."""
 
 
 class Handshakes:
-    """See the module. Connections that wait have a timer each, and there are never more of them than connections."""
+    """The handshake rates of addresses, and a timer for each connection that waits."""
 
     def __init__(
         self, owner: Owner, monotonic: Callable[[], float], rate: Callable[[], int], patience_s: Callable[[], float]
     ) -> None:
-        """`rate`: handshakes a second, as of now; nobody waits longer than `patience_s`. `owner` is the timers'."""
+        """`rate` returns the handshakes allowed per second; no connection waits longer than `patience_s`. `owner` owns
+        the timers."""
         self._owner = owner
         self._monotonic = monotonic
         self._rate = rate
@@ -41,12 +41,12 @@ class Handshakes:
         self._waiting: dict[ServedConnection, Timer] = {}
 
     def __len__(self) -> int:
-        """How many connections wait."""
+        """Returns the number of waiting connections."""
         return len(self._waiting)
 
     def book(self, host: str) -> float | None:
-        """In how many seconds that address may begin a handshake; None, and nothing is booked, where that is too long
-        a wait."""
+        """Returns in how many seconds the address may begin a handshake; None, without booking it, if the wait would be
+        too long."""
         rate, now_ms = self._rate(), self._monotonic() * 1000
         bucket = self._addresses.use(network_of(host), int(now_ms))
         wait_s = bucket.wait_ms(rate, now_ms, needed=1) / 1000
@@ -56,18 +56,18 @@ class Handshakes:
         return wait_s
 
     def hold(self, connection: ServedConnection, wait_s: float) -> None:
-        """Nothing is read of a connection for so long."""
+        """Stops reading from a connection for `wait_s` seconds."""
         connection.block(Blocked.HANDSHAKE)
         self._waiting[connection] = self._owner.later(wait_s, self._let_go, connection)
 
     def forget(self, connection: ServedConnection) -> None:
-        """The connection is closed; harmless where it did not wait."""
+        """Forgets a closed connection; harmless if it did not wait."""
         timer = self._waiting.pop(connection, None)
         if timer is not None:
             timer.cancel()
 
     def expire(self) -> None:
-        """Forgets addresses that have not connected for long."""
+        """Forgets addresses that have not connected recently."""
         self._addresses.expire(int(self._monotonic() * 1000))
 
     def _let_go(self, connection: ServedConnection) -> None:

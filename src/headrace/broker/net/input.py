@@ -1,7 +1,8 @@
-"""The bytes of one connection that are not handled yet: the beginning of a frame, or frames behind a blocked one.
+"""Unhandled input of one connection: an incomplete frame, or frames behind a blocked one.
 
-Bytes are received into the buffer that all connections share. Only what cannot be handled at once is kept here, in
-memory that grows with what arrives, never with what a frame announces, and that is drawn from the budget for requests.
+Bytes are received into the buffer that all connections share. Only bytes that cannot be handled at once are kept here,
+in memory that grows with the bytes that arrive, not with the announced size of a frame, and that is drawn from the
+budget for requests.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ if TYPE_CHECKING:
     from headrace.env.network import Stream
 
 SCARCE_RECEIVE_BYTES: Final = 4096
-"""Bytes that are received at once while the budget for requests is spent: enough for a small request."""
+"""Bytes received at once while the budget for requests is spent: enough for a small request."""
 NO_MEMORY: Final = -2
-"""The result of `receive_frame` if there is no memory for more of the frame."""
+"""Result of `receive_frame` if there is no memory for more of the frame."""
 
 _read_size = Struct(">i").unpack_from
 
 
 class Input:
-    """See the module. `client` holds what is drawn from the budget."""
+    """The kept bytes of one connection, drawn from the budget in the name of `client`."""
 
     __slots__ = ("_client", "_shared", "_stream", "carry", "frame")
 
@@ -35,20 +36,20 @@ class Input:
         self._stream = stream
         self._client = client
         self.carry = b""
-        """Bytes that fit the shared buffer."""
+        """Kept bytes that fit the shared buffer."""
         self.frame: LargeFrame | None = None
-        """The frame that does not."""
+        """Frame that does not fit the shared buffer."""
 
     @property
     def is_partial(self) -> bool:
-        """Whether the beginning of a frame waits for its rest."""
+        """Whether an incomplete frame is kept."""
         return self.frame is not None or bool(self.carry)
 
     # --- small frames
 
     def receive(self) -> int:
-        """Receives into the shared buffer, behind what was kept; returns where that ends, 0 if the peer has ended, or
-        WOULD_BLOCK. Raises OSError."""
+        """Receives into the shared buffer, behind the kept bytes; returns the end of the data, 0 if the peer has ended,
+        or WOULD_BLOCK. Raises OSError."""
         shared = self._shared
         budget, room, carry = shared.requests_budget, shared.view, self.carry
         have = len(carry)
@@ -66,20 +67,20 @@ class Input:
         return have + received
 
     def take_back(self) -> bytes:
-        """Returns what was kept, and keeps it no longer."""
+        """Returns the kept bytes, and no longer keeps them."""
         carry, self.carry = self.carry, b""
         if carry:
             self._shared.requests_budget.give(len(carry))
         return carry
 
     def keep(self, rest: memoryview | bytes) -> None:
-        """Keeps bytes that may not be handled yet, even beyond the budget: they are there."""
+        """Keeps bytes that may not be handled yet, even beyond the budget: they have been received."""
         self.carry = bytes(rest)
         self._shared.requests_budget.force(len(rest))
 
     def keep_beginning(self, rest: memoryview) -> bool:
-        """Keeps the beginning of a frame, whose size is allowed. Returns False if the budget is spent: then it was
-        overdrawn, and nothing more may be received before others have returned bytes."""
+        """Keeps an incomplete frame of an allowed size. Returns False if the budget is spent: it is overdrawn then, and
+        nothing more may be received before other holders have returned bytes."""
         left = len(rest)
         if left >= 4 and (need := _read_size(rest)[0] + 4) > len(self._shared.buffer):
             self.frame = LargeFrame(self._shared.frame_memory, self._client, rest, need)
@@ -111,7 +112,7 @@ class Input:
             frame.release()
 
     def close(self) -> None:
-        """Frees all that is kept."""
+        """Frees everything that is kept."""
         self.take_back()
         self.drop_frame()
         self._shared.requests_budget.settle(self._client)

@@ -1,9 +1,8 @@
-"""A frame too large for the buffer that all connections share, in memory of its own that grows as it arrives.
+"""A frame too large for the shared buffer, in memory of its own that grows as the frame arrives.
 
-A buffer is filled with zeros when it is made, and what has arrived is copied into it: for a frame of 100 MB that took
-45 ms in one turn of the loop. So buffers double up to COPIED_BYTES_MAX only. Beyond it the frame lies in pages of the
-system, which take memory as they are written to: they are reserved for the whole frame at once, and the frame moves
-into them once.
+A new buffer is filled with zeros, and the part that has arrived is copied into it: for a frame of 100 MB that took 45
+ms in one turn of the loop. So buffers double only up to COPIED_BYTES_MAX. A larger frame moves once into pages of the
+system, which are reserved for the whole frame and use memory only as they are written.
 """
 
 from __future__ import annotations
@@ -14,24 +13,23 @@ if TYPE_CHECKING:
     from headrace.broker.net.frame_memory import FrameMemory
 
 FRAME_BUFFER_BYTES: Final = 64 * 1024
-"""The first buffer of a frame, unless more of it has arrived."""
+"""Size of a frame's first buffer, unless more has arrived."""
 COPIED_BYTES_MAX: Final = 2 * 1024 * 1024
 """The largest buffer that is filled with zeros and copied into; a larger frame goes on in pages of the system."""
 RECEIVED_BYTES_MAX: Final = 1024 * 1024
-"""Bytes that are received of one frame in one turn of the loop."""
+"""Bytes received of one frame in one turn of the loop."""
 
 
 class LargeFrame:
-    """The part of a frame that has arrived: `have` of its `need` bytes, at the beginning of `view`.
+    """The part of a frame that has arrived: `have` of `need` bytes, at the beginning of `view`.
 
-    Its memory is drawn from the budget for requests in the name of `owner`: `room` bytes so far. `release` gives them
-    back.
+    Its memory, `room` bytes so far, is drawn from the budget for requests in the name of `owner`; `release` returns it.
     """
 
     __slots__ = ("_buffer", "_memory", "_owner", "have", "need", "room", "view")
 
     def __init__(self, memory: FrameMemory, owner: object, head: memoryview, need: int) -> None:
-        """Takes in `head`, which has arrived; the caller accounts for `room`."""
+        """Copies `head`, which has arrived; the caller accounts for `room`."""
         self._memory = memory
         self._owner = owner
         self.have = len(head)
@@ -44,16 +42,16 @@ class LargeFrame:
 
     @property
     def is_full(self) -> bool:
-        """Whether there has to be more room before more can be received."""
+        """Whether the buffer must grow before more can be received."""
         return self.have == self.room
 
     @property
     def free(self) -> memoryview:
-        """Returns the memory for the next bytes, in this turn of the loop."""
+        """Part of the buffer that receives the next bytes in this turn of the loop."""
         return self.view[self.have : min(self.need, self.room, self.have + RECEIVED_BYTES_MAX)]
 
     def grow(self) -> bool:
-        """Makes room for as much again as has arrived; False when there is no memory for it now."""
+        """Doubles the capacity; returns False if there is no memory for that now."""
         size = min(self.need, 2 * self.have)
         old = self._buffer
         more = size - (self.room if old is None else 0)  # while a buffer is copied, both are there
@@ -67,7 +65,7 @@ class LargeFrame:
         return True
 
     def _move(self, old: bytearray, size: int) -> None:
-        """Copies what has arrived to where there is room for `size` bytes, which are taken from the budget."""
+        """Moves the received part into memory of `size` bytes, which are taken from the budget."""
         have, budget = self.have, self._memory.budget
         if size > COPIED_BYTES_MAX:
             try:
@@ -87,7 +85,7 @@ class LargeFrame:
         self._memory.return_buffer(old)
 
     def release(self) -> None:
-        """Gives the memory back."""
+        """Returns the memory."""
         budget = self._memory.budget
         budget.give(self.room)
         budget.settle(self._owner)

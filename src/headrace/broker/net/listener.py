@@ -1,4 +1,4 @@
-"""One open listener: where it is bound, what it serves, and how its clients log in."""
+"""One open listener: its address, the APIs that it serves, and how its clients log in."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class OpenListener:
-    """A listener that is bound; `accepts`: clients can connect."""
+    """A bound listener; `accepts` is set once clients can connect."""
 
     def __init__(
         self, endpoint: Endpoint, served: Mapping[int, Api], is_controller: bool, tls: ListenerTls | None = None
@@ -32,28 +32,28 @@ class OpenListener:
         self.produces = ApiKey.PRODUCE in served
         self.listener: Listener | None = None
         self.login_terms: LoginTerms | None = None
-        """How its clients log in; None if they need not."""
+        """How clients log in; None if they need not."""
 
     @property
     def host(self) -> str:
-        """The address that it is bound to."""
+        """Address that the listener is bound to."""
         assert self.listener is not None
         return self.listener.host
 
     @property
     def port(self) -> int:
-        """The port that it is bound to; the system chose it if port 0 was asked for."""
+        """Port that the listener is bound to; chosen by the system if port 0 was asked for."""
         assert self.listener is not None
         return self.listener.port
 
     def close_sources(self) -> None:
-        """Closes what its mechanisms look up while the node runs."""
+        """Closes the credential sources of the listener's mechanisms."""
         if self.login_terms is not None:
             self.login_terms.close_sources()
 
 
 class CannotListen(OSError):
-    """An address that cannot be bound; the text is one line: the address, the reason, and the remedy."""
+    """Raised if an address cannot be bound; the text is one line: address, reason and remedy."""
 
     def __init__(self, name: str, host: str, port: int, error: OSError) -> None:
         why = _WHY.get(error.errno or 0, error.strerror or str(error))

@@ -1,7 +1,7 @@
-"""Clients that have not logged in yet: what all of them together may hold, and how long they may take.
+"""Bounds for unauthenticated clients: memory, worker tasks, delayed failures, and the time to log in.
 
-An unauthenticated client gets little: a few KB of memory of its own and a share of one budget, one absolute deadline
-for the TLS handshake and the whole login that no byte prolongs, and after a failure a delay before its answer.
+An unauthenticated client has a few KB of its own and a share of one budget, one absolute deadline for the TLS handshake
+and the whole login, which received bytes do not extend, and after a failure a delay before its answer.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ if TYPE_CHECKING:
     from headrace.env.owner import Timer
 
 FREE_BYTES: Final = 4096
-"""Bytes that a client may send before it has logged in without drawing on the budget: enough for a password."""
+"""Bytes that each client may send before it has logged in without drawing on the budget: enough for a password."""
 LOGIN_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Bytes that all of them together may hold beyond that."""
+"""Bytes that all unauthenticated clients together may hold beyond their free ones."""
 ADDRESS_LOGIN_BYTES_MAX: Final = LOGIN_BYTES_MAX // 16
-"""The same, of those at one address (of IPv6: in one network), so that logins of other addresses find room: the largest
-ones are tokens and Kerberos tickets of some KB."""
+"""Bytes that unauthenticated clients of one address (or IPv6 network) may hold, so that others can still log in: the
+largest logins are tokens and Kerberos tickets of some KB."""
 SWEEP_S: Final = 0.05
-"""Deadlines are looked at so often at most: there may be many clients, each with a deadline of its own."""
+"""Shortest time between two checks of the deadlines: each of many clients may have one."""
 ERRANDS_MAX: Final = 256
-"""How many logins wait for a worker at once, each with one token of at most 64 KB; further clients are closed."""
+"""Bound on the logins that wait for a worker, each with one token of at most 64 KB; further clients are closed."""
 ADDRESS_ERRANDS_MAX: Final = ERRANDS_MAX // 4
-"""The same, of clients at one address."""
+"""Bound on the logins of one address that wait for a worker."""
 DELAYED_MAX: Final = 1000
-"""How many failures are delayed at once; the connection of a further one is closed without an answer."""
+"""Bound on the failures that are delayed at once; the connection of a further one is closed without an answer."""
 
 
 class Source(Protocol):
-    """The source of a mechanism's keys or users, which change while the node runs."""
+    """A source of the credentials that a mechanism checks, refreshed while the node runs."""
 
     async def ready(self) -> None:
-        """Returns once it was looked there for the first time, with success or without; soon in any case."""
+        """Returns after the first attempt to read the source, successful or not; soon in any case."""
         ...
 
     def close(self) -> None:
@@ -49,7 +49,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A mechanism of a listener, what it lives on, and the settings that it was made by."""
+    """A mechanism of a listener, its credential source, and the settings that it was made from."""
 
     mechanism: ServerMechanism
     source: Source | None
@@ -58,8 +58,8 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class LoginTerms:
-    """How a listener lets clients in: what it offers, by the names of the mechanisms, the largest frame that it takes
-    before a login is done, and how long a failure waits."""
+    """The login terms of a listener: its mechanisms by name, the largest frame allowed before a login is done, and the
+    delay after a failure."""
 
     offers: Mapping[str, Offer]
     frame_bytes_max: int
@@ -67,16 +67,16 @@ class LoginTerms:
 
     @property
     def mechanisms(self) -> dict[str, ServerMechanism]:
-        """The mechanisms by name, in the order in which they are offered."""
+        """Mechanisms by name, in the order in which they are offered."""
         return {name: offer.mechanism for name, offer in self.offers.items()}
 
     @property
     def sources(self) -> list[Source]:
-        """The sources of the mechanisms."""
+        """Credential sources of the mechanisms."""
         return [offer.source for offer in self.offers.values() if offer.source is not None]
 
     def close_sources(self, others: LoginTerms | None = None) -> None:
-        """Nobody looks at what the mechanisms live on any longer, but for what other terms live on too."""
+        """Closes the credential sources, except those that `others` use too."""
         kept = () if others is None else others.sources
         for source in self.sources:
             if not any(source is each for each in kept):
@@ -84,20 +84,20 @@ class LoginTerms:
 
 
 class Candidate(Protocol):
-    """A connection that logs in."""
+    """A connection that is logging in."""
 
     def close(self, why: str) -> None:
-        """Ends it."""
+        """Closes the connection."""
         ...
 
 
 class Logins:
-    """Of one server."""
+    """The unauthenticated clients of one server."""
 
     def __init__(
         self, owner: Owner, monotonic: Callable[[], float], timeout_ms: Callable[[], int], metrics: Registry
     ) -> None:
-        """`timeout_ms` is `connection.login.timeout.ms` as of now."""
+        """`timeout_ms` returns the current `connection.login.timeout.ms`."""
         self._owner = owner
         self._monotonic = monotonic
         self._timeout_ms = timeout_ms
@@ -105,7 +105,7 @@ class Logins:
         self._timer: Timer | None = None
         self._held = 0
         self._held_at: dict[str, int] = {}
-        """The same by address, of those that hold anything."""
+        """Held bytes by address, for addresses that hold any."""
         self._errands_at: dict[str, int] = {}
         self._delayed = 0
         self._errands = 0
@@ -117,14 +117,14 @@ class Logins:
     # --- time
 
     def begin(self, candidate: Candidate) -> None:
-        """From now on it has so long to log in."""
+        """Starts the deadline of a login."""
         self._deadlines.pop(candidate, None)
         self._deadlines[candidate] = self._monotonic() + self._timeout_ms() / 1000
         if self._timer is None:
             self._await_first()
 
     def end(self, candidate: Candidate) -> None:
-        """It has logged in, or is gone; harmless where it was neither."""
+        """Ends the deadline of a client that has logged in or left; harmless if there is none."""
         self._deadlines.pop(candidate, None)
 
     def _await_first(self) -> None:
@@ -143,8 +143,8 @@ class Logins:
     # --- memory
 
     def hold(self, host: str, before: int, after: int) -> bool:
-        """A client at an address that held `before` bytes holds `after`; False, and nothing is counted, where that is
-        too much."""
+        """Counts that a client of an address now holds `after` bytes instead of `before`; returns False, without
+        counting, if that exceeds a bound."""
         more = max(0, after - FREE_BYTES) - max(0, before - FREE_BYTES)
         if not more:
             return True
@@ -159,7 +159,7 @@ class Logins:
     # --- errands
 
     def begin_errand(self, host: str) -> bool:
-        """A login goes to a worker; False, and nothing is counted, where too many wait there."""
+        """Counts a login that goes to a worker; returns False, without counting, if too many wait there."""
         network = network_of(host)
         here = self._errands_at.get(network, 0) + 1
         if self._errands >= ERRANDS_MAX or here > ADDRESS_ERRANDS_MAX:
@@ -169,28 +169,27 @@ class Logins:
         return True
 
     def end_errand(self, host: str) -> None:
-        """It is back."""
+        """Counts the return of a login from a worker."""
         self._errands -= 1
         network = network_of(host)
         _set(self._errands_at, network, self._errands_at[network] - 1)
 
     def end_errand_later(self, host: str, delay_ms: int) -> None:
-        """It is back, and failed, and the client has left: its address has its place back after the wait that it would
-        have had."""
+        """Frees the place of a failed login, whose client has left, only after the failure delay."""
         self._owner.later(delay_ms / 1000, self.end_errand, host)
 
     # --- failures
 
     def delay(self, delay_ms: int, callback: Callable[[], None]) -> Timer | None:
-        """Calls back after the delay that follows a failure; None, without a call, if too many wait. If the caller
-        cancels the timer it calls `undelayed`."""
+        """Calls back after the failure delay; returns None, without a call, if too many failures wait. A caller that
+        cancels the timer calls `undelayed`."""
         if self._delayed >= DELAYED_MAX:
             return None
         self._delayed += 1
         return self._owner.later(delay_ms / 1000, self._waited, callback)
 
     def undelayed(self) -> None:
-        """A wait was called off."""
+        """Counts a cancelled delay."""
         self._delayed -= 1
 
     def _waited(self, callback: Callable[[], None]) -> None:

@@ -1,9 +1,9 @@
-"""Requests of many elements, and their answers: decoded and encoded on a worker, one at a time, inside the budgets.
+"""Decodes and encodes large requests and answers on a worker, one at a time, within the budgets.
 
-A frame of a megabyte may hold a million elements. What it takes to decode, to answer and to encode them is seconds, and
-the event loop serves others meanwhile: a worker decodes what is more than FEW_ELEMENT_BYTES, its handler answers in
-pieces (see `requests/pieces.py`), and a worker encodes the answer. One at a time, in order of arrival: many of them
-take the turns, and the memory, of one. What they leave behind is freed on a worker too: see `remains`.
+A frame of a megabyte may hold a million elements, which take seconds to decode, answer and encode. So that the event
+loop serves others meanwhile, a worker decodes a request whose elements exceed FEW_ELEMENT_BYTES, its handler answers in
+pieces (see `requests/pieces.py`), and a worker encodes the answer. One request is processed at a time, in order of
+arrival: many of them use the turns, and the memory, of one. Their objects are freed on a worker too (see `remains`).
 """
 
 from __future__ import annotations
@@ -36,41 +36,41 @@ if TYPE_CHECKING:
     from headrace.env.owner import Owner
 
 FEW_ELEMENT_BYTES: Final = 32 * 1024
-"""Bytes of elements up to which the event loop decodes a request: that takes 8 ms at most."""
+"""Bytes of elements up to which the event loop decodes a request itself, which takes 8 ms at most."""
 DECODED_PER_BYTE: Final = 32
-"""Bytes of objects that are made of one byte of elements, where these are as small as they can be."""
+"""Bytes of objects decoded from one byte of the smallest possible elements."""
 FETCH: Final = 1
 
 
 class EncodedAnswer:
-    """The body of a response that is encoded already; see `frame.PartedBody`."""
+    """The encoded body of a response (see `frame.PartedBody`)."""
 
     __slots__ = ("_parts", "_version", "codes")
 
     def __init__(self, parts: list[Part], version: int, codes: Container[int]) -> None:
-        """`codes` are the error codes in it."""
+        """`codes` are the error codes that the body contains."""
         self.codes = codes
         self._parts = parts
         self._version = version
 
     def encode_parts(self, version: int, head: bytearray | None = None) -> list[Part]:
-        """The whole body behind a head."""
+        """Returns the whole body behind a head."""
         assert version == self._version, "it was made for one version"
         return [*([] if head is None else [head]), *self._parts]
 
 
 class LongAnswers:
-    """Of one node."""
+    """The large requests of one node."""
 
     def __init__(self, node: Node, owner: Owner, requests: Budget, responses: Budget, errors: RequestErrors) -> None:
-        """The budgets are those of requests and of responses in memory."""
+        """`requests` and `responses` are the budgets of requests and responses in memory."""
         self._node = node
         self._owner = owner
         self._requests = requests
         self._responses = responses
         self._errors = errors
         self.turn = asyncio.Lock()
-        """Held by the one whose turn it is; of each connection at most one request waits for it."""
+        """Lock held by the request whose turn it is; at most one request of each connection waits for it."""
 
     def request(
         self,
@@ -81,8 +81,8 @@ class LongAnswers:
         context: RequestContext,
         held: LargeFrame | None,
     ) -> Coroutine[Any, Any, Any]:
-        """What the handler of a request returns that is decoded on a worker first. Its body begins at `at`; `held` owns
-        the memory that the frame lies in, None: that is for the next requests."""
+        """Returns the coroutine of a request that is decoded on a worker first. Its body begins at `at`. `held` owns
+        the frame's memory; if it is None, the frame is copied."""
         data = bytes(frame) if held is None else frame
         return self._request(reply, data, at, served, context, held)
 
@@ -117,8 +117,8 @@ class LongAnswers:
 
     @contextmanager
     def freed_later(self, context: RequestContext, reply: Reply | None = None, size: int = 0) -> Iterator[None]:
-        """Has what the context keeps while the block runs freed afterwards, a few things at a time; of `size`, which
-        the reply holds, the bytes are held until then. Inside another such block nothing more happens."""
+        """Frees, after the block, what the context kept in it, a few objects at a time; `size` bytes that the reply
+        holds are returned then. A nested block has no effect."""
         if context.remains is not None:
             yield
             return
@@ -137,7 +137,7 @@ class LongAnswers:
                 size += context.kept_bytes
                 context.kept_bytes = 0
             if remains:
-                # A task begins a turn later: the code that made them has returned by then.
+                # A task begins a turn later, when the code that made the objects has returned.
                 self._owner.spawn(self._free(remains, size))
             else:
                 self._requests.give(size)
@@ -149,7 +149,7 @@ class LongAnswers:
             self._requests.give(size)
 
     async def decoded(self, decode: Callable[[], Any]) -> Any:
-        """Returns a decoded request of many elements. Raises DecodeError."""
+        """Decodes a large request on a worker. Raises DecodeError."""
         async with self.turn:
             return await self._node.workers.run(decode)
 
@@ -163,8 +163,8 @@ class LongAnswers:
         context.kept_bytes += size
 
     async def _take(self, size: int, context: RequestContext) -> None:
-        """Returns when there is memory for what is decoded. One client at a time may go beyond the limit. Raises
-        CloseConnectionError, and nothing is taken, if the client has gone."""
+        """Waits for the memory of decoded objects. One client at a time may exceed the limit. Raises
+        CloseConnectionError, and takes nothing, if the client has gone."""
         budget = self._requests
         while not budget.take(size) and not budget.overdraw(size, context.client):
             woken = self._node.future()
@@ -175,7 +175,7 @@ class LongAnswers:
         still_open(context)
 
     async def value_of(self, pending: Completion[Any], reply: Reply | None = None) -> Any:
-        """The value of a pending answer, once there is one; None where the connection of the reply is gone."""
+        """Returns the value of a pending answer once it is complete; None if the reply's connection has ended."""
         if pending.done:
             return pending.take()
         resolved = self._node.future()
@@ -185,19 +185,19 @@ class LongAnswers:
         return await resolved
 
     async def encoded(self, context: RequestContext, response: Any) -> Any:
-        """A response as its body; what is no response that is yet to be encoded is returned as it is."""
+        """Returns the encoded body of a response; a result of another type is returned unchanged."""
         if not isinstance(response, Message):
             return response
         async with self.turn:
             return await self.encoded_in_turn(context, response)
 
     async def encoded_in_turn(self, context: RequestContext, response: Any) -> EncodedAnswer:
-        """The same for a caller that has the turn, once the responses in memory leave room for it."""
+        """Encodes a response for a caller that has the turn, once the budget for responses allows it."""
         key, version = context.api_key, context.api_version
         context.keep(response)
         await self.room()
         if context.meter is not None:
-            context.meter.answered(response)  # which says how long to wait, before nobody can write it there any longer
+            context.meter.answered(response)  # sets the throttle time before the response is encoded
         parts, codes = await self._node.workers.run(partial(_encode, version, response))
         if key > FETCH:  # Produce and Fetch have counted what they refused
             for code, times in codes.items():
@@ -205,7 +205,7 @@ class LongAnswers:
         return EncodedAnswer(parts, version, codes)
 
     async def room(self) -> None:
-        """Returns when the responses in memory leave room for one more."""
+        """Waits until the budget for responses is not exhausted."""
         while self._responses.exhausted:
             woken = self._node.future()
             self._responses.wait(partial(settle, woken))
@@ -213,7 +213,7 @@ class LongAnswers:
 
 
 def still_open(context: RequestContext) -> None:
-    """Raises CloseConnectionError if nobody waits for the answer any longer."""
+    """Raises CloseConnectionError if the request's connection has ended."""
     if context.client.is_gone:
         raise CloseConnectionError("")
 
@@ -224,7 +224,7 @@ def _abandon(abandon: Callable[[], None], resolved: asyncio.Future[Any]) -> None
 
 
 def _encode(version: int, response: Any) -> tuple[list[Part], Counter[int]]:
-    """For a worker: the body, and how often each error code is in it."""
+    """Encodes a response on a worker; returns the body, and how often it contains each error code."""
     if hasattr(response, "encode_parts"):
         return response.encode_parts(version), Counter(codes_of(response))
     body = bytearray()  # not copied into bytes: that takes many megabytes in one go, in which the loop waits too

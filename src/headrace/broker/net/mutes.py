@@ -1,7 +1,7 @@
-"""Connections that are not read from for a while, because their clients have used more than their quotas.
+"""Stops reading from connections whose clients have exceeded their quotas.
 
-The answer has left, with the time to wait in it; what the client sends meanwhile is handled afterwards (KIP-219). There
-are never more of them than connections, each with one timer.
+The answer has been sent, with the throttle time in it; later requests are handled after that time (KIP-219). Each muted
+connection has one timer.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class _Muted(NamedTuple):
 
 
 class Mutes:
-    """See the module."""
+    """The muted connections of a server."""
 
     def __init__(self, owner: Owner, monotonic: Callable[[], float]) -> None:
-        """`owner` is that of the timers."""
+        """`owner` owns the timers."""
         self._owner = owner
         self._monotonic = monotonic
         self._muted: dict[ServedConnection, _Muted] = {}
@@ -37,9 +37,9 @@ class Mutes:
         return len(self._muted)
 
     def mute(self, connection: ServedConnection, throttle_ms: int, limits: ClientLimits) -> None:
-        """Stops reading from a connection for so long; if it is muted already, until the later one of both ends.
+        """Stops reading from a connection for `throttle_ms`; if it is muted already, until the later of both ends.
 
-        `limits` are those that its client has exceeded.
+        `limits` are the limits that its client has exceeded.
         """
         delay_s = throttle_ms / 1000
         until = self._monotonic() + delay_s
@@ -52,13 +52,13 @@ class Mutes:
         connection.block(Blocked.THROTTLED)
 
     def forget(self, connection: ServedConnection) -> None:
-        """The connection is closed; harmless where it was not muted."""
+        """Forgets a closed connection; harmless if it was not muted."""
         known = self._muted.pop(connection, None)
         if known is not None:
             known.timer.cancel()
 
     def look_again(self, limits_now: Callable[[tuple[str, bytes]], ClientLimits]) -> None:
-        """Other quotas are in force: reads again from those whose clients have others, and measures them by these."""
+        """Unmutes the connections of clients whose limits have changed."""
         for connection, muted in list(self._muted.items()):
             if limits_now(muted.limits.client) != muted.limits:
                 muted.timer.cancel()

@@ -11,18 +11,17 @@ from headrace.wire.file_slice import FileSlice
 from headrace.wire.primitives import Buffer, Part
 
 SMALL_SLICE_BYTES: Final = 96 * 1024
-"""File ranges up to this size are read and sent with what is around them: one send wakes the reader once, where
-sendfile would need three system calls. Nothing is kept of them when the reader does not take them."""
+"""Size up to which file ranges are read and sent together with the parts around them: one send wakes the reader once,
+where sendfile would need three system calls. Such bytes are not kept if the reader does not take them."""
 SCRATCH_BYTES: Final = 2 * SMALL_SLICE_BYTES
 PARTS_PER_SEND: Final = 64
 SEND_BYTES: Final = 1024 * 1024
 SEND_SHARED_BYTES: Final = 256 * 1024
-"""What is sent of a file at once: among readers of much, and beside connections that say a little."""
+"""Bytes of a file sent at once while many readers fetch much, or beside connections with small requests."""
 LAST_BYTES: Final = 4096
-"""What is no more than this, and leaves with one send, leaves in the turn of what is before it: the end of an answer
-would cost a turn."""
+"""Size up to which the end of an answer, sent in one send, leaves in the same turn as the part before it."""
 TURN_S: Final = 0.0002
-"""A connection that has sent for so long lets others have their turn before it sends on."""
+"""Time after which a sending connection lets others have their turn."""
 
 DONE: Final = 0
 BLOCKED: Final = 1
@@ -31,7 +30,7 @@ AGAIN: Final = 3
 
 
 class BrokenFrameError(Exception):
-    """A file slice ended before its frame did: the frame cannot be completed, so the connection must end."""
+    """Raised if a file slice ends before its frame does: the frame cannot be completed, so the connection must end."""
 
 
 class Output:
@@ -43,8 +42,8 @@ class Output:
     __slots__ = ("_at", "_scratch", "_took", "held", "parts")
 
     def __init__(self, scratch: memoryview) -> None:
-        """`scratch`: room for small file ranges, SCRATCH_BYTES of it, which all that send on one loop may share:
-        nothing of it is kept beyond a call."""
+        """`scratch`: a buffer of SCRATCH_BYTES for small file ranges, which all outputs of one loop may share: its
+        content is not kept beyond a call."""
         self._scratch = scratch
         self.held = 0
         self.parts: deque[Part] = deque()
@@ -55,7 +54,7 @@ class Output:
         return len(self.parts)
 
     def add(self, parts: list[Part]) -> None:
-        """Queues parts behind those that are there."""
+        """Queues parts behind the queued ones."""
         for part in parts:
             size = len(part)
             if size:
@@ -69,7 +68,8 @@ class Output:
         self.parts.append(data)
 
     def cold_slice(self) -> tuple[FileSlice, int]:
-        """The slice that has to be read from the disk first, and where in it; after `send` returned COLD."""
+        """Returns the slice that has to be read from the disk first, and the position in it; called after `send`
+        returned COLD."""
         part = self.parts[0]
         assert type(part) is FileSlice
         return part, self._at
@@ -81,12 +81,13 @@ class Output:
     def send(
         self, stream: Stream, monotonic: Callable[[], float], most: int = SEND_BYTES, *, may_wait: bool = False
     ) -> int:
-        """Sends what the other side takes: DONE, BLOCKED, COLD (the disk is needed first) or AGAIN (others' turn).
+        """Sends as much as the peer takes; returns DONE, BLOCKED, COLD (the disk is needed first) or AGAIN (others'
+        turn).
 
-        At most `most` bytes of a file are sent at once: a turn ends by the clock, which is looked at in between. And no
-        more of it is looked for in memory than the other side may take: twice what it took last.
-        `may_wait`: the first file range was just read in, and is sent without looking whether it still is in memory.
-        Raises OSError when the stream is gone and BrokenFrameError when a file is shorter than its slice.
+        At most `most` bytes of a file are sent at once, and the clock is checked in between. Each send asks for at most
+        twice the bytes that the peer took last, so that no more is looked up in memory than it may take. `may_wait`:
+        the first file range was just read, and is sent without checking that it still is in memory. Raises OSError if
+        the stream is gone and BrokenFrameError if a file is shorter than its slice.
         """
         until = monotonic() + TURN_S
         parts = self.parts
@@ -121,8 +122,8 @@ class Output:
         return DONE
 
     def _gather(self, stream: Stream, may_wait: bool) -> tuple[list[Buffer], bool]:
-        """The buffers to send next, small file ranges read into `scratch`; and whether a large
-        range follows at once. No buffers: the first range is not in memory."""
+        """Returns the buffers to send next, with small file ranges read into `scratch`, and whether a large range
+        follows at once. No buffers: the first range is not in memory."""
         scratch = self._scratch
         run: list[Buffer] = []
         used = 0

@@ -1,4 +1,4 @@
-"""The header of a request like the one before it: most have nothing that is to be decoded again."""
+"""A fast path for request headers that repeat the previous client id: most need no decoding."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from headrace.wire.primitives import Buffer
 
 HEADER_BYTES: Final = 10
-"""Key, version, correlation id and the length of the client id: every request has these."""
+"""Bytes of the key, version, correlation id and client id length, which every request has."""
 
 
 def plain_body(frame: memoryview, served: Api, version: int, length: int, client_id: Buffer | None) -> int:
-    """Returns where the body starts if the header is plain, with the client id of the last one; else 0."""
+    """Returns the position of the body if the header repeats the last client id and has no tagged fields; else 0."""
     at = HEADER_BYTES + length
     if (
         length < 0

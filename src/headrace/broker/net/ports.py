@@ -1,4 +1,4 @@
-"""The ports of `net`: what it needs of the packages behind it, and what its own parts need of each other."""
+"""The ports of `net`: the interfaces it needs of packages behind it, and those between its own parts."""
 
 from __future__ import annotations
 
@@ -26,22 +26,23 @@ class Api(Protocol):
     flexible_from: int
     count: Counter
     decode: Callable[..., Any]
-    """(frame, version, position of the body, most bytes of elements) to the request. Raises DecodeError."""
+    """Decoder: (frame, version, position of the body, bound on the bytes of elements) to the request. Raises
+    DecodeError."""
     handle: Callable[[Any, RequestContext], Any]
-    """Answers a request: a response, a `Completion`, a coroutine of either, or None where nothing is to be answered."""
+    """Handler of a request; returns a response, a `Completion`, a coroutine of either, or None for no answer."""
 
 
 class ShortProduce(Protocol):
-    """The short path of Produce requests that came together: `requests/produce_run.py`. One for all connections."""
+    """The short path of Produce requests that arrived together (`requests/produce_run.py`); one for all connections."""
 
     @property
     def entries(self) -> Sized:
-        """The requests taken since the last `finish`."""
+        """Requests taken since the last `finish`."""
         ...
 
     @property
     def shape(self) -> Any:
-        """That of the last request that `add` took; None if the next one cannot be compared with it."""
+        """Shape of the last request that `add` took; None if the next one cannot be compared with it."""
         ...
 
     def add(
@@ -52,65 +53,65 @@ class ShortProduce(Protocol):
         correlation_id: int,
         client_id_length: int,
     ) -> bool:
-        """Takes a request; False leaves it to the handler, and nothing has happened."""
+        """Takes a request; returns False, without effect, to leave it to the handler."""
         ...
 
     def add_alike(self, shape: Any, view: memoryview, at: int, stop: int, version: int, correlation_id: int) -> bool:
-        """Takes a request that differs from an earlier one in its records alone."""
+        """Takes a request if it differs from an earlier one only in its records; returns whether it did."""
         ...
 
     def finish(self, connection: AnsweredConnection) -> None:
-        """Appends what was taken, and answers it on the connection, in order."""
+        """Appends the taken requests, and answers them on the connection, in order."""
         ...
 
 
 class Requests(Protocol):
-    """Everything that answers requests."""
+    """The dispatcher of requests to their handlers."""
 
     short_produce: ShortProduce
 
     @property
     def authorizer(self) -> Authorizer:
-        """Decides what a principal may do."""
+        """Authorizer that decides whether a principal may do an operation."""
         ...
 
     @property
     def audit(self) -> AuditLog:
-        """The log of failed logins and refused requests."""
+        """Log of failed logins and refused requests."""
         ...
 
     def served(self, role: str) -> Mapping[int, Api]:
-        """The APIs that listeners of a role (`broker`, `controller`) serve, by key."""
+        """Returns the APIs, by key, that listeners of a role (`broker`, `controller`) serve."""
         ...
 
     def login_terms(self, listener: str, config: BrokerConfig, before: LoginTerms | None = None) -> LoginTerms:
-        """How clients log in, by these settings, on a listener whose protocol asks for that; what `before` offers alike
-        is kept. Raises ConfigError."""
+        """Returns how clients log in on a SASL listener under these settings; offers that are the same in `before` are
+        kept. Raises ConfigError."""
         ...
 
     def not_ready(self, key: int, version: int) -> Any:
-        """Returns the answer to a request that comes before the ACLs are known; None if its version has none."""
+        """Returns the answer to a request that arrives before the ACLs are known; None if its version has none."""
         ...
 
     def unsupported_version(
         self, served: Mapping[int, Api], frame: memoryview, at: int, header: RequestHeader
     ) -> list[Part]:
-        """The answer to a version that does not exist; raises CloseConnectionError where Kafka has none."""
+        """Returns the answer to a version that does not exist; raises CloseConnectionError if Kafka sends none."""
         ...
 
 
 class Pace(Protocol):
-    """Whether producers have to wait for the disk."""
+    """The pace of the disk: whether producers have to wait for it."""
 
     behind: bool
 
     def when_caught_up(self, callback: Callable[[], None]) -> None:
-        """Calls back once they no longer have to; to be called while `behind`."""
+        """Calls back once producers no longer have to wait. Called only while `behind`."""
         ...
 
 
 class ServedConnection(Protocol):
-    """A connection as the parts of a server see it that delay, close or flush connections."""
+    """A connection as seen by the parts of a server that delay, close or flush connections."""
 
     client: ClientSession
     active: bool
@@ -122,20 +123,20 @@ class ServedConnection(Protocol):
         ...
 
     def unblock(self, why: int) -> None:
-        """Withdraws a reason; harmless if it was none."""
+        """Withdraws a reason; harmless if it was not set."""
         ...
 
     def flush(self) -> None:
-        """Sends what can be sent now."""
+        """Sends as much as the peer takes now."""
         ...
 
     def close(self, why: str) -> None:
-        """Closes the connection; one log line says why, unless that is empty."""
+        """Closes the connection; logs `why` unless it is empty."""
         ...
 
 
 class Host(Protocol):
-    """The server, as a connection reports to it."""
+    """The server as its connections see it."""
 
     def start_task(self, work: Coroutine[Any, Any, None], handler: Coroutine[Any, Any, Any]) -> None:
         """Runs `work`, which awaits `handler`."""
@@ -150,7 +151,7 @@ class Host(Protocol):
         ...
 
     def end(self, connection: ServedConnection, reason: CloseConnectionError) -> None:
-        """Closes a connection whose request is answered so."""
+        """Closes a connection whose handler raised CloseConnectionError."""
         ...
 
     def connection_closed(self, connection: ServedConnection, why: str) -> None:

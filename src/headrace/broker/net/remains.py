@@ -1,8 +1,8 @@
-"""Frees the objects of requests with many elements, a few at a time.
+"""Frees the objects of large requests a few at a time.
 
-Python frees a list in one go with all that only it holds: 400,000 elements take 30 ms, in which nothing else runs. So
-objects that hold many are kept until the request is answered (`RequestContext.remains`), and a worker takes them apart
-then. It changes nothing that others may hold.
+Python frees a list at once with all elements that only it holds: 400,000 elements take 30 ms, in which no other code
+runs. So objects with many elements are kept until the request is answered (`RequestContext.remains`), and a worker
+takes them apart then. Objects that others may hold are not changed.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from headrace.machine.split_table import SplitTable
 from headrace.wire.message import Message
 
 FREED_AT_ONCE: Final = 100
-"""Things that are freed without a look at whether another thread waits."""
+"""Objects freed before checking whether another thread waits."""
 FREED_YOUNG: Final = 5_000
-"""After so many of them objects that others made meanwhile are old: see `env.young`."""
+"""Objects freed before objects made meanwhile are moved to the old generation (see `env.young`)."""
 _CONTAINERS: Final = (list, tuple, dict, set, frozenset, SplitTable)
 
 
 def take_apart(remains: list[Any]) -> None:
-    """Empties a list of things, and frees those that nothing else holds, with all that only they hold."""
+    """Empties a list of objects, freeing those that are held nowhere else, with everything that only they hold."""
     freed = 0
     while remains:
         freed += FREED_AT_ONCE
@@ -36,7 +36,7 @@ def take_apart(remains: list[Any]) -> None:
 
 
 def _take_out(thing: Any, remains: list[Any]) -> None:
-    """Adds the objects that a thing holds."""
+    """Adds the objects that a container holds to `remains`."""
     if isinstance(thing, Message):
         kind: Any = type(thing)
         for name in _lists_of(kind):
@@ -59,7 +59,7 @@ def _may_hold_many(kind: Any) -> bool:
 
 @cache
 def _lists_of(kind: Any) -> tuple[str, ...]:
-    """The fields of a message that may be lists, or structs with lists in them."""
+    """Returns the fields of a message that may be lists, or structs with lists in them."""
     hints = kind.__init__.__annotations__
     return tuple(name for name in kind.__slots__ if not _is_plain(hints.get(name, "")))
 

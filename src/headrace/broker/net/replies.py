@@ -1,7 +1,7 @@
-"""The replies of one connection, which leave in the order of its requests.
+"""The replies of one connection, sent in the order of its requests.
 
-A reply that is ready while others are waited for keeps its place behind them. Small frames are collected, and leave
-in one send; what the peer does not take, and ranges of files, goes on in `Sending`.
+A reply that is ready keeps its place behind earlier, pending ones. Small frames are collected and sent together; file
+ranges, and bytes that the peer does not take, go through `Sending`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Replies:
-    """See the module."""
+    """The pending and ready replies of one connection."""
 
     __slots__ = ("_kept", "_shared", "_stream", "out", "sending", "unanswered")
 
@@ -31,17 +31,17 @@ class Replies:
         self._kept = 0
         self.sending = Sending(connection, stream, shared)
         self.out: list[bytes | bytearray] = []
-        """Frames that leave with the next `flush`, before what `sending` gets later."""
+        """Frames sent by the next `flush`, before anything that `sending` gets later."""
         self.unanswered: deque[Reply] = deque()
-        """Requests whose replies are waited for, or wait for others, in their order."""
+        """Requests without a sent reply, in order: the reply is pending, or blocked by an earlier one."""
 
     @property
     def is_full(self) -> bool:
-        """Whether too much is unanswered for another request to be read."""
+        """Whether too much is unanswered to read another request."""
         return len(self.unanswered) >= self._shared.unanswered_max or self._kept > OUTPUT_BYTES
 
     def expect(self, reply: Reply) -> None:
-        """Keeps the place of a reply that comes later."""
+        """Reserves the place of a pending reply."""
         unanswered = self.unanswered
         if unanswered and (hurry := unanswered[0].hurry) is not None:
             hurry()
@@ -50,14 +50,14 @@ class Replies:
         self._shared.requests_budget.force(reply.held)
 
     def keep(self, reply: Reply, parts: list[Part]) -> None:
-        """Keeps a reply that is ready, behind those that are waited for."""
+        """Keeps a ready reply behind the pending ones."""
         reply.parts = parts
         reply.held = reply.kept = sum(len(part) for part in parts if type(part) is not FileSlice)
         self._kept += reply.kept
         self.expect(reply)
 
     def emit_ready(self) -> bool:
-        """Queues the replies that nothing before them is waited for; returns whether there were any."""
+        """Queues every reply that no earlier one blocks; returns whether it queued any."""
         unanswered = self.unanswered
         emitted = False
         while unanswered and unanswered[0].parts is not None:
@@ -70,15 +70,15 @@ class Replies:
         return emitted
 
     def emit(self, parts: list[Part]) -> None:
-        """Queues a reply behind what was queued before."""
+        """Queues a reply behind the queued ones."""
         if self.out:
             self.sending.add(list(self.out))
             self.out.clear()
         self.sending.add(parts)
 
     def flush(self) -> None:
-        """Sends what can be sent now. Raises OSError if the stream is gone, and BrokenFrameError if a file is shorter
-        than its slice."""
+        """Sends as much as the peer takes now. Raises OSError if the stream is gone, and BrokenFrameError if a file is
+        shorter than its slice."""
         out, sending = self.out, self.sending
         if out:
             data = out[0] if len(out) == 1 else b"".join(out)
@@ -93,7 +93,7 @@ class Replies:
         sending.go_on()
 
     def close(self, *, send_last: bool) -> None:
-        """Drops all replies; if `send_last`, after the peer took what it takes of them."""
+        """Drops all replies; if `send_last`, sends as much as the peer takes first."""
         if send_last:
             self.emit([])
         self.sending.end(send_last=send_last)

@@ -1,4 +1,4 @@
-"""Reads the requests of one connection: header, body, context, and the handler that answers."""
+"""Reads the requests of one connection: decodes header and body, makes the context, and calls the handler."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from headrace.broker.net.shared import Shared
 
 RAW: Final = -1
-"""The version of a reply whose response is a frame already."""
+"""Version of a reply whose response is an encoded frame."""
 
 
 class RequestReader:
-    """See the module. It remembers the last client id: most headers are like the one before."""
+    """The request reader of one connection. It remembers the last client id, as most headers repeat it."""
 
     __slots__ = ("_client", "_client_id", "_client_id_raw", "_input", "_served", "_shared")
 
@@ -39,10 +39,10 @@ class RequestReader:
         self._client_id_raw: Buffer | None = None
 
     def result_of(self, reply: Reply, frame: memoryview, length: int) -> Any:
-        """Returns what the handler of a request returns (see `ports.Api.handle`). `length` is that of the client id.
+        """Returns the result of a request's handler (see `ports.Api.handle`). `length` is the length of the client id.
 
-        For a version that does not exist it is the frame of the answer. Raises DecodeError, CloseConnectionError, and
-        what the handler raises.
+        For a version that does not exist, returns the frame of the answer. Raises DecodeError, CloseConnectionError,
+        and any exception of the handler.
         """
         shared, key, version = self._shared, reply.key, reply.version
         served = self._served.get(key)

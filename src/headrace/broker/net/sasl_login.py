@@ -1,9 +1,9 @@
-"""The SASL login of one connection, and each later login on it (KIP-368): bytes in, frames and answers out.
+"""The SASL login of one connection, and each later login on it (KIP-368): takes bytes, returns frames and answers.
 
-During a login what the client sends is in memory of its own (see `logins`) and frames are small. The
-connection handles one frame at a time, so that what comes behind a login is handled under the principal that it gave.
-Handlers of SaslHandshake and SaslAuthenticate ask here for their answers; an answer that comes later is a completion
-(the delay after a failure), or a coroutine (a worker checks the token). Source: KIP-43, KIP-152, KIP-368.
+During a login the client's bytes are kept in memory of its own (see `logins`), and frames are small. The connection
+handles one frame at a time, so that requests behind a login are handled under its principal. The handlers of
+SaslHandshake and SaslAuthenticate get their answers here; a later answer is a completion (the delay after a failure) or
+a coroutine (a worker checks the token). Source: KIP-43, KIP-152, KIP-368.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ _pack_size = Struct(">i").pack
 
 
 class SaslLogin:
-    """See the module, and `LoginPort`. `ending` is why the connection ends once its answers have left."""
+    """The login state of one connection; implements `LoginPort`. `ending` is why the connection ends once its answers
+    are sent."""
 
     __slots__ = (
         "_arrived",
@@ -52,7 +53,7 @@ class SaslLogin:
     )
 
     def __init__(self, shared: Shared, client: ClientSession, listener: OpenListener, candidate: Candidate) -> None:
-        """`candidate` is closed when it takes too long."""
+        """`candidate` is closed if the login takes too long."""
         assert listener.login_terms is not None, "clients of this listener log in"
         self.is_under_way = True
         self.ending = ""
@@ -71,21 +72,21 @@ class SaslLogin:
 
     @property
     def has_bytes(self) -> bool:
-        """Whether a part of a frame waits for its rest."""
+        """Whether an incomplete frame is kept."""
         return bool(self._arrived)
 
     @property
     def expires_s(self) -> float | None:
-        """When the session ends, in seconds of the steady clock; None: never."""
+        """Monotonic time at which the session expires, in seconds; None if it does not."""
         return self._session.expires_s
 
     def begin(self) -> None:
-        """Begins a login: from now on the client has so long, and what it sends belongs to the login."""
+        """Begins a login: starts its deadline, and treats what the client sends as part of the login."""
         self.is_under_way = True
         self._logins.begin(self._candidate)
 
     def receive(self, stream: Stream, view: memoryview) -> int:
-        """Receives what has come, into memory of its own; returns what `receive_into` does. Raises OSError, and
+        """Receives bytes into memory of the login; returns the result of `receive_into`. Raises OSError, and
         CloseConnectionError if unauthenticated clients hold too much."""
         received = stream.receive_into(view)
         if received > 0:
@@ -93,7 +94,7 @@ class SaslLogin:
         return received
 
     def take_in(self, data: memoryview | bytes) -> None:
-        """Adds bytes that have arrived. Raises CloseConnectionError if unauthenticated clients hold too much."""
+        """Adds received bytes. Raises CloseConnectionError if unauthenticated clients hold too much."""
         have = len(self._arrived)
         if not self._logins.hold(self._client.peer_host, have, have + len(data)):
             raise CloseConnectionError("memory for clients that have not logged in is spent")
@@ -101,7 +102,7 @@ class SaslLogin:
 
     @property
     def is_outside(self) -> bool:
-        """Whether the client is still, or again, to log in."""
+        """Whether the client has to log in, for the first time or again."""
         return not self._session.is_ready or self._has_expired
 
     @property
@@ -110,11 +111,11 @@ class SaslLogin:
 
     @property
     def takes_raw_tokens(self) -> bool:
-        """Whether tokens come as they are, after SaslHandshake 0."""
+        """Whether tokens come without a request header, after SaslHandshake version 0."""
         return self._session.phase is Phase.RAW
 
     def next_frame(self) -> memoryview | None:
-        """Returns the next frame, without its size; None if it has not come whole. Raises CloseConnectionError if it is
+        """Returns the next frame without its size, or None if it is incomplete. Raises CloseConnectionError if it is
         too large, or of an API that is not allowed now."""
         arrived = self._arrived
         if len(arrived) < SIZE_BYTES:
@@ -135,7 +136,7 @@ class SaslLogin:
         return frame
 
     def finish(self) -> bytes:
-        """Ends the login, which has succeeded; returns what has arrived behind it."""
+        """Ends a successful login; returns the bytes received behind it."""
         rest = bytes(self._arrived)
         self._drop(len(rest))
         self.is_under_way = False
@@ -143,7 +144,7 @@ class SaslLogin:
         return rest
 
     def close(self) -> None:
-        """Frees what it holds: its connection has closed."""
+        """Frees the kept bytes of a closed connection."""
         self._drop(len(self._arrived))
 
     def _drop(self, size: int) -> None:
@@ -154,11 +155,12 @@ class SaslLogin:
     # --- answers
 
     def listed(self) -> None:
-        """See LoginPort.listed."""
+        """Notes that ApiVersions was answered."""
         self._session.listed()
 
     def handshake(self, mechanism: str, version: int) -> SaslAnswer:
-        """See LoginPort.handshake. Other mechanisms may be offered by now than when the connection was opened."""
+        """Returns the answer to SaslHandshake. Takes the listener's current mechanisms, which may have changed since
+        the connection was opened."""
         terms = self._listener.login_terms
         assert terms is not None
         self._terms = terms
@@ -166,11 +168,12 @@ class SaslLogin:
         return self._session.handshake(mechanism, version, self._moment)
 
     def raw_token(self, token: memoryview) -> Any:
-        """Answers a token that came as it is: a frame, what `authenticate` returns instead, or None for silence."""
+        """Answers a raw token; returns a frame, a completion or coroutine of one, or None for no answer."""
         return self.authenticate(bytes(token), _raw_answer)
 
     def authenticate(self, token: bytes, response_of: Callable[[SaslAnswer], Any]) -> Any:
-        """See LoginPort.authenticate."""
+        """Returns the result for a token: the response made by `response_of`, now or later. Raises
+        CloseConnectionError."""
         answer = self._session.authenticate(token, self._moment)
         if answer.errand is None:
             return self.settle(answer, response_of(answer))
@@ -179,8 +182,8 @@ class SaslLogin:
         return self._checked(answer.errand, response_of)
 
     async def _checked(self, errand: Errand[LoginStep], response_of: Callable[[SaslAnswer], Any]) -> Any:
-        """Goes on when a worker is done that waits for no disk: a KDC or a name server may take its time. Meanwhile
-        nothing else of this client is handled."""
+        """Checks a token on a worker of its own kind, which does not do disk work, as a KDC or name server may be slow.
+        Meanwhile the client's other requests wait."""
         host = self._client.peer_host
         step: LoginStep | LoginFailedError
         try:
@@ -191,7 +194,8 @@ class SaslLogin:
             self._logins.end_errand(host)
             raise
         if self._client.closed and isinstance(step, LoginFailedError):
-            # It counts all the same, and the address has its place back after the delay that it would have had.
+            # The failure counts all the same; the address gets its place back after the delay that the client would
+            # have had.
             self._count_failure(self._session.concluded(step, self._moment).why)
             self._logins.end_errand_later(host, self._terms.failed_delay_ms)
             raise CloseConnectionError("")
@@ -202,7 +206,8 @@ class SaslLogin:
         return self.settle(answer, response_of(answer))
 
     def settle(self, answer: SaslAnswer, response: Any) -> Any:
-        """See LoginPort.settle. None as `response`: the client gets no answer."""
+        """Returns the handler's result after a step of the login (see `LoginPort.settle`). `response` is None if the
+        client gets no answer."""
         session = self._session
         if answer.ends:
             return self._fail(answer.why, response)
@@ -219,8 +224,8 @@ class SaslLogin:
     # --- failures
 
     def _refuse(self, why: str, response: Any) -> Any:
-        """A token is refused, and the client has to be sent that before its login ends: it counts now and waits now, as
-        the client may leave then without an answer. A client that sends raw tokens is answered at once."""
+        """Refuses a token in a step after which the client has to reply before its login ends: counts and delays the
+        failure now, as the client may leave without replying. A client that sends raw tokens is answered at once."""
         self._count_failure(why)
         self._is_refused = True
         return response if response is None else self._delayed(why, response)
@@ -241,7 +246,7 @@ class SaslLogin:
         audit.login_failed(session.claimed, session.mechanism_name, self._client.peer_host, why)
 
     def _delayed(self, why: str, response: Any) -> Completion[Any]:
-        """Returns the answer to a login that failed, after a delay. Raises CloseConnectionError if too many wait."""
+        """Returns the answer to a failed login, delayed. Raises CloseConnectionError if too many wait."""
         self.begin()
         completion: Completion[Any] = Completion(self._shared.completions, self._call_off)
 
@@ -259,7 +264,7 @@ class SaslLogin:
         return completion
 
     def _call_off(self) -> None:
-        """Nobody waits for the delayed answer any longer."""
+        """Cancels the timer of a delayed answer whose client has left."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,7 +1,8 @@
-"""When answers are sent: those to several connections that are served in one turn of the loop together, at its end.
+"""Decides when answers are sent: those of several connections served in one turn of the loop are sent together, at its
+end.
 
-The first of them wakes a client that waits, which costs several times what sending to a client that is awake does.
-Answers out of files are sent at once, and none waits because of them: to make and send one takes long.
+The first of them wakes a waiting client, which costs several times as much as sending to a client that is awake.
+Answers with file ranges are sent at once and do not delay others, because making and sending one takes long.
 """
 
 from __future__ import annotations
@@ -13,31 +14,31 @@ if TYPE_CHECKING:
     from headrace.env.owner import Owner
 
 BESIDE_S: Final = 0.000_02
-"""A request that begins so soon after another connection was served belongs to the same turn of the loop."""
+"""Longest gap between serving two connections in the same turn of the loop."""
 TOGETHER_S: Final = 0.001
-"""An answer waits no longer than this for those to other connections."""
+"""Longest time that an answer waits for those of other connections."""
 
 
 class SendQueue:
-    """The connections of a server whose answers wait to be sent. A connection that has answered, not out of files, sets
-    `last` and `ended`."""
+    """The connections of a server whose answers wait to be sent. A connection sets `last` and `ended` after answering
+    without file ranges."""
 
     __slots__ = ("_host", "_owner", "_since", "_waiting", "ended", "last")
 
     def __init__(self, owner: Owner, host: Host) -> None:
         """`host` gets the unexpected errors of connections."""
         self.last: ServedConnection | None = None
-        """The connection that was answered last, and when that ended."""
+        """Connection that was answered last; `ended` is when that was done."""
         self.ended = -BESIDE_S
         self._owner = owner
         self._host = host
         self._waiting: list[ServedConnection] = []
-        """Those whose answers wait for others, and since when."""
+        """Connections whose answers wait for others; `_since` is when the first began to wait."""
         self._since = 0.0
 
     def add(self, connection: ServedConnection, began: float, *, at_once: bool) -> None:
-        """Sends the answers to a connection whose requests have been handled since `began`, at once if no other was
-        served right before."""
+        """Sends the answers of a connection whose requests were handled since `began`: at once if no other was served
+        right before, else with the others."""
         if at_once or self.last is connection or began - self.ended > BESIDE_S:
             connection.flush()
         elif not connection.flush_scheduled:
@@ -50,7 +51,7 @@ class SendQueue:
                 self.send_all()
 
     def send_all(self) -> None:
-        """Sends the answers that wait."""
+        """Sends the waiting answers."""
         waiting, self._waiting = self._waiting, []
         for each in waiting:
             try:

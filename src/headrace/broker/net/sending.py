@@ -1,5 +1,5 @@
-"""Sends what one connection still has to send: at once, when the other side takes more, and once a worker has read
-what was not in memory."""
+"""Sends the queued output of one connection: at once, when the peer takes more, and after a worker has read file ranges
+that were not in memory."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 
 OUTPUT_BYTES: Final = 1024 * 1024
 OUTPUT_PARTS: Final = 256
-"""A connection whose unsent replies exceed one of these two is not read from until it takes some."""
+"""Bounds on the unsent replies of a connection, in bytes and parts; beyond either it is not read from."""
 
 
 class Sending:
-    """See the module. While the disk is waited for, more may be queued, and nothing is sent."""
+    """The output queue of one connection and its state. While it waits for the disk, more may be queued, but nothing is
+    sent."""
 
     __slots__ = (
         "_accounted",
@@ -43,7 +44,7 @@ class Sending:
         self._stream = stream
         self._output = Output(self._shared.scratch)
         self.queued = self._output.parts
-        """The parts that are still to be sent."""
+        """Parts still to be sent."""
         self._accounted = 0
         self._since = 0.0
         self._writing = False
@@ -57,16 +58,16 @@ class Sending:
 
     @property
     def is_over_bound(self) -> bool:
-        """Whether more is queued than a connection may have before it is read from again."""
+        """Whether the queue exceeds the bounds within which the connection is read from."""
         return self._output.held > OUTPUT_BYTES or len(self.queued) > OUTPUT_PARTS
 
     def stalled_s(self, now: float) -> float:
-        """Returns for how many seconds the peer has not taken all that is queued for it."""
+        """Returns for how many seconds the peer has not taken the whole queue."""
         return now - self._since if self._writing and self._output.held else 0.0
 
     def add(self, parts: list[Part]) -> None:
-        """Queues parts behind those that are there. Small requests for large answers: if too much is queued the next
-        requests wait until it has left."""
+        """Queues parts. If the queue is too long the connection is not read from until some of it is sent: small
+        requests may have large answers."""
         self._output.add(parts)
         if self.is_over_bound:
             self._connection.block(Blocked.OUTPUT)
@@ -80,7 +81,7 @@ class Sending:
         self._output.skip(sent)
 
     def go_on(self, may_wait: bool = False) -> None:
-        """Sends what can be sent now. Raises OSError when the stream is gone and BrokenFrameError when a file is
+        """Sends as much as the peer takes now. Raises OSError if the stream is gone and BrokenFrameError if a file is
         shorter than its slice."""
         shared = self._shared
         if self.queued and not self._waits_for_disk:
@@ -88,7 +89,7 @@ class Sending:
             self._account_for(self._output.send(self._stream, shared.monotonic, most, may_wait=may_wait))
 
     def end(self, *, send_last: bool) -> None:
-        """Drops the queue; if `send_last`, after the peer took what it takes of it."""
+        """Drops the queue; if `send_last`, sends as much as the peer takes first."""
         if send_last and self.queued and not self._waits_for_disk:
             try:
                 self._output.send(self._stream, self._shared.monotonic)
@@ -99,7 +100,7 @@ class Sending:
         self._output = Output(self._shared.scratch)
         self.queued = self._output.parts
         self._ended = True
-        del self._connection  # both are freed at once then: thousands a second may come and not log in
+        del self._connection  # so that both are freed at once: thousands of clients a second may connect and not log in
 
     def _writable(self) -> None:
         self._connection.active = True
@@ -112,8 +113,8 @@ class Sending:
             self._connection.close(str(error) if isinstance(error, BrokenFrameError) else "")
 
     def _account_for(self, outcome: int) -> None:
-        """After a turn: waits for the socket or the disk, draws what is held on the budget, and has the connection read
-        from only while its client takes its replies."""
+        """Settles a turn: waits for the socket or the disk, adjusts the budget, and has the connection read from only
+        while its client takes its replies."""
         waits = outcome in (BLOCKED, AGAIN)
         if waits != self._writing:
             self._writing, self._since = waits, self._shared.monotonic()
@@ -134,7 +135,7 @@ class Sending:
             self._connection.unblock(Blocked.OUTPUT)
 
     def _read_ahead(self) -> None:
-        """Has a worker bring the next range of a file into memory, so that the event loop never waits for the disk."""
+        """Has a worker read the next file range into memory, so that the event loop never waits for the disk."""
         self._waits_for_disk = True
         part, at = self._output.cold_slice()
         size = min(READ_AHEAD_BYTES, part.size - at)

@@ -1,4 +1,4 @@
-"""The listeners of a broker, and what all of its connections share: the receive buffer, the budgets, the limits."""
+"""The listeners of a node, and the connections that they accept, with their limits."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ if TYPE_CHECKING:
     from headrace.env import Node
 
 STALLED_FRAME_S: Final = 10.0
-"""When memory for requests is short, a client that stopped half-way through a frame for this long is closed."""
+"""Time after which a client that stopped within a frame is closed while memory for requests is short."""
 STALLED_OUTPUT_S: Final = 10.0
-"""When memory for responses is short, a client that has not taken all of its answers for this long is closed."""
+"""Time after which a client that has not taken all of its answers is closed while memory for responses is short."""
 HANDSHAKE_WAIT_SHARE: Final = 0.5
-"""Share of the time to log in: no client waits longer for the turn of its TLS handshake."""
+"""Longest wait for a TLS handshake, as a share of the login timeout."""
 SWEEP_S_MAX: Final = 5.0
 HANGUP_S: Final = 1.0
-"""How often the broker looks for clients that have gone while a request of theirs is at work, and nothing is read."""
+"""Interval of the check for clients that hung up while their requests are at work and nothing is read from them."""
 LINES_PER_S: Final = 100
-"""Lines a second about closed or refused connections; the next one has the number of those left out."""
+"""Log lines a second about closed or refused connections; the next line counts those left out."""
 ACCEPT_LOG_S: Final = 10.0
-"""The line that connections are not accepted comes again once they have been accepted for this long."""
+"""Shortest time between two failures to accept after which the second is logged too."""
 
 
 class Server:
-    """Accepts connections and owns what they share."""
+    """Accepts connections and owns their shared state."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Server:
         metrics: Registry,
         request_errors: RequestErrors,
     ) -> None:
-        """`config` returns the settings in force; `pace` knows whether the disk keeps up with the producers."""
+        """`config` returns the settings in force; `pace` tells whether the disk keeps up with the producers."""
         self._config = config
         self._node = node
         self._log = node.logger("net")
@@ -93,8 +93,8 @@ class Server:
     # --- listeners
 
     def listen(self, endpoint: Endpoint, *, controller: bool = False) -> OpenListener:
-        """Binds a listener, to which nobody can connect before `serve`. Raises CannotListen, and ConfigError where its
-        stores of keys cannot be used."""
+        """Binds a listener, which accepts no connection before `serve`. Raises CannotListen, and ConfigError if its key
+        stores cannot be used."""
         config = self._config()
         tls = None
         if endpoint.protocol in TLS_PROTOCOLS:
@@ -121,12 +121,12 @@ class Server:
         return opened
 
     def store_refusal(self, config: BrokerConfig) -> str:
-        """Why a listener cannot take the stores of keys that these settings name, in one line; empty where all can."""
+        """Returns in one line why a listener cannot use the key stores of these settings; empty if all can."""
         refusals = (opened.tls.refusal(config) for opened in self.listeners if opened.tls is not None)
         return next((why for why in refusals if why), "")
 
     def login_refusal(self, config: BrokerConfig) -> str:
-        """Why a listener cannot let clients in by these settings, in one line; empty where all can."""
+        """Returns in one line why a listener cannot offer logins under these settings; empty if all can."""
         for opened in self.listeners:
             if opened.login_terms is not None:
                 try:
@@ -138,9 +138,8 @@ class Server:
         return ""
 
     def settings_changed(self) -> None:
-        """Other settings are in force: listeners take the stores of keys that they name, where those are newer, and the
-        mechanisms of new logins. Before anybody is served, whatever is stored may take the place of what the file
-        names."""
+        """Applies new settings: listeners take changed or newer key stores, and the mechanisms of new logins. Before
+        the server accepts connections, stored settings may replace those of the file."""
         config = self._config()
         if config is self._stores_of:
             return
@@ -176,14 +175,15 @@ class Server:
             self._log.info("logins follow the settings", listener=opened.name, mechanisms=list(terms.offers))
 
     def unlisten(self, opened: OpenListener) -> None:
-        """Gives a listener up that has accepted nothing yet."""
+        """Closes a listener that has accepted nothing yet."""
         assert opened.listener is not None
         opened.listener.close()
         opened.close_sources()
         self.listeners.remove(opened)
 
     async def logins_ready(self) -> None:
-        """Returns once clients can log in on every listener, or what that needs could not be found."""
+        """Waits until clients can log in on every listener, or the first attempt to read a credential source has
+        failed."""
         for opened in self.listeners:
             if opened.login_terms is not None:
                 for source in opened.login_terms.sources:
@@ -194,7 +194,7 @@ class Server:
         self._accept_on([opened for opened in self.listeners if opened.is_controller])
 
     def serve(self) -> None:
-        """Begins to accept connections. Raises CannotListen where another program was quicker."""
+        """Begins to accept connections. Raises CannotListen if another program has taken the port."""
         self._accept_on([opened for opened in self.listeners if not opened.accepts])
         self._sweep()
         self._look_for_hangups()
@@ -231,7 +231,7 @@ class Server:
             self.admission.came(listener)
 
     def _give_way(self) -> bool:
-        """Closes the connection of a client that was not used for the longest time; False where there is none."""
+        """Closes the least recently used client connection; returns False if there is none."""
         clients = [each for each in self.connections if self.admission.is_client(each.listener)]
         if not clients:
             return False
@@ -242,7 +242,8 @@ class Server:
         return True
 
     def _connection(self, stream: Stream, listener: OpenListener) -> Connection:
-        """Over the stream itself, or over TLS on it, which may say who the client is once it is open."""
+        """Makes the connection of a stream, over TLS if the listener has it. A certificate may set the principal after
+        the handshake."""
         tls = listener.tls
         if tls is None:
             return Connection(self.shared, stream, listener)
@@ -266,7 +267,7 @@ class Server:
         return connection
 
     def other_quotas(self, quotas: ClientQuotas) -> None:
-        """Takes the quotas in force: a client that waits because of one that was altered no longer does."""
+        """Applies new quotas: a client that waits because of an altered quota no longer does."""
         self.shared.quotas = quotas if quotas.table.limits_clients else None
         self.admission.table = quotas.table if quotas.table.limits_addresses else None
         self.shared.mutes.look_again(quotas.limits)
@@ -299,32 +300,32 @@ class Server:
     # --- for connections
 
     def start_task(self, work: Coroutine[Any, Any, None], handler: Coroutine[Any, Any, Any]) -> None:
-        """Runs what awaits a handler that cannot answer at once. A server that ends in the same turn of the loop never
-        comes to the first step of it: nobody awaits the handler then, and it is closed."""
+        """Runs the task that awaits a handler. If the server ends in the same turn of the loop, the task never starts,
+        so the handler's coroutine is closed."""
         self.owner.spawn(work).add_done_callback(lambda _: handler.close())
 
     def defect(self, connection: ServedConnection, key: int, version: int, error: BaseException) -> None:
-        """Something raised what nobody expected while it answered a request: the connection ends."""
+        """Reports an unexpected error of a request, and closes the connection."""
         self.shared.request_errors.count(key, ErrorCode.UNKNOWN_SERVER_ERROR)
         peer = f"{connection.client.peer_host}:{connection.client.peer_port}"
         self._node.defects.report(error, "a request", api=APIS[key].name, version=version, client=peer)
         connection.close("its request met a defect")
 
     def defect_beside(self, connection: ServedConnection, error: BaseException) -> None:
-        """Reports an unexpected error that belongs to no request: the connection ends."""
+        """Reports an unexpected error that belongs to no request, and closes the connection."""
         peer = f"{connection.client.peer_host}:{connection.client.peer_port}"
         self._node.defects.report(error, "a connection", client=peer)
         connection.close("it met a defect")
 
     def end(self, connection: ServedConnection, reason: CloseConnectionError) -> None:
-        """Closes a connection whose request is answered so."""
+        """Closes a connection whose handler raised CloseConnectionError."""
         if isinstance(reason, UnknownVersionError):
             self.old_clients.end(connection, str(reason))
         else:
             connection.close(str(reason))
 
     def connection_closed(self, connection: ServedConnection, why: str) -> None:
-        """Forgets a connection that has closed; one log line says why, unless that is empty."""
+        """Forgets a closed connection; logs `why` unless it is empty."""
         assert isinstance(connection, Connection), "this server made it"
         self.connections.pop(connection, None)
         self.shared.send_queue.forget(connection)
@@ -343,7 +344,7 @@ class Server:
             self._warn("connection closed", connection.stream, why)
 
     def _warn(self, event: str, stream: Stream, why: str) -> None:
-        """Logs one line about a connection; a few a second, as anybody may make as many as they like."""
+        """Logs one line about a connection; limited to LINES_PER_S, as clients may cause any number."""
         now = self._monotonic()
         unsaid: dict[str, int] = {}
         if now - self._lines_since >= 1:
@@ -357,7 +358,8 @@ class Server:
     # --- time
 
     def _sweep(self) -> None:
-        """Closes connections that are idle, and those that hold memory others wait for without getting on."""
+        """Closes idle connections, and connections that make no progress while they hold memory that others wait
+        for."""
         idle_ms = self._config().connections_max_idle_ms
         idle_s = idle_ms / 1000 if idle_ms >= 0 else float("inf")
         now = self._monotonic()
@@ -383,7 +385,7 @@ class Server:
         self.owner.later(min(SWEEP_S_MAX, max(0.05, idle_s / 4)), self._sweep)
 
     def _look_for_hangups(self) -> None:
-        """Closes the connections whose clients have gone while a request of them is at work."""
+        """Closes connections whose clients have hung up while a request of theirs is at work."""
         for connection in list(self.connections):
             if connection.has_left():
                 connection.close("")
@@ -400,7 +402,7 @@ class Server:
             opened.close_sources()
 
     def stop_serving_clients(self) -> None:
-        """Closes all listeners but the controllers', and the connections there."""
+        """Closes all listeners except the controllers', and their connections."""
         self.shared.send_queue.send_all()
         for opened in self.listeners:
             if not opened.is_controller:
@@ -412,7 +414,7 @@ class Server:
                 connection.close("")
 
     async def close(self) -> None:
-        """Closes every listener and connection, and ends handlers that still wait."""
+        """Closes every listener and connection, and ends waiting handlers."""
         self.stop_listening()
         self.shared.send_queue.send_all()
         self.admission.close()

@@ -1,4 +1,4 @@
-"""The state that the connections of a server share: receive buffer, budgets, clocks, and the parts that serve them."""
+"""State that all connections of a server share: receive buffer, budgets, clocks, and shared parts."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from headrace.env import Node, Owner
 
 RECEIVE_BYTES: Final = 256 * 1024
-"""The buffer that all connections receive into: what fits the processor's cache."""
+"""Size of the shared receive buffer, chosen to fit the processor's cache."""
 UNLIMITED_REQUEST_BYTES: Final = 1 << 62
 SHARED_S: Final = 0.01
-"""For this long after a small request of a connection others take shorter turns: it may send more."""
+"""Time after a small request during which other connections take shorter turns, as its client may send more."""
 UNAUTHENTICATED_SHARE: Final = 0.2
-"""The share of the time, at most, for connections that come and have not logged in, while others are served."""
+"""Largest share of the loop's time for unauthenticated connections while others are served."""
 SERVED_S: Final = 0.02
-"""Others are served while they were served less than this ago."""
+"""Time since the last served request during which clients count as being served."""
 
 
 class Shared:
-    """See the module. Its bounds are those of the settings at the start."""
+    """The shared state of a server's connections. Its bounds are those of the settings at the start."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Shared:
         request_errors: RequestErrors,
         host: Host,
     ) -> None:
-        """`config` returns the settings in force; `owner` has the connections' tasks and timers; `pace` says whether
+        """`config` returns the settings in force; `owner` owns the connections' tasks and timers; `pace` tells whether
         the disk keeps up with producers."""
         settings = config()
         self.host = host
@@ -64,7 +64,7 @@ class Shared:
         self.buffer = bytearray(RECEIVE_BYTES)
         self.view = memoryview(self.buffer)
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
-        """What is read of files on its way into sockets; used within one send."""
+        """Buffer for file ranges on their way to sockets; used within one send."""
         limit = settings.queued_max_request_bytes
         self.requests_budget = Budget(limit if limit > 0 else UNLIMITED_REQUEST_BYTES)
         self.responses_budget = Budget(settings.queued_max_response_bytes)
@@ -75,30 +75,30 @@ class Shared:
         self.mutes = Mutes(owner, self.monotonic)
         self.logins = Logins(owner, self.monotonic, lambda: config().connection_login_timeout_ms, metrics)
         self.unauthenticated = SlicedTurns(owner, self.monotonic, self._unauthenticated_share)
-        """The turns of connections that come, and of those that have not logged in."""
+        """Turns of connections that are being accepted or have not logged in."""
         self.send_queue = SendQueue(owner, host)
         self.cold_reads = metrics.counter("fetch.cold_reads")
         self.quotas: ClientQuotas | None = None
-        """Of users and client ids; None if there are none."""
+        """Quotas of users and client ids; None if there are none."""
         self.times: RequestTimes | None = None
-        """Takes how long requests took; None if nobody asks."""
+        """Receiver of the requests' durations; None if nothing reads them."""
         busy_poll_us = settings.busy_poll_us
         self.busy_poll: Callable[[float], None] | None = (
             node.network.busy_poll(busy_poll_us / 1e6) if busy_poll_us else None
         )
-        """To be called with the time after what was received is handled."""
+        """Called with the time after received requests are handled."""
         self.bulk = 0
-        """How many answers have been made out of files."""
+        """Number of answers made with file ranges so far."""
         self.began = -SHARED_S
-        """When the requests that are handled now arrived."""
+        """Arrival time of the requests that are being handled."""
         self.talked_at = -SHARED_S
-        """When a connection last sent a request whose answer came out of no file."""
+        """Time of the last request whose answer had no file range."""
         self.served_at = -SERVED_S
-        """When a request of an authenticated client, or of one that need not log in, was last answered."""
+        """Time of the last answer to a client that is authenticated or need not log in."""
 
     def _unauthenticated_share(self) -> float:
         return UNAUTHENTICATED_SHARE if self.monotonic() - self.served_at < SERVED_S else 1.0
 
     def send_bytes(self) -> int:
-        """Returns how much of a file a connection may send at once, in bytes."""
+        """Returns how many bytes of a file a connection may send at once."""
         return SEND_SHARED_BYTES if self.monotonic() - self.talked_at < SHARED_S else SEND_BYTES

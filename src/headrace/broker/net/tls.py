@@ -1,9 +1,9 @@
-"""TLS of a listener: its stores, the context that its connections are opened with, and who a certificate names.
+"""TLS of a listener: its key stores, the context of new connections, and the principal of a certificate.
 
-What may be spoken, and whether clients show a certificate, changes with the settings. The stores are read when the
-listener is bound, and again when settings change, as Kafka does it: then also where a file alone is newer. What may not
-take the place of the stores in use leaves them in force. Connections that are open go on with what they were opened
-with. Source: KIP-226, KIP-978, KIP-371 (rules).
+Protocol versions, and whether clients show a certificate, change with the settings. The stores are read when the
+listener is bound, and again when settings change, as in Kafka: also if only a file is newer. Stores that may not
+replace those in use are ignored. Open connections keep the context that they were opened with. Source: KIP-226,
+KIP-978, KIP-371 (rules).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RULES: Final = "ssl.principal.mapping.rules"
 
 
 class _Opened(NamedTuple):
-    """The stores of a listener, opened, and what they were opened by."""
+    """The opened stores of a listener, with their settings and modification times."""
 
     config: TlsConfig
     modified_ms: tuple[int, int]
@@ -38,11 +38,11 @@ class _Opened(NamedTuple):
 
 
 class ListenerTls:
-    """See the module."""
+    """The TLS state of one listener."""
 
     def __init__(self, listener: str, protocol: str, config: BrokerConfig, disk: Disk) -> None:
-        """Of the listener of that name, which speaks `protocol`: `SSL` or `SASL_SSL`. Raises ConfigError, one line,
-        where the stores or rules cannot be used."""
+        """`listener` is its name; `protocol` is `SSL` or `SASL_SSL`. Raises ConfigError, with a text of one line, if
+        the stores or rules cannot be used."""
         self._is_of_nodes = listener in config.node_listeners
         self._listener = listener
         self._protocol = protocol
@@ -53,12 +53,12 @@ class ListenerTls:
 
     @property
     def context(self) -> ssl.SSLContext:
-        """The context for the next connection."""
+        """Context of new connections."""
         return self._in_use.context
 
     def opened(self, stream: TlsStream) -> str | None:
-        """A handshake has succeeded: the principal that TLS itself gives the client, None where SASL will name it.
-        Raises TlsFailure where the connection may not go on."""
+        """Returns the principal of a client whose handshake has succeeded; None if SASL will set it. Raises TlsFailure
+        if the connection may not go on."""
         if not suites_allow(self._in_use.stores.rules, stream.cipher):
             raise TlsFailure(f"the TLS handshake failed: {stream.cipher} is not among ssl.cipher.suites")
         if self._names is None:
@@ -69,7 +69,7 @@ class ListenerTls:
     # --- stores that change
 
     def refusal(self, config: BrokerConfig) -> str:
-        """Why the listener cannot take the stores that these settings name, in one line; empty where it can, or has
+        """Returns in one line why the listener cannot use the key stores of these settings; empty if it can, or has
         them."""
         try:
             self._next(self._settings(config))
@@ -78,8 +78,8 @@ class ListenerTls:
         return ""
 
     def follow(self, config: BrokerConfig) -> bool:
-        """Takes the stores that these settings name; whether they are others, or newer. Raises ConfigError, and those
-        in use stay."""
+        """Takes the key stores of these settings; returns whether they are new or newer. If it raises ConfigError,
+        those in use stay."""
         found = self._next(self._settings(config))
         if found is None:
             return False
@@ -87,7 +87,7 @@ class ListenerTls:
         return True
 
     def _next(self, settings: TlsConfig) -> _Opened | None:
-        """The stores that come after those in use; None where they are the same. Raises ConfigError."""
+        """Opens the key stores of these settings; returns None if they are those in use. Raises ConfigError."""
         now = self._in_use
         if settings == now.config and self._modified_ms(settings) == now.modified_ms:
             return None
@@ -99,7 +99,7 @@ class ListenerTls:
         return tls_of(config.of_listener(self._listener), self._protocol)
 
     def _open(self, settings: TlsConfig) -> _Opened:
-        modified_ms = self._modified_ms(settings)  # before they are read: what comes meanwhile is newer
+        modified_ms = self._modified_ms(settings)  # before reading: a later change is newer
         stores = open_stores(settings, self._disk.read_file, self._prefix)
         if stores.key is None:
             why = f"listener {self._listener} speaks {self._protocol} and needs a key store"

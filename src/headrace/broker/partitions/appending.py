@@ -1,4 +1,4 @@
-"""Takes appends, and acknowledges them when their three conditions hold: see `Replica.wait`."""
+"""Appends records to led partitions, and acknowledges them when the three conditions of `Replica.acknowledged` hold."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from headrace.wire.primitives import Buffer
 
 Acknowledgement: TypeAlias = "ErrorCode | Completion[ErrorCode]"
-"""NONE when records may be acknowledged, or why they may not: known now, or later."""
+"""NONE if records may be acknowledged, or the error why not: known now, or later."""
 
 
 class Appender:
-    """Appends records to the partitions that this broker leads; nothing else does."""
+    """Appends records to the partitions that this broker leads; all appends of leaders go through it."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Appender:
     def append_many(
         self, replica: Replica, chunks: Sequence[Buffer | Accepted], now_ms: int, origin: Origin = "client"
     ) -> Sequence[AppendResult]:
-        """Appends what several requests bring to one partition, in order; a result for each chunk."""
+        """Appends the chunks of several requests to one partition, in order; returns a result for each chunk."""
         if not replica.takes_appends:
             return self._refused(replica, len(chunks))
         log, leader_epoch = replica.log, replica.state.leader_epoch
@@ -62,7 +62,7 @@ class Appender:
             refused = AppendResult(ErrorCode.KAFKA_STORAGE_ERROR, error_message=str(error))
             return [refused] * len(chunks)
         except Exception as error:
-            # As in Kafka an answer: what came together with these, for other partitions, is served.
+            # Answered as in Kafka, so that requests for other partitions in the same run are served.
             self._failures.defect(replica, error, "an append")
             return [AppendResult(ErrorCode.UNKNOWN_SERVER_ERROR)] * len(chunks)
         end = bounds.end_offset
@@ -89,18 +89,18 @@ class Appender:
         return results
 
     def _refused(self, replica: Replica, count: int) -> list[AppendResult]:
-        """Its directory failed under an append that came together with this one, or the disk does not take its epoch's
-        start now."""
+        """Returns errors for a replica that takes no appends: its directory has failed, or the start of its epoch could
+        not be written yet, in which case that is retried."""
         if not replica.error and replica in self._epoch_starts:
             self._epoch_starts.hurry(replica)
         return [AppendResult(replica.error or ErrorCode.KAFKA_STORAGE_ERROR)] * count
 
     def append_internal(self, replica: Replica, appends: Sequence[bytes], origin: Origin) -> list[Acknowledgement]:
-        """Appends what coordinators decided: records to an internal topic, or ends of transactions to any topic.
+        """Appends records of coordinators to an internal topic, or transaction markers to any topic.
 
-        The batches of each of `appends` are appended as a whole or refused; a refusal of one leaves the others. Returns
-        for each of them what is known of its commit: NONE once the high watermark has passed its last batch, or why it
-        was refused. Appends to one partition take effect in the order in which they are asked for.
+        The batches of each of `appends` are appended as a whole or refused; a refusal does not affect the others.
+        Returns for each the state of its commit: NONE once the high watermark has passed its last batch, or the error
+        why it was refused. Appends to one partition take effect in the order of the calls.
         """
         if replica not in self._epoch_starts:
             return self._append_internal(replica, appends, origin)
@@ -133,8 +133,8 @@ class Appender:
         return completion
 
     def _wake_in_time(self, replica: Replica) -> None:
-        """Sets the timer of those who wait. It runs on when they are answered, for those who come after them: a busy
-        partition has one timer in the span of a timeout, an idle one has none."""
+        """Sets the timer of waiting acknowledgements. It is not cancelled when they are answered: a busy partition then
+        sets one timer per timeout, an idle one none."""
         if replica.timer is not None:
             replica.timer.cancel()
             replica.timer = None

@@ -1,6 +1,6 @@
 """Periodic work on logs: retention, syncs, checkpoints, removal of deleted files, compaction.
 
-The event loop ticks once a second and hands what may block to worker threads. Compaction runs beside the rest, one log
+The event loop ticks once a second and submits blocking work to worker threads. Compaction runs beside the rest, one log
 at a time, for as long as it takes.
 """
 
@@ -25,7 +25,7 @@ TICK_S: Final = 1.0
 
 
 class Background:
-    """The ticking of one broker."""
+    """The periodic work of one broker."""
 
     def __init__(
         self,
@@ -35,8 +35,8 @@ class Background:
         directory_failed: Callable[[str, OSError], None],
         logs_lost: Callable[[LogsLost], None],
     ) -> None:
-        """`directory_failed` gets a log directory whose disk failed under the work, and the error; `logs_lost` gets
-        the logs that lack files."""
+        """`directory_failed` is called with a log directory whose disk failed during the work, and the error;
+        `logs_lost` with logs that lack files."""
         self._node = node
         self._logs = logs
         self._directory_failed = directory_failed
@@ -54,7 +54,7 @@ class Background:
         metrics.gauge("log.cleaner.uncleanable", lambda: len(compaction.uncleanable))
 
     def start(self) -> None:
-        """Begins to tick."""
+        """Starts the ticks."""
         self._owner.later(TICK_S, self._tick)
 
     def _tick(self) -> None:
@@ -78,7 +78,7 @@ class Background:
         self._compacting = 0
         self._done(outcome)
         if not self._stopped:
-            # The next log at once: how often there is nothing to do, the manager knows.
+            # Continues with the next log at once; the manager decides whether there is one.
             self._compact()
 
     def _submit(self, work: Work, done: Callable[[Then | Raised | None], None]) -> None:
@@ -114,7 +114,7 @@ class Background:
         self._log.error(event, partition=log.name, why=why)
 
     async def stop(self) -> None:
-        """Starts nothing more, and returns when nothing runs."""
+        """Stops submitting work, and returns when none is running."""
         self._stopped = True
         self._logs.stop_background()
         self._owner.close()

@@ -1,7 +1,7 @@
-"""Reports in which log directory each replica is, if a broker with several directories chose one (KIP-858).
+"""Reports the log directory of each replica to the controller, if a broker has several directories (KIP-858).
 
-A report that no controller answers is sent again until one does: a replica whose directory the metadata do not know is
-not removed from the in-sync set when its disk fails.
+A report that no controller answers is retried: a replica whose directory the metadata do not name is not removed from
+the in-sync set when its disk fails.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from headrace.metadata.image import DIRECTORY_LOST, ClusterImage
 from headrace.wire.errors import ErrorCode
 
 _AT_ONCE: Final = 2_000
-"""Assignments of one record batch."""
+"""Assignments in one request."""
 _AGAIN_S: Final = (0.1, 10.0)
-"""How long an assignment waits that was not taken: at first, and at most."""
+"""First and longest pause before an assignment is retried, in seconds."""
 _SETTLED: Final = (ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION)
-"""These answers will not be others later; the metadata of older releases have no directories."""
+"""Final answers: metadata of older releases have no directories."""
 
 
 class DirectoryAssignment:
-    """Gathers what is noted between two turns of the loop and submits it together."""
+    """The pending reports of one broker; those of one turn of the loop are sent together."""
 
     def __init__(
         self,
@@ -44,19 +44,19 @@ class DirectoryAssignment:
         self._ids = directory_ids
         self._owner = owner
         self._noted: dict[tuple[bytes, int], bytes] = {}
-        """Where a replica lies of which the metadata are still to say so, by topic id and index."""
+        """Directories that the metadata do not have yet, by topic id and partition index."""
         self._task: Task[None] | None = None
 
     def note(self, log: Log) -> None:
-        """A log was opened, or has moved: the metadata will say where it lies."""
+        """Reports the directory of a log that was opened or moved."""
         self._note((log.topic_id, log.topic_partition[1]), self._ids[log.directory.rpartition("/")[0]])
 
     def lost(self, topic_id: bytes, index: int) -> None:
-        """A log lacks files: the metadata will say that the replica lies nowhere, so that another one leads."""
+        """Reports a replica whose log lacks files as being in no directory, so that another replica leads."""
         self._note((topic_id, index), DIRECTORY_LOST)
 
     def _note(self, key: tuple[bytes, int], directory_id: bytes) -> None:
-        self._noted.pop(key, None)  # it has moved since
+        self._noted.pop(key, None)  # an older report is obsolete
         if not self._is_news(key, directory_id):
             return
         self._noted[key] = directory_id
@@ -71,7 +71,8 @@ class DirectoryAssignment:
         return topic.partitions[index].directory_of(self._node_id) != directory_id
 
     def failed(self, online: Iterable[str]) -> None:
-        """A log directory failed: the metadata will say that only those online work, and who lost its leader by it."""
+        """Reports that a log directory failed and only those in `online` work; the controller then moves the affected
+        leaders."""
         working = [self._ids[path] for path in online]
         self._owner.spawn(self._submit_failure(working))
 
@@ -93,7 +94,7 @@ class DirectoryAssignment:
                 self._noted = {key: id_ for key, id_ in self._noted.items() if self._is_news(key, id_)}
 
     async def _is_taken(self, some: Mapping[tuple[bytes, int], bytes]) -> bool:
-        """Reports to the controller; returns whether that is settled."""
+        """Sends a report to the controller; returns whether its answer is final."""
         chosen = [(topic_id, index, directory_id) for (topic_id, index), directory_id in some.items()]
         try:
             answer = await self._controller.ask(AssignDirectories(self._node_id, chosen))

@@ -1,7 +1,7 @@
-"""Writes down where leader epochs begin: an entry in `leader-epoch-checkpoint`, synced before the first append.
+"""Writes the starts of leader epochs: entries of `leader-epoch-checkpoint`, synced before the first append.
 
-A worker writes those of the partitions that this broker came to lead, some at a time; one that somebody wants to append
-to does not wait for its turn. Sources: KIP-101, KAFKA-7415.
+A worker writes the entries of newly led partitions, a slice at a time; an entry that an append waits for is written at
+once. Sources: KIP-101, KAFKA-7415.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from headrace.log.log import Log
 
 AT_ONCE: Final = 32
-"""Partitions that a worker writes for between two reports to the event loop."""
+"""Partitions in one slice of a worker's writing."""
 
 Outcome = tuple["Replica", "Log", int, Exception | None]
-"""Of which replica, into which log's folder, under which epoch, and why it was not written."""
+"""Replica, its log, its epoch, and the error if the entry was not written."""
 
 
 class EpochStarts:
-    """The replicas that take no appends yet, with who waits to append."""
+    """The replicas that take no appends yet, with the callbacks of waiting appends."""
 
     def __init__(self, workers: Workers, failed: Callable[[Replica, Exception], None]) -> None:
         """`failed` is called with a replica whose epoch cannot be written; it takes the replica offline if needed."""
@@ -34,7 +34,7 @@ class EpochStarts:
         self._waiting: dict[Replica, deque[Callable[[], None]]] = {}
         self._queue: dict[Replica, None] = {}
         self._at_work: dict[Replica, int] = {}
-        """The epoch that a worker writes now."""
+        """Epoch that a worker is writing for each replica."""
         self._has_slice = False
 
     def __len__(self) -> int:
@@ -44,10 +44,10 @@ class EpochStarts:
         return replica in self._waiting
 
     def add(self, replica: Replica) -> None:
-        """Has the start of the replica's epoch written soon; it may be in here already, under an earlier epoch.
+        """Queues the start of the replica's epoch for writing; the replica may be queued already with an earlier epoch.
 
-        Of a new log that is empty not before somebody wants to append: thousands of topics that are made together cost
-        no sync each.
+        The entry of a new, empty log is written only when an append waits for it, so that creating thousands of topics
+        needs no sync for each.
         """
         self._waiting.setdefault(replica, deque())
         if self._waiting[replica] or not replica.log.flushing.fresh or replica.log.end_offset:
@@ -55,18 +55,18 @@ class EpochStarts:
             self._go_on()
 
     def add_new(self, replica: Replica) -> None:
-        """As `add`, of one of a few new logs: their first appends are on their way, and find it written."""
+        """Queues the entry of one of a few new logs, because their first appends are likely to follow."""
         if replica in self._waiting and self._at_work.get(replica) != replica.leader_epoch:
             self._queue[replica] = None
             self._go_on()
 
     def when_written(self, replica: Replica, callback: Callable[[], None]) -> None:
-        """Calls back, in the order of calls, when appends may come or never will. The replica is in here."""
+        """Calls back, in the order of calls, when appends may come or never will. The replica must have been added."""
         self._waiting[replica].append(callback)
         self.hurry(replica)
 
     def hurry(self, replica: Replica) -> None:
-        """Has it written now: it does not wait for its turn, nor stay as it is where it could not be written before."""
+        """Writes the entry now, ahead of the queue, also if an earlier write failed."""
         if self._at_work.get(replica) != replica.leader_epoch:
             self._queue.pop(replica, None)
             self._submit([replica], is_slice=False)
@@ -106,7 +106,7 @@ class EpochStarts:
         if self._at_work.get(replica) == epoch:
             del self._at_work[replica]
         if replica not in self._waiting or replica.leader_epoch != epoch or replica.log is not log:
-            return  # gone meanwhile, or a newer epoch is to be written, or elsewhere
+            return  # no longer led, a newer epoch is to be written, or the log was moved
         if error is None:
             replica.epoch_is_written()
             self._release(replica)
@@ -118,7 +118,7 @@ class EpochStarts:
                 callback()
 
     def _release(self, replica: Replica) -> None:
-        """Calls back everyone who waits, those too that come meanwhile: appends keep their order."""
+        """Calls back everything that waits, including callbacks added meanwhile: appends keep their order."""
         waiting = self._waiting.get(replica)
         while waiting:
             waiting.popleft()()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Failures:
-    """Takes replicas offline. A replica that is offline stays so until the next start."""
+    """Takes replicas offline. An offline replica stays so until the next start."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Failures:
         only_online: Callable[[list[str]], None],
     ) -> None:
         """`gone` is called with each replica that goes offline, `lost` with each log that lacks files, `only_online`
-        with the log directories that are left when one failed: there may be none."""
+        with the remaining log directories, perhaps none, when one failed."""
         self._node = node
         self._table = table
         self._logs = logs
@@ -44,25 +44,25 @@ class Failures:
         self._gone = gone
         self._lost = lost
         self._probed: set[str] = set()
-        """Directories that a worker looks at now."""
+        """Directories that a worker is probing."""
         self._only_online = only_online
         self._errors = metrics.counter("storage.errors")
 
     def failed(
         self, replica: Replica, error: Exception, where: str = "a partition's work", log: Log | None = None
     ) -> None:
-        """Something that was done to a replica failed: its disk, or the program."""
+        """Handles an error of work on a replica, which is a disk failure or a defect."""
         if isinstance(error, OSError):
             self.storage_failed(replica, error, log)
         else:
             self.defect(replica, error, where)
 
     def storage_failed(self, replica: Replica, error: OSError, log: Log | None = None) -> None:
-        """A disk failed under a replica: everything in its log directory goes offline, and nothing else.
+        """Handles a disk error of a replica: takes its log directory offline if that has failed.
 
-        `log` is the one that the error met; None: that which the replica has now. One that was deleted or moved
-        meanwhile has lost its files, and that is no failure; nor is what passes, like having no descriptor free. A full
-        disk is an answer, and no line in the log each time. A log that lacks files goes offline alone.
+        `log` is the log that met the error, by default the replica's current one. An error of a log that was deleted or
+        moved meanwhile is no failure, nor is a passing condition such as a lack of descriptors. A full disk is not
+        logged each time. A log that lacks files goes offline alone.
         """
         log = replica.log if log is None else log
         verdict = self._logs.judge(log, error)
@@ -76,14 +76,13 @@ class Failures:
             self.directory_failed(log.directory.rpartition("/")[0], error)
 
     def logs_lost(self, lost: LogsLost) -> None:
-        """A worker found logs that lack files."""
+        """Takes offline the logs that a worker found to lack files."""
         for log, error in lost.lost:
             if self._logs.get(*log.topic_partition) is log:
                 self._lose(log, error)
 
     def _lose(self, log: Log, error: OSError) -> None:
-        """Takes a log offline that lacks files, so that another replica leads, and finds out whether its directory is
-        sound."""
+        """Takes a log that lacks files offline, so that another replica leads, and probes its directory."""
         self._errors.value += 1
         event = "partition is offline until the next start: its log lacks files"
         self._log.error(event, partition=log.name, folder=log.directory, why=error)
@@ -96,7 +95,7 @@ class Failures:
         self.suspect(directory)
 
     def suspect(self, directory: str) -> None:
-        """Files are missing in a log directory: it goes offline if it can no longer be written and read."""
+        """Probes a log directory in which files are missing; it goes offline if it cannot be written and read."""
         home = self._logs.directories[directory]
         if home.failure is None and directory not in self._probed:
             self._probed.add(directory)
@@ -122,7 +121,7 @@ class Failures:
         self._only_online([home.path for home in logs.online()])
 
     def defect(self, replica: Replica, error: Exception, where: str) -> None:
-        """The program failed over a replica: nobody knows what it would do next, so it does nothing more."""
+        """Reports a defect that involves a replica and takes the replica offline, because its state is unknown."""
         self._defects.report(error, where, topic=replica.topic, partition=replica.index)
         if self._table.held(replica.key) is replica:
             self._log.error("partition is offline until the next start", partition=replica.log.name, why="a defect")

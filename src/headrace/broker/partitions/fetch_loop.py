@@ -1,6 +1,6 @@
-"""One connection to a leader, over which this broker fetches the partitions it follows there: one request at a time.
+"""One connection to a leader, over which this broker fetches partitions that it follows: one request at a time.
 
-`headrace.replicas.fetcher` decides what to ask for and what an answer means; `following` changes the logs.
+`headrace.replicas.fetcher` decides what to fetch and interprets the answers; `following` changes the logs.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from headrace.replicas.pieces import Piece
 
 _LEAST_VERSION: Final = 15
-"""The first version with the broker epoch (KIP-903)."""
+"""First version of Fetch with the broker epoch (KIP-903)."""
 _LATEST: Final = -1
 _EARLIEST: Final = -2
 _KNOWN: Final = frozenset(ErrorCode)
@@ -55,7 +55,7 @@ _KNOWN: Final = frozenset(ErrorCode)
 
 @dataclass(frozen=True)
 class FetchServices:
-    """The parts of a broker that all connections to leaders share."""
+    """Objects that all connections to leaders share."""
 
     node: Node
     config: BrokerConfig
@@ -67,7 +67,7 @@ class FetchServices:
 
 
 class FetchLoop:
-    """See the module. `run` ends when it follows no partition, or `stop` was called."""
+    """The fetches from one leader over one connection. `run` ends when no partition is left, or after `stop`."""
 
     def __init__(
         self,
@@ -77,8 +77,8 @@ class FetchLoop:
         is_apart: bool,
         change_lane: Callable[[Replica], None],
     ) -> None:
-        """`is_apart`: fetches replicas that are far behind, and no others. `change_lane` is called with a replica that
-        belongs to the other kind of connection."""
+        """`is_apart`: this connection fetches only replicas that are far behind. `change_lane` is called with a replica
+        that belongs on the other kind of connection."""
         self.leader = leader
         self.is_apart = is_apart
         self._change_lane = change_lane
@@ -93,17 +93,17 @@ class FetchLoop:
         self._throttles = shared.throttles
         self._log = shared.node.logger("partitions")
         self._holds_back = False
-        """Whether a partition is not asked for now, so that a rate is kept."""
+        """Whether a partition is held back by the replication throttle."""
         self._waits = False
-        """Whether a fetch is at the leader, which may wait for more, and has not been ended yet."""
+        """Whether a fetch is waiting at the leader and has not been ended early."""
         self._follows_more = False
-        """Whether something is followed that the newest request does not ask for."""
+        """Whether a followed partition is missing from the newest request."""
         self._gated = shared.config.acks_flush == "before-reply"
         self._connection: AsyncConnection | None = None
         self._opening: asyncio.Task[AsyncConnection | ClientError] | None = None
         self._blind: list[Followed] = []
-        """Those whose logs know no epoch to compare: they are cut to what is known to be committed (KIP-101). And those
-        that a power loss may have left a gap in: they are cut to its beginning."""
+        """Partitions to cut before fetching: logs without an epoch to compare are cut to their known committed part
+        (KIP-101), and logs with a possible gap after a power loss to the beginning of the gap."""
         self._address: tuple[str, int] | None = None
         self._changed = asyncio.Event()
         self._stopped = False
@@ -113,7 +113,7 @@ class FetchLoop:
     # --- followed partitions
 
     def follow(self, replica: Replica) -> None:
-        """Fetches a partition from the end of its log on, under the leader epoch of now."""
+        """Fetches a partition from the end of its log, under the current leader epoch."""
         key = (replica.topic_id, replica.index)
         log = replica.log
         self._replicas[key] = replica
@@ -128,8 +128,8 @@ class FetchLoop:
         self._end_wait()
 
     def _end_wait(self) -> None:
-        """A fetch that waits at the leader does not ask for what is followed since, and a producer may wait for that.
-        A leader that sees another request behind it answers it at once; one of Apache Kafka does not."""
+        """Ends a fetch that waits at the leader, since it lacks a newly followed partition, for which a producer may
+        wait. Our leaders answer a waiting fetch when another request arrives behind it; Apache Kafka's do not."""
         if self._waits and self._connection is not None and not self._connection.closed:
             self._waits = False
             self._connection.ask_versions(timeout_s=self._config.replica_socket_timeout_ms / 1000)
@@ -144,7 +144,7 @@ class FetchLoop:
                 self._hang_up()
 
     def leader_epoch(self, replica: Replica) -> int:
-        """The leader epoch under which a partition is fetched here, -1 where it is not."""
+        """Returns the leader epoch under which a partition is fetched here, or -1 if it is not."""
         followed = self.machine.partitions.get((replica.topic_id, replica.index))
         return -1 if followed is None else followed.leader_epoch
 
@@ -152,12 +152,12 @@ class FetchLoop:
         return len(self._replicas)
 
     def _endpoint(self) -> Endpoint | None:
-        """Returns where the leader is now, None if that is not known."""
+        """Returns the leader's current endpoint, or None if it is not known."""
         broker = self._broker.image.brokers.get(self.leader)
         return None if broker is None else broker.endpoint(self._config.inter_broker_listener)
 
     def look_at_address(self) -> None:
-        """Closes the connection if the leader has another address by now."""
+        """Closes the connection if the leader's address has changed."""
         found = self._endpoint()
         if found is not None and self._address not in (None, (found.host, found.port)):
             self._hang_up()
@@ -185,7 +185,7 @@ class FetchLoop:
         return int(self._node.clock.monotonic() * 1000)
 
     async def run(self) -> None:
-        """Fetches until there is no partition to fetch."""
+        """Fetches until no partition is left."""
         try:
             while self._is_wanted:
                 while self._blind:
@@ -206,7 +206,7 @@ class FetchLoop:
             self._hang_up()
 
     def _next_request(self) -> NextRequest | None:
-        """Returns the next request, without partitions that the rate holds back."""
+        """Returns the next request, without the partitions that the throttle holds back."""
         now_ms = self._now_ms()
         self._holds_back = self._follows_more = False
         if not self._throttles.follower.is_limited:
@@ -221,7 +221,7 @@ class FetchLoop:
         return self.machine.next_request(now_ms, is_held_back)
 
     async def _rest(self) -> None:
-        """Until a partition is to be tried again, or something changes."""
+        """Waits until a partition is to be retried, or something changes."""
         self._changed.clear()
         wake_at_ms = self.machine.wake_at_ms()
         timer = None
@@ -236,7 +236,7 @@ class FetchLoop:
 
     @staticmethod
     def _kept_end(replica: Replica) -> int:
-        """Returns where a log is truncated before its leader is asked; its end if it is not."""
+        """Returns the offset to cut a log to before the first fetch; its end if no cut is needed."""
         log = replica.log
         if replica.missing_from >= 0:
             return replica.missing_from
@@ -249,7 +249,7 @@ class FetchLoop:
             self._note_cut(followed, replica, await self._following.cut(replica, self._kept_end(replica)))
 
     async def _sync(self) -> None:
-        """What a request reports is on disk before, where acknowledgements wait for the disk."""
+        """Syncs the offsets that the next request reports, if acknowledgements wait for the disk."""
         due = [(each, self._replicas[each.key]) for each in self.machine.touched(self._now_ms())]
         unsafe = [(each, replica) for each, replica in due if replica.log.flushing.flushed_offset < each.offset]
         synced = await self._following.sync([replica for _, replica in unsafe])
@@ -268,14 +268,15 @@ class FetchLoop:
             self._log.warning("leader cannot be reached", leader=self.leader, partitions=len(self), why=error)
 
     def _lost(self) -> None:
-        """The leader has ended the connection. Its next user may come in this very turn of the loop."""
+        """Reports that the leader has ended the connection, at once, because a client may ask for the leader in the
+        same turn."""
         if self._is_wanted:
             self._lost_leaders.lost(self.leader)
 
     # --- asking
 
     async def _connected(self) -> AsyncConnection:
-        """The connection to the leader, made where there is none. Raises ClientError."""
+        """Returns the connection to the leader, opening it if needed. Raises ClientError."""
         connection = self._connection
         if connection is not None and not connection.closed:
             return connection
@@ -339,7 +340,8 @@ class FetchLoop:
         return response
 
     def _patience_ms(self) -> int:
-        """How long the leader may wait for more: no longer than until a partition that is not asked for may go on."""
+        """Returns how long the leader may wait for data: at most until a partition that is not requested may be
+        retried."""
         if self._follows_more:
             return 0
         longest: int = self._config.replica_fetch_wait_max_ms
@@ -404,7 +406,7 @@ class FetchLoop:
                 self._log.debug(what, partition=replica.log.name, leader=self.leader, why=answer.error.name)
 
     async def _append(self, followed: Followed, replica: Replica, data: PartitionData) -> None:
-        """Appends what came for a partition as long as nothing takes the place of what was asked."""
+        """Appends the records of one partition, as long as its state is still the one they were fetched for."""
         machine, following = self.machine, self._following
         records: Any = data.records or b""
         try:
@@ -429,17 +431,18 @@ class FetchLoop:
             return
         replica.followed(data.high_watermark, data.log_start_offset)
         machine.appended(followed, replica.log.bounds.end_offset, -1, replica.log.bounds.log_start_offset)
-        # On a connection of its own it delays no other replica.
+        # A replica that has a connection of its own delays no other.
         if machine.is_behind(followed, data.high_watermark) is not self.is_apart and (self.is_apart or len(self) > 1):
             self._change_lane(replica)
 
     async def _append_from_earlier(
         self, followed: Followed, replica: Replica, piece: Piece, high_watermark: int
     ) -> Appended:
-        """Appends a batch that begins before the empty log does, as the first of a leader that deleted a part of it.
+        """Appends a batch that begins before the start of an empty log, which happens if the leader deleted the records
+        before that start.
 
-        The log begins with the batch then, until the leader's start is taken over. If the batch cannot be appended, the
-        log begins again where it did: the leader has counted on that, and may have confirmed a deletion.
+        The log then begins with the batch until it takes over the leader's start. If the batch cannot be appended, the
+        log begins again at its old start: the leader relies on it, and may have confirmed a deletion.
         """
         machine, following = self.machine, self._following
         start = replica.log.bounds.log_start_offset
@@ -454,12 +457,12 @@ class FetchLoop:
         return done
 
     async def _append_piece(self, replica: Replica, piece: Piece, high_watermark: int) -> Appended:
-        if piece.next_offset < high_watermark:  # nobody waits for it
+        if piece.next_offset < high_watermark:  # no acknowledgement waits for it
             return await self._following.append_aside(replica, piece)
         return self._following.append(replica, piece)
 
     async def _pause(self, size: int) -> None:
-        """Lets others have their turn, and the disk come after, before the next bytes are appended."""
+        """Yields to other tasks, and waits for the disk if it is behind, before the next bytes are appended."""
         self._appended += size
         if self._appended > PIECE_BYTES:
             self._appended = 0
@@ -467,7 +470,7 @@ class FetchLoop:
         await self._following.disk_keeps_up(is_waited_for=not self.is_apart)
 
     def _note_cut(self, followed: Followed, replica: Replica, is_done: bool) -> None:
-        """The log was cut, as far as the disk took it."""
+        """Updates the fetch position after a cut, as far as the disk took it."""
         if self.machine.is_current(followed):
             log = replica.log
             now_ms = self._now_ms()
@@ -477,7 +480,7 @@ class FetchLoop:
                 self.machine.wait(followed, now_ms)
 
     async def _look_up(self, followed: Followed, replica: Replica) -> None:
-        """The leader's log has no such offset: goes on where it has one."""
+        """Moves to an offset that the leader's log has, after it reported the requested one as out of range."""
         try:
             end = await self._offset_at(followed, replica, _LATEST)
             start = 0 if end is None else await self._offset_at(followed, replica, _EARLIEST)
@@ -494,7 +497,8 @@ class FetchLoop:
         self._note_cut(followed, replica, await change(replica, bounds.offset))
 
     async def _offset_at(self, followed: Followed, replica: Replica, timestamp: int) -> int | None:
-        """Returns where the leader's log ends, or begins; None if the answer lacks it. Raises ClientError."""
+        """Returns the end or start of the leader's log, or None if the leader does not report it. Raises
+        ClientError."""
         asked = ListOffsetsPartition(
             partition_index=replica.index, current_leader_epoch=followed.leader_epoch, timestamp=timestamp
         )
@@ -522,5 +526,5 @@ def _forgotten(asked: NextRequest) -> list[ForgottenTopic]:
 
 
 def _error(code: int) -> ErrorCode:
-    """An error code, also one of a release to come."""
+    """Returns an error code; an unknown one of a later release becomes UNKNOWN_SERVER_ERROR."""
     return ErrorCode(code) if code in _KNOWN else ErrorCode.UNKNOWN_SERVER_ERROR

@@ -1,4 +1,4 @@
-"""The partitions that this broker follows: which one is fetched over which connection."""
+"""Assigns the partitions that this broker follows to its connections to leaders."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from headrace.env import Node
 
 Lane = tuple[int, int]
-"""A leader, and which of the connections to it."""
+"""A leader, and the number of a connection to it."""
 _APART: Final = -1
-"""The connection to a leader for replicas that are far behind."""
+"""Number of the connection to a leader for replicas that are far behind."""
 
 
 class Fetchers:
     """At most num.replica.fetchers connections to each leader, and one more for replicas that are far behind: producers
-    wait for replicas in sync, which must not wait behind others. A connection with nothing left to fetch ends."""
+    wait for in-sync replicas, which must not wait for others. A connection without partitions ends."""
 
     def __init__(
         self,
@@ -49,8 +49,8 @@ class Fetchers:
         metrics.gauge("replicas.followed", lambda: len(self._by_replica))
 
     def follow(self, replica: Replica) -> None:
-        """Fetches a replica from the leader, and under the epoch, that its state names; one that is fetched so already
-        goes on, unless it is to be cut first."""
+        """Fetches a replica from the leader, and under the epoch, of its state. A replica that is fetched so already is
+        left alone, unless it has to be cut first."""
         state = replica.state
         known = self._by_replica.get(replica)
         leader = (state.leader, state.leader_epoch)
@@ -67,13 +67,13 @@ class Fetchers:
         loop.follow(replica)
 
     def _change_lane(self, replica: Replica) -> None:
-        """Moves a replica to the connection for those far behind, or back."""
+        """Moves a replica to the connection for replicas far behind, or back."""
         loop = self._by_replica[replica]
         self.forget(replica)
         self._follow_over((loop.leader, self._lane(replica) if loop.is_apart else _APART), replica)
 
     def forget(self, replica: Replica) -> None:
-        """Stops fetching a replica: it leads, is gone, or has no leader."""
+        """Stops fetching a replica that leads, is gone, or has no leader."""
         loop = self._by_replica.pop(replica, None)
         if loop is None:
             return
@@ -82,7 +82,7 @@ class Fetchers:
             self._loops = {lane: each for lane, each in self._loops.items() if each is not loop}
 
     def settings_changed(self) -> None:
-        """There may be more or fewer connections to a leader from now on: its partitions are spread over them again."""
+        """Redistributes the partitions if the number of connections to a leader has changed."""
         if self._broker.config.num_replica_fetchers == self._lanes:
             return
         self._lanes = self._broker.config.num_replica_fetchers
@@ -92,7 +92,7 @@ class Fetchers:
                 self.follow(replica)
 
     def brokers_changed(self) -> None:
-        """Brokers may be elsewhere by now."""
+        """Updates connections after a change of the brokers in the metadata."""
         for loop in self._loops.values():
             loop.look_at_address()
         self.lost_leaders.brokers_changed()

@@ -1,11 +1,10 @@
-"""Syncs logs on worker threads, one sync at a time for each log: later appends share the next one.
+"""Syncs logs on worker threads, one sync at a time for each log: appends made meanwhile share the next one.
 
-This is the group commit of `acks.flush=before-reply`, and what `flush.messages` and `flush.ms` ask for.
+This is the group commit of `acks.flush=before-reply`, and serves `flush.messages` and `flush.ms`.
 
-It also keeps what was written from running away from the disk: a system that has too much to write out makes the next
-writer wait for it, and that would be the event loop. So the logs with most of it are synced before that, and what is
-far behind its leader is held back meanwhile (`pressed`). When the disk is slower than the producers still, these are
-not read from (`behind`).
+It also limits unwritten data: an operating system with too much of it makes the next writer wait, and that would be the
+event loop. So the logs with most of it are synced before that point, and replicas far behind their leader are held back
+meanwhile (`pressed`). If producers still outpace the disk, they are not read from (`behind`).
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ if TYPE_CHECKING:
     from headrace.log.log import Log
 
 LOOK_BYTES: Final = 16 << 20
-"""Bytes appended between two looks at how far the system is behind with writing out."""
+"""Bytes appended between two checks of the system's write pressure."""
 EARLY: Final = 0.8
 LATE: Final = 0.95
-"""Shares of what the system lets lie before it makes writers wait: from the first on logs are synced though nobody
-asked for it, and replicas far behind their leader wait; from the second on producers wait."""
+"""Shares of the write pressure at which the system blocks writers. Above EARLY, logs are synced without a request and
+replicas far behind wait; above LATE, producers wait."""
 
 
 class Flusher:
-    """Everything that is to be synced, and is being synced."""
+    """The logs that are being synced, or are to be synced."""
 
     def __init__(
         self,
@@ -51,7 +50,7 @@ class Flusher:
         self._unlooked = 0
         self._syncing = 0
         self._pressure = 0.0
-        """At the last look."""
+        """Write pressure at the last check."""
         self._caught_up: list[Callable[[], None]] = []
         self._relieved: list[Callable[[], None]] = []
         self._workers = workers
@@ -61,14 +60,15 @@ class Flusher:
         self._held_back: set[Replica] = set()
 
     def appended(self, replica: Replica, byte_count: int) -> None:
-        """Takes note of what was written to a log."""
+        """Counts bytes written to a log."""
         self._unsynced[replica] = self._unsynced.get(replica, 0) + byte_count
         self._unlooked += byte_count
         if self._unlooked >= LOOK_BYTES:
             self._look()
 
     def _look(self) -> None:
-        """Syncs the log with most of it where the system is behind, and has producers wait until that has helped."""
+        """Checks the write pressure: syncs the log with most unsynced bytes if it is high, and has producers wait while
+        it is very high."""
         self._unlooked = 0
         self._pressure = pressure = self._write_pressure()
         if pressure > EARLY and not self._syncing and self._unsynced:
@@ -86,36 +86,36 @@ class Flusher:
 
     @property
     def pressed(self) -> bool:
-        """Whether what nobody waits for has to wait for the disk."""
+        """Whether appends that no client waits for have to wait for the disk."""
         return self._pressure > EARLY and self._syncing > 0
 
     def forget(self, replica: Replica) -> None:
-        """A log is gone, and what was written to it need not reach the disk."""
+        """Forgets a log that is gone, whose data need not reach the disk."""
         self._unsynced.pop(replica, None)
 
     def when_caught_up(self, callback: Callable[[], None]) -> None:
-        """Calls back when producers need no longer wait. Only while `behind`."""
+        """Calls back when producers no longer have to wait. Called only while `behind`."""
         assert self.behind
         self._caught_up.append(callback)
 
     def when_relieved(self, callback: Callable[[], None]) -> None:
-        """Calls back when nothing need wait for the disk. Only while `pressed`."""
+        """Calls back when no append has to wait for the disk. Called only while `pressed`."""
         assert self.pressed
         self._relieved.append(callback)
 
     def hold_back(self, replica: Replica) -> None:
-        """Begins no sync of a replica's log before `go_on`: another is about to take its place."""
+        """Begins no sync of a replica's log before `go_on`, because another log is about to replace it."""
         self._held_back.add(replica)
 
     def go_on(self, replica: Replica) -> None:
-        """Syncs again; what was asked for meanwhile too."""
+        """Ends `hold_back`, and syncs if that was requested meanwhile."""
         self._held_back.discard(replica)
         if replica in self._again and not replica.flushing:
             self._again.discard(replica)
             self.request(replica)
 
     def request(self, replica: Replica) -> None:
-        """Has everything that is in the replica's log now synced soon."""
+        """Queues a sync of everything now in the replica's log."""
         if replica.flushing or replica in self._held_back:
             self._again.add(replica)
             return
@@ -145,10 +145,10 @@ class Flusher:
                 replica.refuse_waiting(ErrorCode.UNKNOWN_SERVER_ERROR)
                 self._failed(replica, error)
             elif log is not replica.log:
-                self.request(replica)  # its files were taken away by a move: the copy has all of it
+                self.request(replica)  # a move has taken its files: the copy has everything
             else:
                 if (is_passing(error) or isinstance(error, FileNotFoundError)) and not replica.error:
-                    # No client gets an acknowledgement; the next append tries again.
+                    # No append is acknowledged; the next one tries again.
                     replica.refuse_waiting(ErrorCode.KAFKA_STORAGE_ERROR)
                 self._failed(replica, error)
             return

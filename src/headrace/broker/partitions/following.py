@@ -1,10 +1,9 @@
-"""Changes the logs of followers: appends batches of the leader, truncates what the leader does not have, and syncs.
+"""Changes of a follower's log: appends of fetched records, cuts, and syncs.
 
-Appends are done on the event loop, like a leader's, in pieces that take a millisecond or two each, and others have
-their turn between them: whether the piece may still be appended is looked at without a lock then. What waits for the
-disk (a truncation, a sync) is done by a worker, and so is work that no client waits for: a file system makes a thread
-that writes much to a file wait until the disk has taken what came before. The role of a replica does not change while a
-worker has its log.
+Appends run on the event loop, as a leader's do, in pieces of a millisecond or two with other work between them: whether
+a piece may still be appended is checked without a lock. Truncations and syncs, which wait for the disk, run on a
+worker, and so do appends that no client waits for, because a file system blocks a thread that writes much until the
+disk has caught up. The role of a replica does not change while a worker uses its log.
 """
 
 from __future__ import annotations
@@ -31,17 +30,17 @@ if TYPE_CHECKING:
 
 PIECE_BYTES: Final = 512 << 10
 PIECE_BATCHES: Final = 128
-"""Bytes that are appended without a pause."""
+"""Bounds on the bytes and batches appended without a pause."""
 
 
 class Appended(Enum):
-    """The outcome of one piece."""
+    """Result of appending a piece."""
 
     DONE = "done"
     BEGINS_EARLIER = "begins earlier"
-    """The log is empty and begins in the middle of a batch: it has to begin with the batch."""
+    """The log is empty and begins within a batch: it has to begin with the batch."""
     REFUSED = "refused"
-    """Not now: the disk is full, or the leader sent what cannot be appended."""
+    """The disk is full, or the leader sent a piece that cannot be appended."""
 
 
 def _begins_earlier(log: Log, piece: Piece) -> bool:
@@ -49,7 +48,7 @@ def _begins_earlier(log: Log, piece: Piece) -> bool:
 
 
 class Following:
-    """See the module."""
+    """Changes the logs of the replicas that follow."""
 
     def __init__(
         self,
@@ -72,7 +71,7 @@ class Following:
         self._cuts = metrics.counter("replicas.truncations")
 
     def append(self, replica: Replica, piece: Piece) -> Appended:
-        """Appends a piece to a follower's log. A disk that fails takes the replica offline."""
+        """Appends a piece to a follower's log. A disk failure takes the replica offline."""
         if _begins_earlier(replica.log, piece):
             return Appended.BEGINS_EARLIER
         result: AppendResult | Exception
@@ -84,14 +83,14 @@ class Following:
         return self._written(replica, log, piece, result)
 
     async def append_aside(self, replica: Replica, piece: Piece) -> Appended:
-        """Appends on a worker: the loop goes on while the disk is slow."""
+        """Appends a piece on a worker, so that a slow disk does not block the loop."""
         log = replica.log
         if _begins_earlier(log, piece):
             return Appended.BEGINS_EARLIER
         result: AppendResult | Exception
 
         def write() -> AppendResult:
-            with log.lock:  # the log rolls for nobody else meanwhile
+            with log.lock:  # so that no other thread rolls the log
                 return self._write(log, piece)
 
         assert not replica.is_held, "one worker at a time has the log"
@@ -110,7 +109,7 @@ class Following:
         return log.writer.append(piece.data, leader_epoch=-1, now_ms=self._node.clock.now_ms(), origin="replica")
 
     def _written(self, replica: Replica, log: Log, piece: Piece, result: AppendResult | Exception) -> Appended:
-        """Takes the result of an append."""
+        """Handles the result of an append."""
         if isinstance(result, Exception):
             self._failures.failed(replica, result, "a follower's append", log)
             return Appended.REFUSED
@@ -128,12 +127,12 @@ class Following:
             self.unusable(replica, result.error_message or result.error.name)
 
     def unusable(self, replica: Replica, why: object) -> None:
-        """The leader sent what cannot be appended: it is asked again."""
+        """Logs that the leader sent a piece that cannot be appended; it will be fetched again."""
         self._log.error("what the leader sent cannot be appended", partition=replica.log.name, why=why)
 
     async def disk_keeps_up(self, *, is_waited_for: bool) -> None:
-        """Returns when the disk is not too far behind to append now: at once, nearly always. What somebody waits for
-        (`is_waited_for`) goes on where the rest is held back."""
+        """Waits until the disk is not too far behind for an append; usually returns at once. Appends that a client
+        waits for (`is_waited_for`) wait less than others."""
         flusher = self._flusher
         while flusher.behind if is_waited_for else flusher.pressed:
             done = self._node.future()
@@ -142,7 +141,7 @@ class Following:
             await done
 
     async def cut(self, replica: Replica, offset: int) -> bool:
-        """Cuts a log at an offset, and drops the epochs that begin behind it; False where the disk does not take it."""
+        """Cuts a log at an offset, with the epochs that begin at or after it; returns False if the disk fails."""
         log = replica.log
         if offset < log.end_offset:
             self._cuts.value += 1
@@ -152,7 +151,7 @@ class Following:
         return await self._work(replica, lambda: self._logs.truncate(log, offset))
 
     async def start_at(self, replica: Replica, offset: int) -> bool:
-        """Drops a whole log, which goes on at another offset; False where the disk does not take it."""
+        """Drops a whole log, which continues at another offset; returns False if the disk fails."""
         log = replica.log
         self._cuts.value += 1
         self._log.info("log begins elsewhere, as its leader's", partition=log.name, offset=offset, end=log.end_offset)
@@ -175,7 +174,7 @@ class Following:
         return failure is None
 
     async def sync(self, replicas: list[Replica]) -> list[bool]:
-        """Returns when the logs are on disk, all that is in them now; whether each is."""
+        """Waits until the logs are synced to their current ends; returns for each whether it is."""
         waiting = []
         for replica in replicas:
             synced: Completion[ErrorCode] = Completion(self._node.completions)

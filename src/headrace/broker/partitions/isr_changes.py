@@ -1,7 +1,7 @@
-"""Asks the controller for changes of in-sync sets: a follower has caught up, or has fallen behind.
+"""Asks the controller to change in-sync sets when a follower has caught up or fallen behind.
 
-One request is in flight at a time; later changes go into the next one. What an answer means for a
-partition is decided in `headrace.replicas.partition`. Sources: KIP-497, KIP-841, KIP-903.
+One request is in flight at a time; later changes go into the next one. `headrace.replicas.partition` decides what an
+answer means for a partition. Sources: KIP-497, KIP-841, KIP-903.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from headrace.replicas.partition import AlterIsr
 
 AGAIN_S: Final = 0.05
-"""How long a request as a whole waits that the controller did not take."""
+"""Pause before a request that the controller did not take is sent again."""
 
 
 Ask = Callable[[AlterPartitions], Awaitable[PartitionsAltered]]
-"""Asks the active controller. Raises ControllerError."""
+"""Sends a request to the active controller. Raises ControllerError."""
 
 
 async def no_controller(_: AlterPartitions) -> PartitionsAltered:
-    """Nobody can be asked. Raises ControllerError, always."""
+    """Replaces a controller that cannot be reached. Always raises ControllerError."""
     raise ControllerError(ErrorCode.NOT_CONTROLLER)
 
 
@@ -40,11 +40,11 @@ SHRINKS: Final = "in-sync set shrinks"
 NOT_CHANGED: Final = "in-sync set was not changed"
 SAME: Final = ""
 NAMED_MAX: Final = 10
-"""Partitions of one answer that a log line names; the others are counted."""
+"""Number of partitions of one answer that a log line names; the others are counted."""
 
 
 class IsrChanges:
-    """The changes that are wanted, and the request in flight."""
+    """The wanted changes, and the request in flight."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class IsrChanges:
         ask: Ask,
         broker_epoch: Callable[[], int],
     ) -> None:
-        """`replicas` returns those that this broker leads, `broker_epoch` that of its registration."""
+        """`replicas` returns the replicas that this broker leads, `broker_epoch` the epoch of its registration."""
         self._node_id = config.node_id
         self._replicas = replicas
         self._ask = ask
@@ -71,11 +71,11 @@ class IsrChanges:
         self._failures = metrics.counter("replicas.isr_failed_updates")
 
     def start(self) -> None:
-        """Begins to look for followers that have fallen behind."""
+        """Starts the periodic check for followers that have fallen behind."""
         self._owner.later(self._scan_s, self._scan)
 
     def stop(self) -> None:
-        """Asks for nothing more."""
+        """Sends no further requests."""
         self._wished.clear()
         self._owner.close()
 
@@ -86,7 +86,7 @@ class IsrChanges:
                 self.wish(replica, wish)
 
     def wish(self, replica: Replica, change: AlterIsr) -> None:
-        """Asks the controller for a change soon; the replica gets the answer."""
+        """Queues a change to be requested soon; the replica gets the answer."""
         self._wished[replica] = change
         if not self._is_asking:
             self._is_asking = True
@@ -113,7 +113,8 @@ class IsrChanges:
         self._owner.later(AGAIN_S, again)
 
     async def _ask_for(self, asked: dict[Replica, AlterIsr]) -> bool:
-        """Asks for changes, and gives each partition its answer; whether the request as a whole has to come again."""
+        """Requests changes, and gives each partition its answer; returns whether the whole request has to be sent
+        again."""
         by_key = {
             (replica.topic_id, replica.index): (replica, change, replica.state.isr) for replica, change in asked.items()
         }
@@ -150,8 +151,8 @@ class IsrChanges:
         error: ErrorCode,
         partition: Partition | None,
     ) -> tuple[str, dict[str, object]]:
-        """Returns what happened, for the log. `before` is the in-sync set when the change was asked for: metadata may
-        have been faster than the answer."""
+        """Applies an answer; returns its event and fields for the log. `before` is the in-sync set when the change was
+        requested: metadata may have arrived before the answer."""
         retry = replica.altered(change, error, partition)
         if retry is not None:
             self._wished.setdefault(replica, retry)
@@ -167,7 +168,7 @@ class IsrChanges:
         return event, {"partition": replica.log.name, "isr": list(after), "was": list(before)}
 
     def _report(self, settled: dict[str, list[dict[str, object]]]) -> None:
-        """Writes a line for each kind of outcome of one answer, which may be about thousands of partitions."""
+        """Logs one line for each kind of result in an answer, which may cover thousands of partitions."""
         for event, changes in settled.items():
             if event == SAME:
                 continue

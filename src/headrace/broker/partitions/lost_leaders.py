@@ -1,12 +1,12 @@
-"""Leaders that this broker has just lost sight of: for a moment, what the metadata say of them is likely to be untrue.
+"""Leaders whose connections have just ended: for a moment the metadata about them are likely to be stale.
 
-A client whose leader dies asks another broker at once who leads now, some 100 ms before the controller has decided it.
-If it hears the old answer it tries the dead broker, waits, and asks again; its pauses double. So a broker that is
-asked, and saw the connection to that leader end too, answers when the metadata change, or after `HOLD_S`.
+A client whose leader dies asks another broker for the new leader at once, some 100 ms before the controller has
+decided. If it gets the old answer it tries the dead broker, waits, and asks again, with growing pauses. So a broker
+whose connection to that leader ended too answers when the metadata change, or after `HOLD_S`.
 
-The lost one stays among the brokers that are named to clients for a while. librdkafka ends its handle of a broker that
-is no longer named, and a partition that is just then on its way from there to the next leader is left without one,
-until it looks at all of its partitions a second later.
+The lost leader stays in the list of brokers for clients for a while. librdkafka drops its handle of a broker that is no
+longer listed, and a partition that is just moving from it to the next leader stays without one until librdkafka checks
+all partitions a second later.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from headrace.metadata.image import ClusterImage
 
 HOLD_S: Final = 1.0
-"""For so long after a loss answers wait: a dead leader of partitions has a successor after 0.2 s, one that was the
-active controller too after 0.3 to 0.7 s. Metadata that say nothing more by then are of a cut network, or of a
-controller that waits for sessions; clients ask again."""
+"""Longest time that answers wait after a loss. A dead leader has a successor after 0.2 s, one that was also the active
+controller after 0.3 to 0.7 s. If the metadata have not changed by then, the network is cut, or the controller waits for
+sessions; clients ask again."""
 NAMED_S: Final = 3.0
-"""How long after a loss clients still get the broker."""
+"""Time after a loss during which the broker stays in the list for clients."""
 
 
 class LostLeaders:
-    """See the module. It is false while no leader is lost, as it is nearly always."""
+    """The lost leaders, and the requests that wait for news of them. Falsy while no leader is lost."""
 
     def __init__(self, node: Node, owner: Owner, image: Callable[[], ClusterImage]) -> None:
         """`image` returns the newest image."""
@@ -37,9 +37,9 @@ class LostLeaders:
         self._owner = owner
         self._image = image
         self._epochs: dict[int, int] = {}
-        """The lost ones, with the epoch of the registration that each had."""
+        """Registration epochs of the lost leaders, by node id."""
         self.recent: dict[int, int] = {}
-        """Those that were lost a short time ago, dead by now or not, with the same epochs."""
+        """Registration epochs of recently lost leaders, dead or not, by node id."""
         self._stopped = False
         self._waiting: list[tuple[frozenset[int], Future[None]]] = []  # at most one a connection
 
@@ -47,7 +47,7 @@ class LostLeaders:
         return bool(self._epochs)
 
     def lost(self, leader: int) -> None:
-        """The connection to a leader ended, and not from here."""
+        """Notes that a leader, not this broker, ended the connection."""
         known = self._image().brokers.get(leader)
         if known is None or known.fenced or leader in self._epochs or self._stopped:
             return
@@ -56,7 +56,7 @@ class LostLeaders:
         self._owner.later(HOLD_S, self._expired, leader, known.epoch)
 
     def reached(self, leader: int) -> None:
-        """The leader answers again."""
+        """Notes that the leader answers again."""
         if self._epochs.pop(leader, None) is not None:
             self._settle()
 
@@ -69,7 +69,7 @@ class LostLeaders:
             self.reached(leader)
 
     def brokers_changed(self) -> None:
-        """The metadata may have found a lost leader dead, or registered its next incarnation."""
+        """Forgets lost leaders that the metadata now show as fenced, gone, or registered again."""
         brokers = self._image().brokers
         for leader, epoch in list(self._epochs.items()):
             known = brokers.get(leader)
@@ -77,11 +77,11 @@ class LostLeaders:
                 self.reached(leader)
 
     def among(self, leaders: Iterable[int]) -> frozenset[int]:
-        """Those of some leaders that are lost."""
+        """Returns the lost ones among some leaders."""
         return frozenset(self._epochs.keys() & set(leaders))
 
     def known(self, leaders: frozenset[int]) -> Future[None]:
-        """Done when more is known of each of these, or when it has been waited for long enough."""
+        """Returns a future, done when none of these leaders is lost any longer or the wait has timed out."""
         settled: Future[None] = self._node.future()
         self._waiting.append((leaders, settled))
         self._settle()

@@ -1,7 +1,7 @@
 """Opens the logs of the partitions that this broker leads or follows, on workers; after a crash it recovers them first.
 
-Logs that nobody has asked for are opened some at a time; one that a request waits for does not wait for its turn. So
-that a new topic is there when its creation is answered, the first logs of a change are opened at once.
+Logs that no request waits for are opened a slice at a time; a log that a request waits for is opened at once. The first
+logs of a metadata change are opened at once too, so that a new topic can be used when its creation is answered.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ if TYPE_CHECKING:
     from headrace.metadata.image import Partition, Topic
 
 OPENED_AT_ONCE: Final = 64
-"""New partitions of one change of the image that are opened before the change is answered."""
+"""Bound on the new partitions of one metadata change that are opened before the change is answered."""
 TAKEN_AWAY_A_TURN: Final = 64
-"""Logs of partitions that are gone whose folders get other names in one turn of the event loop."""
+"""Bound on the logs of removed partitions whose folders are renamed in one turn of the event loop."""
 OPENED_A_SLICE: Final = 32
-"""Partitions that a worker opens between two reports to the event loop."""
+"""Partitions that a worker opens in one slice."""
 
 OPEN_AGAIN_S: Final = 1.0
 """Pause before another attempt to open a log that failed for a reason other than its disk."""
 
 NO_DIRECTORY: Final = frozenset({DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED})
-"""The directory of replicas in the metadata that have not been placed yet."""
+"""Directory ids of replicas that have not been placed yet."""
 
 
 class LogElsewhereError(Exception):
-    """The metadata put a replica of ours into a log directory that has failed, or was taken away."""
+    """Raised if the metadata place a replica of this broker in a log directory that has failed or was removed."""
 
 
 class Plan(NamedTuple):
-    """The topic, settings and directory with which the log of one partition is opened."""
+    """Everything needed to open the log of one partition."""
 
     key: Key
     topic: Topic
@@ -72,11 +72,11 @@ class Opener:
         opened: Callable[[Plan, Log], None],
         refused: Callable[[Key, Exception], None],
     ) -> None:
-        """`opened` and `refused` are called on the event loop, once for each expected partition: `refused` if it stays
-        without a log until the next start or, if its log is in another directory, until its metadata change."""
+        """`opened` or `refused` is called on the event loop, once for each expected partition. After `refused` it has
+        no log until the next start or, if its log is in another directory, until its metadata change."""
         self.unopened: dict[Key, Topic] = {}
         self.put_off: dict[Key, Topic] = {}
-        """Those whose logs could not be opened, and are tried again."""
+        """Partitions whose logs could not be opened, to be retried."""
         self._node = node
         self._logs = logs
         self._broker = broker
@@ -90,9 +90,9 @@ class Opener:
         self._at_work: dict[Key, None] = {}
         self._waiting: dict[Key, list[Callable[[], None]]] = {}
         self._doomed: dict[Key, None] = {}
-        """Deleted partitions whose logs are still to be removed; never more than there were."""
+        """Deleted partitions whose logs are still to be removed."""
         self._taken_away = 0
-        """In this turn of the event loop."""
+        """Number of logs removed in this turn of the event loop."""
         self._has_slice = False
         self._stopped = False
         self._errors = metrics.counter("storage.errors")
@@ -100,11 +100,12 @@ class Opener:
     # --- logs to open
 
     def expect(self, key: Key, topic: Topic) -> bool:
-        """This broker leads or follows a partition of which it has no replica yet; False where that was known."""
+        """Expects a partition that this broker leads or follows without a replica; returns False if it was expected
+        already."""
         is_new = key not in self.unopened
         self.put_off.pop(key, None)
         if key in self._doomed:
-            self._take_away(key)  # another topic of that name
+            self._take_away(key)  # the key belongs to a new topic of that name
         self.unopened[key] = topic
         return is_new
 
@@ -115,10 +116,10 @@ class Opener:
         self._settled(key)
 
     def delete(self, key: Key) -> None:
-        """Removes the log of a partition whose topic was deleted, or that this broker no longer has: at once,
-        unless there are many."""
+        """Removes the log of a partition that was deleted or moved away from this broker: at once, unless there are
+        many."""
         if key in self._at_work:
-            return  # its files must stay where they are until the worker has done with them; `_finish` sees to it
+            return  # a worker still uses its files; `_finish` deletes it
         if self._taken_away < TAKEN_AWAY_A_TURN:
             self._take_away(key)
         else:
@@ -138,7 +139,7 @@ class Opener:
             self._take_away(key)
 
     def when_open(self, key: Key, callback: Callable[[], None]) -> None:
-        """Calls back when a partition that is unopened is opened, or never will be: a worker opens it next."""
+        """Calls back when an unopened partition is opened, or never will be; a worker opens it next."""
         assert key in self.unopened
         self._waiting.setdefault(key, []).append(callback)
         if key not in self._at_work:
@@ -166,7 +167,7 @@ class Opener:
         self.open_behind()
 
     def open_now(self, keys: Iterable[Key]) -> None:
-        """Opens some logs here and now, and leaves the rest to workers."""
+        """Opens up to OPENED_AT_ONCE logs on the event loop, and leaves the rest to workers."""
         configs: dict[str, TopicConfig] = {}
         at_once = [key for key in keys if key in self.unopened and key not in self._at_work]
         for plan in self._plans(at_once[:OPENED_AT_ONCE], configs):
@@ -174,7 +175,7 @@ class Opener:
         self.open_behind()
 
     def open_behind(self) -> None:
-        """Has a worker open the next logs that nobody has asked for yet."""
+        """Has a worker open the next logs that no request waits for."""
         if self._has_slice or self._stopped:
             return
         keys = list(islice((key for key in self.unopened if key not in self._at_work), OPENED_A_SLICE))
@@ -206,15 +207,15 @@ class Opener:
         self._node.workers.submit(work).deliver_to(done)
 
     def _finish(self, plan: Plan, outcome: Log | Exception) -> None:
-        """Takes up what a worker opened, as far as it is still wanted."""
+        """Takes over a log that a worker opened, if it is still wanted."""
         key = plan.key
-        # By id: every change of a topic's metadata makes another value of it.
+        # Compared by id, because each metadata change makes a new topic value.
         wanted = self.unopened.get(key)
         if wanted is not None and wanted.id == plan.topic.id:
             self._take_up(plan, outcome)
             return
         if not self._is_ours(plan):
-            self.delete(key)  # its topic was deleted while the worker opened it, or others have it now
+            self.delete(key)  # its topic was deleted meanwhile, or other brokers have it now
         if wanted is not None and key in self._waiting and not self._stopped:
             self._submit(self._plans([key]), is_slice=False)
 
@@ -238,7 +239,7 @@ class Opener:
             return None
         partition = current.partitions[key[1]]
         if self.lies_elsewhere(key, partition):
-            # An empty log in its place would be a hole where acknowledged records were.
+            # A new, empty log in its place would lack acknowledged records.
             del self.unopened[key]
             self._refused(key, LogElsewhereError("lies in a log directory that this broker does not have"))
             self._settled(key)
@@ -246,7 +247,8 @@ class Opener:
         return Plan(key, topic, partition, config, self._directory(partition))
 
     def _try_open(self, plan: Plan) -> Log | Exception:
-        """Opens one log, on a worker or here; several at a time, but for new ones: the directories count them."""
+        """Opens one log, on a worker or the loop. New logs are opened one at a time, because the directories count
+        them."""
         is_new = not any(plan.key in home.found for home in self._logs.online())
         with self._lock if is_new else nullcontext():
             try:
@@ -270,7 +272,7 @@ class Opener:
         self._settled(key)
 
     def _put_off_opening(self, key: Key, topic: Topic, error: OSError) -> None:
-        """Opens a log later, with the others that could not be opened; the first of them is logged."""
+        """Retries a log later, together with others that could not be opened; only the first is logged."""
         if not self.put_off:
             self._log.error("log cannot be opened now, and is tried again", partition=directory_name(*key), why=error)
             self._owner.later(OPEN_AGAIN_S, self._open_again)
@@ -282,10 +284,11 @@ class Opener:
         self.open_behind()
 
     def lies_elsewhere(self, key: Key, partition: Partition) -> bool:
-        """Whether a replica of ours lies in a directory that has failed, or was taken away: as the metadata say, or,
-        where these do not know yet, as it was found.
+        """Returns whether the replica of this broker is in a directory that has failed or was removed, by the metadata
+        or, if they do not know, by where it was found.
 
-        One whose directory was taken away, or came back empty, begins again where others have all that is committed.
+        A replica whose directory was removed, or came back empty, starts empty if other replicas have all committed
+        records.
         """
         if any(key in home.found for home in self._logs.online()):
             return False
@@ -300,7 +303,8 @@ class Opener:
         return may_come_back or not complete or self._node_id in complete
 
     def _directory(self, partition: Partition) -> str | None:
-        """The log directory that the metadata names for a replica of ours; None where it names none that works."""
+        """Returns the log directory that the metadata name for this broker's replica; None if it names none that
+        works."""
         wanted = partition.directory_of(self._node_id)
         for home in self._logs.online():
             if self._directory_ids.get(home.path) == wanted:
@@ -310,7 +314,8 @@ class Opener:
     # --- recovering
 
     async def recover(self, keys: list[Key], threads_per_directory: int) -> None:
-        """Opens the logs that lie in the directories, several at a time; those too that nobody leads yet."""
+        """Opens the logs found in the directories, several at a time, including those of partitions without a
+        leader."""
         lanes = max(1, threads_per_directory * len(self._logs.online()))
         configs = {name: self._broker.topic_config(name) for name, _ in keys}
         ids = {topic.name: topic.id for topic in self._broker.image.topics}
@@ -320,7 +325,7 @@ class Opener:
                 try:
                     self._logs.get_or_create(*key, ids[key[0]], configs[key[0]])
                 except (OSError, LogDamaged):
-                    continue  # asked for again when it is opened for use, and reported then
+                    continue  # retried when it is opened for use, and reported then
 
         run = self._node.workers.run
         tasks = [self._owner.spawn(run(lambda lane=lane: recover(lane))) for lane in range(lanes)]  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""The port of partitions to the broker that has them."""
+"""Ports of `broker.partitions`: what it needs of the packages above it."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ class BrokerState(Protocol):
 
     @property
     def image(self) -> ClusterImage:
-        """The newest image of the cluster's metadata."""
+        """Newest image of the cluster's metadata."""
         ...
 
     @property
     def config(self) -> BrokerConfig:
-        """The settings in force now."""
+        """Settings in force."""
         ...
 
     @property
     def epoch(self) -> int:
-        """The broker epoch of its registration, -1 before that."""
+        """Broker epoch of the registration; -1 before it."""
         ...
 
     def topic_config(self, topic: str) -> TopicConfig:
@@ -33,5 +33,5 @@ class BrokerState(Protocol):
         ...
 
     def connection_security(self) -> ConnectionSecurity:
-        """Returns what connections to other brokers are opened with."""
+        """Returns the security of connections to other brokers."""
         ...

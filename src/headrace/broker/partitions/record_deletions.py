@@ -1,7 +1,7 @@
-"""Who waits until the records before an offset are gone on every replica that serves (DeleteRecords).
+"""Requests of DeleteRecords, which wait until every serving replica has deleted the records before an offset.
 
-A leader's own log begins there at once; its followers learn it from the answers to their fetches, and say so with the
-next one. A broker that is fenced is not waited for: it learns it when it follows again.
+A leader's log starts at the offset at once; its followers learn it from the answers to their fetches, and report it
+with the next fetch. Fenced brokers are not waited for: they learn it when they follow again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Waiting:
 
 
 class RecordDeletions:
-    """See the module. Partitions that nobody waits for cost nothing."""
+    """The waiting requests of all partitions. A partition without any costs nothing."""
 
     def __init__(self, node: Node) -> None:
         self._clock = node.clock
@@ -38,7 +38,7 @@ class RecordDeletions:
         self._waiting: dict[Replica, _Waiting] = {}
 
     def when_deleted(self, replica: Replica, offset: int, timeout_ms: float) -> Completion[ErrorCode]:
-        """Completes with NONE once no replica that serves has a record before `offset`, or with an error:
+        """Completes with NONE once no serving replica has a record before `offset`, or with an error:
         REQUEST_TIMED_OUT, or why this broker no longer leads."""
         completion: Completion[ErrorCode] = Completion(self._completions)
         if replica.error or replica.low_watermark >= offset:
@@ -50,7 +50,8 @@ class RecordDeletions:
         return completion
 
     def look(self, replica: Replica) -> None:
-        """A follower has fetched, or the replica's role, or the brokers that serve, may have changed."""
+        """Answers requests for a replica after a follower's fetch, or a possible change of its role or of the serving
+        brokers."""
         waiting = self._waiting.get(replica)
         if waiting is None:
             return
@@ -60,7 +61,7 @@ class RecordDeletions:
             self._answer(replica, waiting, waiting.waiters.reached(replica.low_watermark), ErrorCode.NONE)
 
     def look_at_all(self) -> None:
-        """The brokers that serve are others."""
+        """Answers requests after a change of the serving brokers."""
         for replica in list(self._waiting):
             self.look(replica)
 

@@ -1,12 +1,13 @@
-"""What idempotent producers sent to this broker before it led the partition: it is to come again before what follows.
+"""Batches of idempotent producers that this broker refused before it led the partition, which must be resent before
+later ones.
 
-A client sends its next batches before it has an answer. Where a broker begins to lead in the middle of them, it has
-refused the first ones, and knows nothing of the producer yet: any batch would do as its first (KIP-360). Clients take
-all that they sent before an acknowledged batch for acknowledged too (librdkafka does), so what was refused would be
-lost. The log of a new leader waits for it instead: see `Producers.refused`.
+A client sends further batches before it has an answer. A broker that begins to lead in the middle of them has refused
+the first ones, and knows nothing of the producer yet: it would accept any batch as the producer's first (KIP-360).
+Clients count everything sent before an acknowledged batch as acknowledged (librdkafka does), so the refused batches
+would be lost. So the log of a new leader waits for them (see `Producers.refused`).
 
-Once a client has read the refusal it sends the refused batch first, or begins a new epoch. So what was on its way
-counts alone, and a refusal is forgotten after `KEPT_S`.
+A client that has read the refusal resends the refused batch first, or begins a new epoch. So only batches that were on
+their way matter, and a refusal is forgotten after `KEPT_S`.
 """
 
 from __future__ import annotations
@@ -20,26 +21,27 @@ if TYPE_CHECKING:
     from headrace.wire.primitives import Buffer
 
 KEPT_S: Final = 10.0
-"""Less than the 30 s after which librdkafka gives up what it sent to an unknown topic, and goes on behind that."""
+"""Time for which a refusal is remembered: less than the 30 s after which librdkafka gives up batches for an unknown
+topic and continues after them."""
 KEPT_MAX: Final = 1000
-"""Of all partitions; beyond it the oldest refusal goes."""
+"""Bound on the refusals of all partitions; beyond it the oldest is forgotten."""
 
 Place = tuple[str | bytes, int]
 """The name of a topic, or the id of one that was not known yet, and a partition."""
 
 
 class RefusedBatches:
-    """See the module."""
+    """The remembered refusals of one broker."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._noted: dict[Place, dict[tuple[int, int], tuple[float, bytes]]] = {}
-        """When a client had to send it again (monotonic), and its header: of each place the first batch of each
-        producer and epoch. The oldest comes first."""
+        """Time of the refusal (monotonic) and batch header, by place, then by producer id and epoch. Only the first
+        batch of each is kept; the oldest place comes first."""
         self._count = 0
 
     def note(self, place: Place, batch: Buffer) -> None:
-        """Notes that a client has to send a batch again. Bytes too short for a batch are passed over."""
+        """Notes a refused batch, which the client has to resend. Ignores bytes too short for a batch."""
         if len(batch) < BATCH_OVERHEAD:
             return
         header = read_header(batch)
@@ -52,13 +54,14 @@ class RefusedBatches:
         if whose in there:
             if there[whose][0] >= now - KEPT_S:
                 return
-            del there[whose]  # the new one is the youngest
+            del there[whose]  # the new refusal is the youngest
             self._count -= 1
         self._count += 1
         there[whose] = (now, bytes(batch[:BATCH_OVERHEAD]))
 
     def take(self, *places: Place) -> list[bytes]:
-        """Takes out the headers of batches that were refused there and did not come again, in order."""
+        """Removes and returns, in order, the headers of batches that were refused at these places and may still be
+        resent."""
         if not self._noted:
             return []
         found = [each for place in places for each in self._noted.pop(place, {}).values()]
@@ -67,7 +70,7 @@ class RefusedBatches:
         return [header for noted, header in found if noted >= oldest]
 
     def _forget_old(self) -> None:
-        """Makes room for one more."""
+        """Forgets old refusals until there is room for one more."""
         oldest = self._clock.monotonic() - KEPT_S
         while self._noted:
             place, there = next(iter(self._noted.items()))

@@ -1,4 +1,4 @@
-"""One partition replica of this broker: its log, its part in the partition, and what waits for it to move."""
+"""One partition replica of this broker: its log, its role, and the requests that wait for it."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ Key = tuple[str, int]
 
 
 class FetchWaiter(Protocol):
-    """A fetch that waits for this partition to have more to read, or a session in which it rests."""
+    """A fetch or fetch session that waits for the partition to have more to read."""
 
     def moved(self, replica: Replica, byte_count: int) -> None:
-        """`byte_count` bytes became readable, or (0) something else about the replica changed."""
+        """Notes that `byte_count` bytes became readable, or (0) that the replica changed otherwise."""
         ...
 
 
 class AnswerTemplate(Protocol):
-    """A response of the short path of Produce, for one version, in which all but the numbers is fixed."""
+    """A response of the short path of Produce for one version, fixed except for its numbers."""
 
     def filled(self, correlation_id: int, base_offset: int, log_append_time_ms: int, log_start_offset: int) -> bytes:
-        """The answer of these numbers."""
+        """Returns the response with these numbers."""
         ...
 
 
 class Replica:
-    """See the module. `error` is what every request for it is answered: NONE while this broker leads and it works.
+    """A replica's state. `error` is the answer to every request for it: NONE while this broker leads it and it works.
 
-    What the hot paths ask is an attribute, set where the role changes and nowhere else.
+    Values that the hot paths read are attributes, set only when the role changes.
     """
 
     __slots__ = (
@@ -73,7 +73,7 @@ class Replica:
     def __init__(
         self, topic: str, index: int, topic_id: bytes, log: Log, state: PartitionState, clock: Clock, flush_gated: bool
     ) -> None:
-        """`flush_gated`: nothing is acknowledged, and nothing counts as committed, before it is synced."""
+        """`flush_gated`: nothing is acknowledged or counts as committed before it is synced."""
         self.topic = topic
         self.index = index
         self.topic_id = topic_id
@@ -83,30 +83,30 @@ class Replica:
         self.internal = topic in INTERNAL_TOPICS
         self.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
         self.takes_appends = False
-        """Whether this broker leads, and the start of its epoch is written down."""
+        """Whether this broker leads, and the start of its epoch is on disk."""
         self.shared = False
-        """Whether other brokers have replicas of it, so that fewer may be in sync than acks=all wants."""
+        """Whether other brokers have replicas, so that too few may be in sync for acks=all."""
         self.answers_wait = True
-        """Whether an append may have to wait for its acknowledgement: for a sync, or for others."""
+        """Whether an acknowledgement may have to wait, for a sync or for other replicas."""
         self.is_being_cut = False
-        """Whether a worker cuts its log to its leader's."""
+        """Whether a worker is cutting the log to the leader's."""
         self.is_written_aside = False
-        """Whether a worker appends to its log."""
+        """Whether a worker is appending to the log."""
         self.cuts = 0
-        """How often that was done: who copies the log looks at it."""
+        """Number of cuts; a move that copies the log checks it."""
         self.flushing = False
         self.bytes_in = self.bytes_out = 0
-        """Bytes that clients have appended and fetched since the page of metrics took these numbers."""
+        """Bytes appended and fetched by clients since the metrics page last took these numbers."""
         self.templates: dict[int, AnswerTemplate] = {}
         self.fetch_waiters: dict[FetchWaiter, None] = {}
         self.follower_waiters: dict[FetchWaiter, None] = {}
-        """Fetches of followers: they wait for the end of the log, not for the high watermark."""
+        """Fetches of followers, which wait for the end of the log, not for the high watermark."""
         self.offset_waiters: OffsetWaiters[Completion[ErrorCode]] = OffsetWaiters()
-        """Those who asked for every in-sync replica (acks=all)."""
+        """Requests that wait for every in-sync replica (acks=all)."""
         self.sync_waiters: OffsetWaiters[Completion[ErrorCode]] = OffsetWaiters()
-        """Those who asked for this broker alone (acks=1), and wait for its disk."""
+        """Requests that wait only for this broker's disk (acks=1)."""
         self.timer: Timer | None = None
-        """Runs to the earliest deadline; one for all that wait."""
+        """Timer for the earliest deadline of all waiting requests."""
         self._clock = clock
 
     @property
@@ -116,39 +116,39 @@ class Replica:
 
     @property
     def high_watermark(self) -> int:
-        """Everything below it is committed."""
+        """Offset below which everything is committed."""
         return self.state.high_watermark
 
     @property
     def low_watermark(self) -> int:
-        """The log start offset of all serving replicas; only for a leader."""
+        """Lowest start of the log among the serving replicas; only for a leader."""
         return self.state.low_watermark(self.log.log_start_offset)
 
     @property
     def missing_from(self) -> int:
-        """Where a power loss may have taken records out of its log that its leader has; -1: nowhere. While it counts as
-        in sync nothing is cut: it may be asked to lead."""
+        """Start of a possible gap in the log after a power loss, to be fetched from the leader; -1 if there is none. An
+        in-sync replica is not cut, because it may be elected leader."""
         log, state = self.log, self.state
         return log.gap_offset if log.gap_offset >= log.log_start_offset and state.node_id not in state.isr else -1
 
     @property
     def leader_epoch(self) -> int:
-        """The epoch that its leader leads under."""
+        """Epoch of the current leader."""
         return self.state.leader_epoch
 
     @property
     def is_online(self) -> bool:
-        """Whether it can be used at all, led or not."""
+        """Whether the replica can be used, led or not."""
         return self.state.role is not Role.OFFLINE
 
     @property
     def is_held(self) -> bool:
-        """Whether a worker changes its log: its role does not change meanwhile."""
+        """Whether a worker changes the log, so that the role must not change."""
         return self.is_being_cut or self.is_written_aside
 
     @property
     def serves_as_follower(self) -> bool:
-        """Whether consumers may read here what another broker leads: as far as is known to be committed."""
+        """Whether consumers may read the committed records here while another broker leads."""
         return self.state.role is Role.FOLLOWER and not self.is_being_cut
 
     @property
@@ -159,9 +159,10 @@ class Replica:
     # --- roles: each begins here and nowhere else
 
     def become_leader(self, partition: Partition) -> bool:
-        """Leads, or goes on leading, as the metadata say; whether the start of its epoch has to be written to disk.
+        """Leads, or continues to lead, as the metadata say; returns whether the start of its epoch has to be written to
+        disk.
 
-        Until `epoch_is_written` it takes no appends then; it is read in the meantime.
+        If so, the replica takes no appends until `epoch_is_written`, but can be read.
         """
         state, log = self.state, self.log
         before = (self.error, state.leader_epoch, state.partition_epoch)
@@ -171,7 +172,7 @@ class Replica:
             log.epochs.assign(start.epoch, start.offset)
             self.takes_appends = not log.epochs.dirty
         self.error = ErrorCode.NONE
-        log.has_no_gap()  # what it has is what there is
+        log.has_no_gap()  # a leader's log is complete by definition
         self.shared = not state.is_alone
         self.answers_wait = self.flush_gated or self.shared
         if before != (self.error, state.leader_epoch, state.partition_epoch):
@@ -180,17 +181,17 @@ class Replica:
         return not self.takes_appends
 
     def epoch_is_written(self) -> None:
-        """The start of the leader's epoch is on disk: appends may come."""
+        """Takes appends from now on: the start of the leader's epoch is on disk."""
         assert self.error is ErrorCode.NONE, "only a leader's epoch is waited for"
         self.takes_appends = True
 
     def become_follower(self, partition: Partition) -> None:
-        """Another broker leads, or none: requests that wait are refused, and clients look for the leader."""
+        """Becomes a follower: waiting requests are refused, so that clients look for the leader."""
         if self.state.become_follower(partition):
             self._end_leadership(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def become_offline(self, error: ErrorCode) -> None:
-        """It cannot be used, or is gone: every request is answered `error`, those that wait too."""
+        """Goes offline: every request, waiting ones included, is answered with `error`."""
         self.state.become_offline()
         self._end_leadership(error)
 
@@ -201,9 +202,10 @@ class Replica:
         self.touch()
 
     def lies_in(self, log: Log) -> bool:
-        """`log`, a copy, takes the place of its log; whether the start of the epoch has to be written to disk there.
+        """Replaces the log by `log`, a complete copy; returns whether the start of the epoch has to be written to disk
+        there.
 
-        A copy knows of an epoch by its records: the newest one may have none yet.
+        A copy has the epochs of its records; the newest epoch may have no record yet.
         """
         assert log.end_offset == self.log.end_offset, "a copy has all of it"
         for epoch, offset in self.log.epochs.entries()[-1:]:
@@ -217,13 +219,14 @@ class Replica:
     # --- moving
 
     def transactions_changed(self) -> None:
-        """Passes on the open transactions of its log after an append, before it counts, if `unstable` has changed."""
+        """Updates the state's open transactions from the log, after an append and before it counts."""
         producers = self.log.state.producers
         producers.committed(self.state.high_watermark)
         self.state.transactions_are(producers.unstable)
 
     def begins_later(self) -> None:
-        """The start of its log moved, perhaps past an open transaction: more may be stable than before."""
+        """Updates the state after the log start has moved, perhaps past an open transaction: the last stable offset may
+        rise."""
         state = self.state
         stable = state.last_stable_offset
         state.begins_at(self.log.bounds.log_start_offset)
@@ -231,7 +234,8 @@ class Replica:
             self._committed(0)
 
     def reached(self, offset: int, byte_count: int) -> None:
-        """Counts all below `offset` as this broker's: moves the high watermark, and completes what waits for it."""
+        """Counts everything below `offset` as stored by this broker: moves the high watermark, and completes waits for
+        it."""
         state = self.state
         if state.is_alone:
             moved = state.append_counts(offset)
@@ -241,7 +245,7 @@ class Replica:
             self._committed(byte_count)
 
     def _committed(self, byte_count: int) -> None:
-        """Completes what waits for the high watermark."""
+        """Completes waits for the high watermark."""
         if self.fetch_waiters:
             for waiter in list(self.fetch_waiters):
                 waiter.moved(self, byte_count)
@@ -251,8 +255,8 @@ class Replica:
                 completion.complete(error)
 
     def _enough(self) -> ErrorCode:
-        """What an append with acks=all is answered that every in-sync replica has: whether these are enough, as far as
-        they may be by now."""
+        """Returns the answer to an append with acks=all that every in-sync replica has: an error if too few replicas
+        are in sync."""
         state = self.state
         min_insync = self.log.state.config.min_insync_replicas
         if not self.shared or len(state.maximal_isr) >= min(min_insync, len(state.replicas)):
@@ -260,7 +264,7 @@ class Replica:
         return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
     def synced(self, offset: int) -> None:
-        """Everything below `offset` is on disk, which is what counts where acknowledgements wait for it."""
+        """Counts everything below `offset` as being on disk, which matters if acknowledgements wait for the disk."""
         assert self.flush_gated
         for completion in self.sync_waiters.reached(offset):
             completion.complete(ErrorCode.NONE)
@@ -268,12 +272,12 @@ class Replica:
             self.reached(offset, self.log.state.active.size)
 
     def appended(self, byte_count: int) -> None:
-        """The log has more: followers may have it."""
+        """Wakes followers' fetches after an append."""
         for waiter in list(self.follower_waiters):
             waiter.moved(self, byte_count)
 
     def fetched(self, node_id: int, broker_epoch: int, offset: int, log_start: int) -> Fetched:
-        """A follower has everything from `log_start` to `offset`: see `PartitionState.fetched`."""
+        """Counts that a follower has everything from `log_start` to `offset` (see `PartitionState.fetched`)."""
         min_insync = self.log.state.config.min_insync_replicas
         fetched = self.state.fetched(node_id, broker_epoch, offset, self._now_ms(), min_insync, log_start)
         if fetched.moved:
@@ -281,25 +285,25 @@ class Replica:
         return fetched
 
     def shrink(self) -> AlterIsr | None:
-        """Looks for followers that have fallen behind; what the controller is to be asked for, if any."""
-        self.reached(self.state.log_end, 0)  # it may have waited for one that will no longer join
+        """Checks for followers that have fallen behind; returns the change to request from the controller, if any."""
+        self.reached(self.state.log_end, 0)  # it may have waited for a replica that will no longer join
         return self.state.shrink(self._now_ms())
 
     def altered(self, asked: AlterIsr, error: ErrorCode, partition: Partition | None) -> AlterIsr | None:
-        """The controller answered a change of the in-sync set; what to ask for again, if anything."""
+        """Applies the controller's answer to a change of the in-sync set; returns a change to request again, if any."""
         min_insync = self.log.state.config.min_insync_replicas
         before = self.state.isr
         outcome = self.state.altered(asked, error, partition, self._now_ms(), min_insync)
         if outcome.moved:
             self._committed(0)
         if self.state.isr != before:
-            # A follower that left the set does not rest: the metadata, which come later, bring nothing new.
+            # A follower that left the set is woken now: the metadata, which come later, bring no change.
             for waiter in list(self.follower_waiters):
                 waiter.moved(self, 0)
         return outcome.retry
 
     def followed(self, high_watermark: int, log_start_offset: int) -> None:
-        """Its log, as far as it reaches now, is its leader's, whose watermarks are these."""
+        """Takes over the leader's watermarks after an append to the follower's log."""
         log = self.log
         if log.state.producers.unstable is not self.state.unstable:
             self.transactions_changed()
@@ -310,22 +314,22 @@ class Replica:
             self._committed(0)
 
     def delete_before(self, offset: int) -> None:
-        """Its log begins there from now on, unless it begins behind that already."""
+        """Moves the start of the log to `offset`, unless it is already beyond it."""
         self.log.delete_records_before(offset)
         self.begins_later()
 
     def was_cut(self) -> None:
-        """Its log was cut to its leader's, or begins elsewhere."""
+        """Updates the state after the log was cut to its leader's, or begins elsewhere."""
         log = self.log
         self.state.begins_at(log.log_start_offset)
         self.cuts += 1
         self.state.truncated(log.end_offset, log.state.producers.unstable)
-        # What a leader's log begins with is committed.
+        # Everything before a leader's log start is committed.
         self.state.followed(log.bounds.end_offset, log.log_start_offset)
         self.touch()
 
     def is_synced(self, offset: int) -> bool:
-        """Whether everything below `offset` is on disk."""
+        """Returns whether everything below `offset` is on disk."""
         assert self.flush_gated
         return self.log.flushing.flushed_offset >= offset
 
@@ -335,7 +339,7 @@ class Replica:
         self.sync_waiters.add(offset, completion)
 
     def touch(self) -> None:
-        """Has the waiting fetches look again: a log start, a stable offset or a leader changed."""
+        """Has waiting fetches check again after a change of the log start, the stable offset or the leader."""
         for waiter in [*self.fetch_waiters, *self.follower_waiters]:
             waiter.moved(self, 0)
 
@@ -345,8 +349,8 @@ class Replica:
         """Returns NONE if everything below `offset` may be acknowledged, an error if it will not be, and None if that
         is not known yet.
 
-        Three conditions, each its own: what the producer asked for (`needs_all`: acks=all), how far the in-sync
-        replicas are, and how far this broker's disk is, if acknowledgements wait for it.
+        The three conditions are: what the producer asked for (`needs_all`: acks=all), the progress of the in-sync
+        replicas, and, if acknowledgements wait for it, this broker's disk.
         """
         if self.error:
             return self.error
@@ -356,22 +360,22 @@ class Replica:
 
     def wait(self, offset: int, needs_all: bool, completion: Completion[ErrorCode], deadline: float) -> bool:
         """Completes when `acknowledged` is known, or with REQUEST_TIMED_OUT at the `deadline`. Returns whether
-        `wake_at` is earlier by it."""
+        `wake_at` became earlier."""
         waiters = self.offset_waiters if needs_all else self.sync_waiters
         return waiters.add(offset, completion, deadline)
 
     @property
     def wake_at(self) -> float:
-        """Nobody who waits for an acknowledgement has a deadline before this; infinity while nobody has one."""
+        """Earliest deadline of a waiting acknowledgement, or an earlier time; infinity if there is none."""
         return min(self.offset_waiters.wake_at, self.sync_waiters.wake_at)
 
     def expire(self, now: float) -> None:
-        """Answers those whose deadline has come."""
+        """Answers requests whose deadline has passed."""
         for completion in [*self.offset_waiters.expire(now), *self.sync_waiters.expire(now)]:
             completion.complete(ErrorCode.REQUEST_TIMED_OUT)
 
     def refuse_waiting(self, error: ErrorCode) -> None:
-        """Answers everyone who waits for an acknowledgement."""
+        """Answers all waiting acknowledgements with an error."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None

@@ -1,7 +1,6 @@
-"""The replicas that this broker holds, which it leads or follows as the cluster's image says.
+"""The replicas that this broker holds, each led or followed as the cluster's image says.
 
-Other packages find here what they need of partitions: a replica by its name or id, appends, and where to report a disk
-that fails.
+Other packages use it to find replicas by name or id, to append, and to report disk failures.
 """
 
 from __future__ import annotations
@@ -48,13 +47,13 @@ if TYPE_CHECKING:
     from headrace.wire.primitives import Buffer
 
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
-"""The topic with the state of transactions."""
+"""Topic with the state of transactions."""
 
 ImageListener = Callable[["ClusterImage", "ClusterImage", "ImageDelta"], None]
 
 
 class ReplicaManager:
-    """See the module. `on_opened` is called with every replica that came into use."""
+    """The replicas of one broker. `on_opened` is called with each replica whose log was opened."""
 
     def __init__(
         self,
@@ -67,8 +66,8 @@ class ReplicaManager:
         cannot_go_on: Callable[[str], None],
         alter_partitions: Ask = no_controller,
     ) -> None:
-        """`config` has the settings of the start. `cannot_go_on` is called with the reason why the broker has to stop,
-        and `alter_partitions` asks the active controller for changes of in-sync sets."""
+        """`config` has the settings at the start. `cannot_go_on` is called with the reason why the broker has to stop;
+        `alter_partitions` asks the active controller for changes of in-sync sets."""
         self.node_id = config.node_id
         self.on_opened: Callable[[Replica], None] = lambda _: None
         self._led_listeners: dict[str, Callable[[int], None]] = {}
@@ -104,9 +103,10 @@ class ReplicaManager:
         self._fetchers = Fetchers(node, config, metrics, following, self.throttles, broker)
         self.lost_leaders = self._fetchers.lost_leaders
         self._held_back: set[Key] = set()
-        """Those whose roles change once their logs are cut."""
+        """Replicas whose role change waits for a worker that uses their logs."""
         self._elsewhere: set[Key] = set()
-        """Those of `offline` that were refused because they lie in a directory that this broker does not have."""
+        """Partitions in `offline` that were refused because their log is in a directory that this broker does not
+        have."""
         metrics.gauge("log.producers_wait", lambda: int(self.flusher.behind))
         metrics.gauge("replicas.online", lambda: len(table.by_name))
         metrics.gauge("replicas.offline", lambda: len(table.offline) + len(self._opener.put_off))
@@ -120,10 +120,10 @@ class ReplicaManager:
         assignments: DirectoryAssignment,
         recovery_threads: int,
     ) -> None:
-        """Takes up everything that the image names, and follows it from here on (`on_image` registers for that).
+        """Takes over all partitions of the image, and follows its changes (`on_image` registers for them).
 
-        After a crash every log is recovered first, on so many worker threads for each directory. After a clean stop
-        logs are opened when they are asked for, and the rest in the background.
+        After a crash every log is recovered first, on `recovery_threads` workers for each directory. After a clean stop
+        logs are opened on request, and the rest in the background.
         """
         logs = self._logs
         self._assignments = assignments
@@ -135,7 +135,7 @@ class ReplicaManager:
         logs.retention.when_moved(self._begins_later)
         if not logs.was_clean:
             await self._opener.recover([key for key in logs.found() if self._is_ours(key)], recovery_threads)
-        # In one go: in a cluster the metadata go on while logs are recovered.
+        # In one step: in a cluster the metadata change while logs are recovered.
         image = self._broker.image
         self._fetchers.settings_changed()
         for topic in image.topics:
@@ -146,12 +146,13 @@ class ReplicaManager:
         self._isr_changes.start()
 
     def _is_ours(self, key: Key) -> bool:
-        """Whether this broker is to have a replica; one that has no leader now (a clean stop leaves it so) is too."""
+        """Returns whether this broker is to have a replica, also if it has no leader now (as after a clean stop)."""
         assigned = self._broker.image.topics.partition(*key)
         return assigned is not None and self.node_id in assigned.replicas
 
     def _high_watermark(self, key: Key) -> int | None:
-        """For checkpoints and retention, of every log that is open; of one that is not used, what was known before."""
+        """Returns the high watermark of an open log for checkpoints and retention; the last known one if it is not in
+        use."""
         replica = self._table.held(key)
         if replica is not None:
             return replica.high_watermark
@@ -159,7 +160,7 @@ class ReplicaManager:
         return None if opened is None else self._logs.directory_of(opened).high_watermarks.get(key, 0)
 
     def _begins_later(self, log: Log) -> None:
-        """Retention has moved the start of a log."""
+        """Updates the replica of a log whose start retention has moved."""
         replica = self._table.held(log.topic_partition)
         if replica is not None and replica.log is log:
             replica.begins_later()
@@ -197,8 +198,8 @@ class ReplicaManager:
                     self._epoch_starts.add_new(self.by_name[key])
 
     def _follow(self, topic: Topic, changed: set[int] | None) -> list[Key]:
-        """Leads or follows the partitions of a topic that changed, or drops them; returns those to be opened that
-        were not before."""
+        """Leads, follows or drops the changed partitions of a topic; returns those that are newly expected to be
+        opened."""
         expected: list[Key] = []
         for partition in topic.partitions:
             if changed is not None and partition.index not in changed:
@@ -210,14 +211,14 @@ class ReplicaManager:
             elif replica is not None:
                 self._take_role(replica, partition)
             elif partition.leader == NO_LEADER:
-                self._opener.forget(key)  # there is nobody to follow, and nothing to serve
+                self._opener.forget(key)  # there is no leader to follow
             elif self._may_open(key, partition) and self._opener.expect(key, topic):
                 expected.append(key)
         return expected
 
     def _may_open(self, key: Key, partition: Partition) -> bool:
-        """Whether a partition without a replica may have one: not if its log failed, and if it was refused for its
-        directory, once the metadata no longer name one that this broker does not have."""
+        """Returns whether a partition may get a replica: not if its log failed or, if it was refused for its directory,
+        while the metadata still name a directory that this broker does not have."""
         if key in self._elsewhere and not self._opener.lies_elsewhere(key, partition):
             self._elsewhere.discard(key)
             del self.offline[key]
@@ -257,7 +258,7 @@ class ReplicaManager:
             self._led_listeners[replica.topic](replica.index)
 
     def _remove(self, key: Key, replica: Replica | None) -> None:
-        """Drops a partition that other brokers have now."""
+        """Drops a partition that was reassigned to other brokers."""
         if replica is None and key not in self._opener.unopened and not self._logs.has(*key):
             return
         self._removals.info(key[0], "replica is removed from this broker", partition=directory_name(*key))
@@ -265,7 +266,7 @@ class ReplicaManager:
         self._opener.delete(key)
 
     def _drop(self, key: Key, error: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) -> None:
-        """Drops a partition whose topic was deleted, or of which this broker is to have no replica."""
+        """Drops a partition that was deleted, or is no longer assigned to this broker."""
         self._opener.forget(key)
         self.offline.pop(key, None)
         self._elsewhere.discard(key)
@@ -284,7 +285,7 @@ class ReplicaManager:
     # --- opened, or not
 
     def _opened(self, plan: Plan, opened: Log) -> None:
-        """Serves or follows a partition whose log was opened."""
+        """Leads or follows a partition whose log was opened."""
         key, topic = plan.key, plan.topic
         assert self._assignments is not None, "logs are opened after the start"
         self._assignments.note(opened)
@@ -310,7 +311,7 @@ class ReplicaManager:
         self.on_opened(replica)
 
     def _refused(self, key: Key, error: Exception) -> None:
-        """A partition stays without a log until the next start, or, if it lies elsewhere, until its metadata change."""
+        """Marks a partition as offline until the next start or, if its log is elsewhere, until its metadata change."""
         self.offline[key] = ErrorCode.KAFKA_STORAGE_ERROR
         if isinstance(error, LogElsewhereError):
             self._elsewhere.add(key)
@@ -328,14 +329,14 @@ class ReplicaManager:
             self._node.defects.report(error, "the opening of a log", topic=key[0], partition=key[1])
 
     def moved(self, replica: Replica, log: Log) -> None:
-        """The log of a replica lies in another directory from now on."""
+        """Replaces the log of a replica that was moved to another directory."""
         assert self._assignments is not None, "logs are moved after the start"
         if replica.lies_in(log) or replica in self._epoch_starts:
             self._epoch_starts.add(replica)
         self._assignments.note(log)
 
     def _lost(self, log: Log) -> None:
-        """A log lacks files, and its replica is offline."""
+        """Reports a log that lacks files, whose replica is offline."""
         self._tell_lost(log.topic_partition)
 
     def _tell_lost(self, key: Key) -> None:
@@ -356,12 +357,12 @@ class ReplicaManager:
 
     def on_led(self, topic: str, listener: Callable[[int], None]) -> None:
         """Calls `listener` with the index of each partition of a topic that this broker comes to lead, or leads on with
-        other metadata; one listener a topic."""
+        new metadata; one listener per topic."""
         assert topic not in self._led_listeners
         self._led_listeners[topic] = listener
 
     def find(self, topic: str, index: int) -> Replica | ErrorCode:
-        """The online replica of a partition that this broker leads, or what a client is answered instead.
+        """Returns the online replica of a partition that this broker leads, or the error for the client.
 
         A caller that can wait calls `when_ready` first: this broker does not lead a partition whose log is not open.
         """
@@ -372,16 +373,16 @@ class ReplicaManager:
         return replica if replica.error is ErrorCode.NONE else replica.error
 
     def find_held(self, topic: str, index: int) -> Replica | ErrorCode:
-        """The online replica of a partition that this broker leads or follows, or what a client is answered instead."""
+        """Returns the online replica of a partition that this broker leads or follows, or the error for the client."""
         return self._table.held((topic, index)) or self._why_not((topic, index))
 
     def held(self, key: Key) -> Replica | None:
-        """The online replica of a partition, led or not."""
+        """Returns the online replica of a partition, led or not."""
         return self._table.held(key)
 
     def fetched(self, replica: Replica, node_id: int, broker_epoch: int, offset: int, log_start: int) -> ErrorCode:
-        """A follower asks a replica that this broker leads for what comes at `offset`: it has everything before, from
-        `log_start` on (-1: it does not tell)."""
+        """Handles a follower's fetch at `offset` from a led replica: it has everything from `log_start` (-1: not
+        reported) to there. Returns an error or NONE."""
         fetched = replica.fetched(node_id, broker_epoch, offset, log_start)
         self.deletions.look(replica)
         if fetched.alter is not None:
@@ -389,7 +390,7 @@ class ReplicaManager:
         return fetched.error
 
     def has_restarted(self, node_id: int, broker_epoch: int) -> bool:
-        """Whether a broker has registered again since it had this broker epoch (-1: not known)."""
+        """Returns whether a broker has registered again since it had this broker epoch (-1: not reported)."""
         return -1 < broker_epoch < self._may_join.get(node_id, -1)
 
     def _why_not(self, key: Key) -> ErrorCode:
@@ -402,18 +403,19 @@ class ReplicaManager:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def all_ready(self, for_appends: bool) -> bool:
-        """Whether every partition is ready: its log is open, and (`for_appends`) takes appends."""
+        """Returns whether every partition is ready: its log is open, and (`for_appends`) it takes appends."""
         return not self._opener.unopened and not (for_appends and self._epoch_starts)
 
     def is_ready(self, key: Key, *, for_appends: bool) -> bool:
-        """Whether `find` has the answer to be had; `for_appends`: and the replica takes appends, if it ever will."""
+        """Returns whether `find` has its final answer and (`for_appends`) the replica takes appends, if it ever
+        will."""
         if key in self._opener.unopened:
             return False
         replica = self.by_name.get(key)
         return not for_appends or replica is None or replica not in self._epoch_starts
 
     def when_ready(self, key: Key, callback: Callable[[], None], *, for_appends: bool = False) -> None:
-        """Calls back once `is_ready`, at once if it is; what it waits for is hurried on."""
+        """Calls back once `is_ready`, at once if it is; speeds up what it waits for."""
         replica = self.by_name.get(key)
         if key in self._opener.unopened:
             self._opener.when_open(key, lambda: self.when_ready(key, callback, for_appends=for_appends))
@@ -423,8 +425,8 @@ class ReplicaManager:
             callback()
 
     def come_again(self, topic: str, topic_id: bytes, index: int, batch: Buffer) -> None:
-        """Notes that a client has to send a batch again: when this broker leads, it takes no later batch of an
-        idempotent producer before that one. `topic` is empty if none of that id is known."""
+        """Notes that a client has to resend a batch: while this broker leads, it takes no later batch of an idempotent
+        producer before it. `topic` is empty if the topic id is unknown."""
         replica = self.by_name.get((topic, index))
         if replica is None or replica.error:
             self._refused_batches.note((topic or topic_id, index), batch)
@@ -438,7 +440,7 @@ class ReplicaManager:
     def append_internal(
         self, topic: str, partition: int, appends: Sequence[bytes], origin: Origin = "coordinator"
     ) -> list[Acknowledgement]:
-        """Appends what coordinators decided, as `Appender.append_internal` does, to a partition that is led here."""
+        """Appends records of coordinators to a led partition, as `Appender.append_internal` does."""
         replica = self.find(topic, partition)
         if isinstance(replica, Replica):
             return self.appender.append_internal(replica, appends, origin)
@@ -449,11 +451,11 @@ class ReplicaManager:
         return self.appender.acknowledged(replica, offset, True)
 
     async def stop_fetching(self) -> None:
-        """Stops following; returns when no fetch is in progress. `stop` comes after it."""
+        """Stops following; returns when no fetch is in progress. Called before `stop`."""
         await self._fetchers.stop()
 
     def stop(self) -> None:
-        """Opens no further logs, and answers all requests that wait."""
+        """Opens no further logs, and answers all waiting requests."""
         self._stopped = True
         self._opener.stop()
         self._isr_changes.stop()

@@ -1,6 +1,6 @@
-"""Moves of replicas between this broker's log directories, in the background, one piece at a time.
+"""Moves replicas between this broker's log directories, in the background, one piece at a time.
 
-A move that a stop or a crash interrupts goes on at the next start, from where it was.
+A move that is interrupted by a stop or a crash continues at the next start.
 """
 
 from __future__ import annotations
@@ -39,16 +39,17 @@ if TYPE_CHECKING:
     from headrace.log.manager import LogManager
 
 PIECE_BYTES: Final = 4 * 1024 * 1024
-"""Bytes that a worker thread copies at a time."""
+"""Bytes that a worker copies at a time."""
 INLINE_BYTES: Final = 64 * 1024
-"""Bytes that may be missing when the copy takes over: they are copied then, while nothing is appended."""
+"""Largest missing part at which the copy takes over: the rest is copied on the loop, so that nothing is appended
+meanwhile."""
 CLEANER_PATIENCE_S: Final = 0.2
 RATE_PATIENCE_S: Final = 0.5
-"""How long a move waits before it looks at the rate that it keeps again, which may be another one by then."""
+"""Longest pause of a throttled move before it checks its rate again, which may have changed."""
 FLUSH_PATIENCE_S: Final = 0.005
-"""How long a move that is complete waits at a time while its log is synced: the next sync is of the copy."""
+"""Pause of a complete move while its log is synced: the next sync is of the copy."""
 CUT_PATIENCE_S: Final = 0.05
-"""How long a move waits while a follower's log is cut to its leader's."""
+"""Pause of a move while a worker uses a follower's log."""
 
 Key = tuple[str, int]
 
@@ -66,8 +67,8 @@ class ReplicaMoves:
         moved: Callable[[Replica, Log], None],
         limit: RateLimit,
     ) -> None:
-        """`find` is `ReplicaManager.find`; `moved` gets the log that a replica has from now on; `limit` bounds the
-        rate."""
+        """`find` returns a held replica or an error; `moved` is called with a replica and its new log; `limit` bounds
+        the rate."""
         self._node = node
         self._logs = logs
         self._find = find
@@ -81,7 +82,7 @@ class ReplicaMoves:
         self._stopping = False
 
     def start(self, topic: str, index: int, directory: str) -> ErrorCode:
-        """Begins to move a replica, and answers at once. A move to its present directory cancels a move in progress."""
+        """Begins to move a replica; returns at once. A move to the current directory cancels one in progress."""
         logs, key = self._logs, (topic, index)
         home = logs.directories.get(directory)
         if home is None:
@@ -113,7 +114,7 @@ class ReplicaMoves:
         return ErrorCode.NONE
 
     def resume(self, replica: Replica) -> None:
-        """Goes on with the move of a replica that an earlier run of the broker left unfinished, if it did."""
+        """Continues a move that an earlier run of the broker left unfinished, if there is one."""
         key = (replica.topic, replica.index)
         home = home_of_copy(self._logs, key)
         if home is not None and key not in self._tasks and not self._stopping:
@@ -124,7 +125,7 @@ class ReplicaMoves:
         self._tasks[key] = self._owner.spawn(move)
 
     def _call_off(self, key: Key, home: LogDirectory) -> bool:
-        """Ends a move for good; False where the disk under its copy fails."""
+        """Cancels a move; returns False if the disk under its copy fails."""
         task = self._tasks.pop(key, None)
         if task is not None:
             task.cancel()
@@ -140,7 +141,7 @@ class ReplicaMoves:
         return True
 
     async def stop(self) -> None:
-        """Ends every move after the piece that it copies: the next start goes on with it."""
+        """Ends every move after its current piece; the next start continues it."""
         self._stopping = True
         if self._tasks:
             await asyncio.wait(list(self._tasks.values()))
@@ -185,7 +186,7 @@ class ReplicaMoves:
                 self._abandon(key, home)
         except OSError as error:
             if home.found_future.get(key) != path and key not in logs.future_logs:
-                return  # its topic was deleted meanwhile, and the files with it
+                return  # its topic was deleted meanwhile, with the files
             self._say_failed(key, home.path, error)
             if is_passing(error) or isinstance(error, FileNotFoundError):
                 self._abandon(key, home)
@@ -202,7 +203,8 @@ class ReplicaMoves:
         self._log.error("move failed", partition=directory_name(*key), directory=where, why=error)
 
     async def _open_copy(self, key: Key, replica: Replica, path: str) -> Log | None:
-        """Opens what was copied before the start, and cuts it to what the log has too; None where it is of no use."""
+        """Opens the copy made before the start, and cuts it to the part it shares with the log; returns None if it is
+        useless."""
         logs, current = self._logs, replica.log
         future: Log | None = None
         with suppress(LogDamaged):
@@ -222,7 +224,7 @@ class ReplicaMoves:
         return future
 
     def _take_over(self, key: Key, replica: Replica, future: Log) -> bool:
-        """Copies the missing rest, if it is small, and replaces the log by the copy."""
+        """Copies the missing rest, if it is small, and replaces the log by the copy; returns whether it did."""
         logs, current = self._logs, replica.log
         if logs.future_logs.get(key) is not future or not replica.is_online or replica.is_held:
             return False

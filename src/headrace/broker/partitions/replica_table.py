@@ -1,4 +1,4 @@
-"""All replicas of one broker, as those find them who ask for a partition."""
+"""All replicas of one broker, by topic name and by topic id."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 
 class ReplicaTable:
-    """`by_name` and `by_id` hold what this broker leads and serves, `resting` what it has without leading it, `offline`
-    why a partition that it should serve is not served."""
+    """The replicas of one broker. `by_name` and `by_id` hold led replicas, `resting` those that are not led, `offline`
+    the errors of partitions that cannot be served."""
 
     def __init__(self) -> None:
         self.by_name: dict[Key, Replica] = {}
@@ -21,18 +21,18 @@ class ReplicaTable:
         self.offline: dict[Key, ErrorCode] = {}
 
     def serve(self, replica: Replica) -> None:
-        """This broker leads it from now on."""
+        """Puts a replica among the led ones."""
         self.resting.pop(replica.key, None)
         self.by_name[replica.key] = replica
         self.by_id[(replica.topic_id, replica.index)] = replica
 
     def rest(self, replica: Replica) -> None:
-        """Keeps a replica that this broker no longer leads: it may lead again, and knows then what was committed."""
+        """Keeps a replica that this broker does not lead: if it leads again, it knows its committed part."""
         self.take_out(replica.key)
         self.resting[replica.key] = replica
 
     def take_out(self, key: Key) -> Replica | None:
-        """Removes a replica, if there is one."""
+        """Removes and returns a replica, if there is one."""
         replica = self.by_name.pop(key, None)
         if replica is None:
             return self.resting.pop(key, None)
@@ -40,9 +40,9 @@ class ReplicaTable:
         return replica
 
     def held(self, key: Key) -> Replica | None:
-        """The replica of a partition, led or not."""
+        """Returns the replica of a partition, led or not."""
         return self.by_name.get(key) or self.resting.get(key)
 
     def __iter__(self) -> Iterator[Replica]:
-        """Those that are led, and then the others, as of now."""
+        """Iterates over a copy: led replicas first, then the others."""
         return iter([*self.by_name.values(), *self.resting.values()])

@@ -1,9 +1,10 @@
-"""The audit: who was refused what, whose login failed and why, who altered ACLs, users, quotas and tokens. The logger
-is `headrace.authorizer`.
+"""The audit log: denials, failed logins, and changes of ACLs, users, quotas and tokens. The logger is
+`headrace.authorizer`.
 
-Kafka's `kafka.authorizer.logger` logs the same: denials at INFO, and allowed requests at DEBUG, which is off here until
-`audit.allowed`. Unauthenticated clients can cause lines at any rate: each gets a few a second, all of them together
-some more, and the next line has the number left out. Names from clients are truncated, and the log escapes them.
+Like Kafka's `kafka.authorizer.logger`, it logs denials at INFO and allowed requests at DEBUG; the latter are off here
+unless `audit.allowed` is set. Unauthenticated clients can cause lines at any rate: each address and all together are
+limited to some lines a second, and the next line counts those left out. Names from clients are truncated, and the log
+escapes them.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ if TYPE_CHECKING:
     from headrace.wire.messages.metadata_records import DelegationTokenRecord
 
 NAME_CHARS_MAX: Final = 256
-"""What a line shows of a name that a client has given."""
+"""Longest part of a client's name that a line shows."""
 CHANGES_LOGGED_MAX: Final = 100
-"""So many changes of one request have a line each; then one line says how many more there were."""
+"""Bound on the changes of one request that are logged one by one; one more line counts the rest."""
 DEFAULT_NAME: Final = "<default>"
-"""What quotas of all users, client ids or addresses without their own are called, as by Kafka's tools."""
+"""Name for quotas of all users, client ids or addresses without their own, as in Kafka's tools."""
 
 
 class AuditLog:
-    """Of one node."""
+    """The audit log of one node."""
 
     def __init__(
         self,
@@ -43,7 +44,7 @@ class AuditLog:
         lines_per_s: int,
         wants_allowed: bool = False,
     ) -> None:
-        """`lines_per_s`: of denials, and as many of failed logins and of changes of tokens.
+        """`lines_per_s` limits denials, failed logins and changes of tokens, each separately.
 
         `wants_allowed`: allowed requests are logged too, at DEBUG, and do not count towards the limit.
         """
@@ -66,7 +67,7 @@ class AuditLog:
         *,
         allowed: bool,
     ) -> None:
-        """See security.authorizer.Audit."""
+        """Logs a decision of the authorizer (see `security.authorizer.Audit`)."""
         if not allowed:
             self._denied.value += 1
             if not self._denials.has_room((principal, host)):
@@ -100,24 +101,24 @@ class AuditLog:
         )
 
     def acls_altered(self, done: str, principal: str, host: str, acls: Sequence[AclBinding]) -> None:
-        """`done` is `created` or `deleted`."""
+        """Logs altered ACLs; `done` is `created` or `deleted`."""
         changes = [{"acl": _acl_text(acl)} for acl in acls[:CHANGES_LOGGED_MAX]]
         self._altered("ACL", done, principal, host, changes, more=len(acls) - len(changes))
 
     def users_altered(self, done: str, principal: str, host: str, users: Sequence[tuple[str, str]]) -> None:
-        """`done` is `set` or `deleted`; each user with the mechanism that the credential is for."""
+        """Logs altered credentials, each with its mechanism; `done` is `set` or `deleted`."""
         changes = [{"user": shown(name), "mechanism": mechanism} for name, mechanism in users[:CHANGES_LOGGED_MAX]]
         self._altered("user", done, principal, host, changes, more=len(users) - len(changes))
 
     def quotas_altered(self, principal: str, host: str, alterations: Sequence[QuotaAlteration]) -> None:
-        """Of each entity, what its quotas are now."""
+        """Logs the new quotas of each altered entity."""
         changes = [{**_entity_fields(each), "quotas": _quotas_text(each)} for each in alterations[:CHANGES_LOGGED_MAX]]
         self._altered("quota", "set", principal, host, changes, more=len(alterations) - len(changes))
 
     def token_altered(self, done: str, principal: str, host: str, token: DelegationTokenRecord) -> None:
-        """`done` is `created`, `renewed` or `expired`: then it ends sooner.
+        """Logs a change of a token; `done` is `created`, `renewed` or `expired` (it ends sooner).
 
-        Any authenticated client may cause such lines, at any rate.
+        Any authenticated client may cause such lines, at any rate, so they are limited.
         """
         if not self._tokens.has_room((principal, host)):
             self._left_out.value += 1
@@ -130,7 +131,7 @@ class AuditLog:
     def _altered(
         self, what: str, done: str, principal: str, host: str, changes: Sequence[Mapping[str, str | int]], more: int = 0
     ) -> None:
-        """`more` is how many changes there are beside these."""
+        """Logs changes; `more` is the number of changes beyond these."""
         for fields in changes[:CHANGES_LOGGED_MAX]:
             self._log.info(f"{what} {done}", by=shown(principal), host=host, **fields)
         more += max(0, len(changes) - CHANGES_LOGGED_MAX)
@@ -139,7 +140,7 @@ class AuditLog:
 
 
 def shown(text: str) -> str:
-    """What a line shows of a text that somebody else has written."""
+    """Returns a text from elsewhere as a line shows it."""
     return text if len(text) <= NAME_CHARS_MAX else text[:NAME_CHARS_MAX] + "..."
 
 

@@ -1,5 +1,5 @@
-"""What an operator wants to read back of the metadata: topics made and deleted, partitions without a leader, and
-with one that may lack records."""
+"""Logs changes of the metadata for operators: created and deleted topics, partitions without a leader, and unclean
+elections."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ if TYPE_CHECKING:
 
 NO_LEADER: Final = -1
 LINES_MAX: Final = 20
-"""Topics of one change that are named; of the others a line says how many they are."""
+"""Bound on the topics of one change that are named; one line counts the others."""
 
 ALONE: Final = "the only replica was not stopped cleanly, and may not have synced its last records"
 UNCLEAN: Final = "no replica that was in sync was there, so another one leads"
 
 
 class ClusterEvents:
-    """Follows the image, and writes a line for each topic that came or went, or lost its leader.
+    """Logs each topic of an image's changes that was created, deleted, or lost a leader.
 
-    Unclean elections are counted too, as Kafka's controllers do: each those that it hears of while it runs.
+    Also counts unclean elections, as Kafka's controllers do: every node counts those it learns of while it runs.
     """
 
     def __init__(self, log: LogSink, monotonic: Callable[[], float], metrics: Registry) -> None:
         self._log = log
         self._lines = PacedLines(log, monotonic)
-        """For what clients do: they make and delete topics as fast as they may."""
+        """Log for lines that clients cause, who create and delete topics at any rate."""
         self._unclean = metrics.counter("controller.unclean_elections")
 
     def changed(self, old: ClusterImage, new: ClusterImage, delta: ImageDelta) -> None:
-        """Tells of one change."""
+        """Logs one change of the image."""
         made: list[Topic] = []
         leaderless: dict[str, int] = {}
         for topic_id, change in delta.topics.items():
@@ -87,7 +87,7 @@ def _had_leader(old: Topic | None, index: int) -> bool:
 
 
 def _had_all(old: Topic | None, index: int) -> bool:
-    """Whether the partition was there, and its leader not in doubt."""
+    """Returns whether the partition existed, with a leader that had all records."""
     return (
         old is not None
         and index < len(old.partitions)

@@ -1,4 +1,4 @@
-"""The cluster in numbers, as this node's metadata have it: the quorum, and what the active controller sees."""
+"""Metrics of the cluster from this node's metadata: the quorum, and the active controller's counts."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ if TYPE_CHECKING:
     from headrace.raft.machine import Raft
 
 PARTITIONS_AT_ONCE: Final = 500
-"""Partitions of the metadata that are looked at between two yields: some 0.2 ms."""
+"""Partitions of the metadata counted between two yields: some 0.2 ms."""
 NO_NODE: Final = -1
 RAFT: Final = "kafka_server_raftmetrics_"
 CONTROLLER: Final = "kafka_controller_kafkacontroller_"
 
 
 class ReplicaSeen(Protocol):
-    """A voter or an observer as its leader sees it."""
+    """A voter or an observer as the quorum's leader sees it."""
 
     @property
     def key(self) -> NodeKey:
-        """Who it is."""
+        """Identity of the node."""
         ...
 
     @property
     def end_offset(self) -> int:
-        """The end of what it has; -1 where it was not heard of yet."""
+        """End of the node's metadata log; -1 if it is not known yet."""
         ...
 
 
 class NodeKey(Protocol):
-    """Who has the metadata log."""
+    """The identity of a node with a metadata log."""
 
     @property
     def id(self) -> int:
-        """The node."""
+        """Node id."""
         ...
 
 
@@ -48,12 +48,12 @@ class QuorumSeen(Protocol):
 
     @property
     def image(self) -> ClusterImage:
-        """The high watermark, as far as this node knows."""
+        """Committed metadata, as far as this node knows."""
         ...
 
     @property
     def raft(self) -> Raft:
-        """The machine."""
+        """Raft state machine."""
         ...
 
     @property
@@ -62,16 +62,16 @@ class QuorumSeen(Protocol):
         ...
 
     def progress(self) -> Sequence[ReplicaSeen]:
-        """Every voter, where this node leads."""
+        """Returns every voter, if this node leads."""
         ...
 
     def observers(self) -> Sequence[ReplicaSeen]:
-        """Every observer that has fetched lately, where this node leads."""
+        """Returns every observer that has fetched recently, if this node leads."""
         ...
 
 
 class Placed:
-    """How the partitions of one state of the metadata lie."""
+    """Counts of the partitions in one state of the metadata."""
 
     __slots__ = ("here", "not_preferred", "offline", "total")
 
@@ -80,12 +80,13 @@ class Placed:
 
 
 class ClusterNumbers:
-    """A section of the page. The partitions are counted where they have changed since the last one."""
+    """Section of the metrics page. Partitions are counted again only if the topics have changed."""
 
     def __init__(
         self, node_id: int, quorum: Callable[[], QuorumSeen | None], topics_max: int, *, is_broker: bool
     ) -> None:
-        """`quorum` is None until the node has opened its metadata; `topics_max` topics have series of their own."""
+        """`quorum` returns None until the node has opened its metadata; `topics_max` topics have series of their
+        own."""
         self._node_id = node_id
         self._topics_max = topics_max
         self._quorum = quorum
@@ -94,7 +95,7 @@ class ClusterNumbers:
         self._placed = Placed()
 
     def families(self) -> Iterator[Family | None]:
-        """See `families.Section`."""
+        """Yields the families of the section."""
         quorum = self._quorum()
         if quorum is None:
             return

@@ -1,7 +1,8 @@
-"""The page of metrics: families as Prometheus text, by prometheus-client, in slices that do not hold the event loop.
+"""Renders the metrics page: families as Prometheus text, by prometheus-client, in slices that do not block the event
+loop.
 
-A page is made while the node goes on: its numbers are of the moments at which their slices ran. A request that arrives
-while a page is being made gets that one.
+The node goes on meanwhile, so a page's numbers are of the moments at which their slices ran. A request that arrives
+while a page is rendered gets that page.
 """
 
 from __future__ import annotations
@@ -20,19 +21,20 @@ if TYPE_CHECKING:
     from headrace.env import Node, Owner
 
 SLICE_S: Final = 0.0005
-"""After so long the loop has its turn. What a section does between two yields comes on top."""
+"""Time after which a slice ends, so that the loop can do other work. A section's work between two yields comes on
+top."""
 SAMPLES_AT_ONCE: Final = 32
-"""Samples that are made text of in one go: some 0.2 ms."""
+"""Samples rendered at once: some 0.2 ms."""
 LIBRARY: Final = "prometheus_client"
 
 
 def is_installed() -> bool:
-    """Whether prometheus-client is there."""
+    """Returns whether prometheus-client is installed."""
     return find_spec(LIBRARY) is not None
 
 
 class PrometheusText:
-    """prometheus-client, imported: to be made on a worker, because that takes a while."""
+    """The imported prometheus-client. Made on a worker, because the import takes a while."""
 
     content_type: str
 
@@ -48,15 +50,16 @@ class PrometheusText:
         self._process: Any = ProcessCollector(registry=None)
 
     def process(self) -> bytes:
-        """CPU time, memory and open files of this process, as text; for a worker."""
+        """Returns CPU time, memory and open files of this process as text; runs on a worker."""
         text: bytes = self._generate(self._process)
         return text
 
     def pieces(self, family: Family) -> Iterator[bytes]:
-        """The text of a family, some lines at a time. One without samples says what it is all the same."""
+        """Yields the text of a family, some lines at a time. A family without samples still has its HELP and TYPE
+        lines."""
         for at in range(0, max(1, len(family.samples)), SAMPLES_AT_ONCE):
             text = self._text(family, family.samples[at : at + SAMPLES_AT_ONCE])
-            # Only the first sample of a family has its two lines before it, HELP and TYPE.
+            # Only the first piece of a family keeps its HELP and TYPE lines.
             yield text.split(b"\n", 2)[2] if at else text
 
     def _text(self, family: Family, samples: Sequence[Sample]) -> bytes:
@@ -68,7 +71,7 @@ class PrometheusText:
 
 
 class _Collected:
-    """What prometheus-client asks a registry for."""
+    """A registry for prometheus-client with fixed metrics."""
 
     def __init__(self, metrics: Sequence[Any]) -> None:
         self._metrics = metrics
@@ -78,7 +81,7 @@ class _Collected:
 
 
 class Exposition:
-    """Makes the page. `load` first, on a loop that runs; requests for a page wait for it."""
+    """Renders the page. Call `load` first, on a running loop; requests for a page wait for it."""
 
     def __init__(
         self,
@@ -87,7 +90,7 @@ class Exposition:
         sections: Sequence[Section],
         on_worker: Callable[[], list[Family]],
     ) -> None:
-        """`on_worker` is asked on a worker for what has to be asked of the system."""
+        """`on_worker` runs on a worker and returns the families that need system calls."""
         self._node = node
         self._owner = owner
         self._monotonic = node.clock.monotonic
@@ -103,12 +106,12 @@ class Exposition:
 
     @property
     def slowest_slice_s(self) -> float:
-        """For how long the last whole page held the loop at most."""
+        """Longest time that the last complete page held the loop."""
         return self._slowest_before_s
 
     @property
     def content_type(self) -> str:
-        """Of the pages."""
+        """Content type of the pages."""
         assert self._text is not None, "a page was made"
         return self._text.content_type
 
@@ -126,7 +129,7 @@ class Exposition:
             self._begin()
 
     async def render(self) -> bytes | None:
-        """Returns a page, or None if it cannot be made. Requests that come together get the same page."""
+        """Returns a page, or None if it cannot be rendered. Requests that arrive together share a page."""
         if self._cannot:
             return None
         page: Future[bytes | None] = self._node.future()
@@ -187,7 +190,7 @@ class Exposition:
                 if now - began >= SLICE_S:
                     ended = False
                     break
-        except Exception as error:  # nobody who asked may wait for ever
+        except Exception as error:  # no waiting request may hang
             self._failed(error)
             return
         self._slowest_s = max(self._slowest_s, self._monotonic() - began)

@@ -1,7 +1,7 @@
-"""Metrics on their way to a page: families of samples, as plain values.
+"""Metrics families and samples, as plain values, between their sources and the page.
 
-A section is a generator of families. It yields None where it has worked for a moment and others may have the event
-loop: see `exposition`.
+A section is a generator of families. It yields None after a moment of work, so that other tasks may run (see
+`exposition`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from headrace.broker.telemetry.histogram import Histogram
 Labels = Mapping[str, str]
 NO_LABELS: Final[Labels] = {}
 Sample = tuple[str, Labels, float]
-"""A suffix of the family's name, labels, and the value."""
+"""A suffix of the family's name, the labels, and the value."""
 
 
 class Family(NamedTuple):
-    """All samples of one name. A counter's name is without `_total`, which its samples have."""
+    """All samples of one name. A counter's name lacks the `_total` that its samples have."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
@@ -30,27 +30,27 @@ Section = Callable[[], Iterator[Family | None]]
 
 
 def gauge(name: str, about: str, value: float) -> Family:
-    """A gauge without labels."""
+    """Returns a gauge without labels."""
     return Family(name, "gauge", about, [("", NO_LABELS, value)])
 
 
 def gauges(name: str, about: str, values: Iterable[tuple[Labels, float]]) -> Family:
-    """A gauge for each set of labels."""
+    """Returns a gauge with a sample for each set of labels."""
     return Family(name, "gauge", about, [("", labels, value) for labels, value in values])
 
 
 def counter(name: str, about: str, value: float) -> Family:
-    """A counter without labels."""
+    """Returns a counter without labels."""
     return Family(name, "counter", about, [("_total", NO_LABELS, value)])
 
 
 def counters(name: str, about: str, values: Iterable[tuple[Labels, float]]) -> Family:
-    """A counter for each set of labels."""
+    """Returns a counter with a sample for each set of labels."""
     return Family(name, "counter", about, [("_total", labels, value) for labels, value in values])
 
 
 def histograms(name: str, about: str, values: Iterable[tuple[Labels, Histogram]], unit: float = 1.0) -> Family:
-    """A histogram for each set of labels; observations are multiplied by `unit`."""
+    """Returns a histogram for each set of labels; observations are multiplied by `unit`."""
     samples: list[Sample] = []
     for labels, histogram in values:
         total = 0

@@ -1,7 +1,6 @@
-"""What the groups that this broker coordinates have committed, and how far they are behind: under the names that
-kafka_exporter gives them.
+"""Metrics of the groups that this broker coordinates: committed offsets and lag, under kafka_exporter's names.
 
-The lag is counted to the high watermark, as Kafka's tools count it, where this broker has a replica of the partition.
+The lag is counted to the high watermark, as in Kafka's tools, if this broker has a replica of the partition.
 """
 
 from __future__ import annotations
@@ -12,27 +11,27 @@ from typing import Final, TypeAlias
 from headrace.broker.telemetry.families import Family, Sample, gauge
 
 OFFSETS_AT_ONCE: Final = 100
-"""Offsets that are looked at between two yields: some 0.2 ms."""
+"""Offsets handled between two yields: some 0.2 ms."""
 GROUPS: Final = "kafka_consumergroup_"
 
 Committed: TypeAlias = tuple[str, Iterable[tuple[tuple[str, int], int]]]
-"""A group, and where it is in each partition."""
+"""A group, with its committed offset in each partition."""
 
 
 class GroupNumbers:
-    """A section of the page."""
+    """The section of the metrics page about groups."""
 
     def __init__(
         self, committed: Callable[[], Iterator[Committed]], end_of: Callable[[str, int], int | None], offsets_max: int
     ) -> None:
-        """`committed` goes through the groups, whatever changes meanwhile; `end_of` says up to where a partition is
-        committed, None where that is not known here; `offsets_max` offsets have series of their own."""
+        """`committed` iterates over the groups, which may change meanwhile; `end_of` returns the high watermark of a
+        partition, or None if it is not known here; `offsets_max` offsets have series of their own."""
         self._committed = committed
         self._end_of = end_of
         self._offsets_max = offsets_max
 
     def families(self) -> Iterator[Family | None]:
-        """See `families.Section`."""
+        """Yields the families of the section."""
         positions: list[Sample] = []
         lags: list[Sample] = []
         sums: list[Sample] = []

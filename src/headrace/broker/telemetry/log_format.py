@@ -1,4 +1,4 @@
-"""How `headrace serve` writes its log: one line an event, as text or as JSON."""
+"""Formats of the log of `headrace serve`: one line per event, as text or as JSON."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any, Final
 TEXT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 INDENT: Final = "    "
-"""Before the lines of a traceback, which may quote a client: none of them looks like a line of the log."""
+"""Indentation of a traceback's lines, which may quote a client, so that none looks like a line of the log."""
 
 OURS: Final = ("time", "level", "logger", "event", "exception")
-"""The keys of a JSON line that no field of an event may take: such a field gets an underscore behind it."""
+"""Keys of a JSON line that no field of an event may take; such a field gets a trailing underscore."""
 
 
 class TextLines(logging.Formatter):
-    """A line an event, as text. Whatever is no printable character is escaped."""
+    """Formats an event as a line of text. Unprintable characters are escaped."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """See logging.Formatter. It keeps the text of a traceback in the record, for all handlers: that of another
-        formatter is not escaped."""
+        """Formats a record. The traceback text cached in the record is kept for other handlers, but not used here,
+        because other formatters do not escape it."""
         kept, record.exc_text = record.exc_text, None
         try:
             return super().format(record)
@@ -28,16 +28,16 @@ class TextLines(logging.Formatter):
             record.exc_text = kept
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's name
-        """See logging.Formatter."""
+        """Returns the escaped message line."""
         return printable(super().formatMessage(record))
 
     def formatException(self, ei: Any) -> str:  # noqa: N802  # logging's name
-        """See logging.Formatter: each line is indented."""
+        """Returns the escaped traceback, with each line indented."""
         return "\n".join(INDENT + printable(line) for line in super().formatException(ei).split("\n"))
 
 
 def printable(text: str) -> str:
-    """A text without control characters, line ends and marks that change how the rest is shown."""
+    """Returns a text in which control characters, line ends and marks that change how text is shown are escaped."""
     return text if text.isprintable() else "".join(each if each.isprintable() else _escaped(each) for each in text)
 
 
@@ -46,7 +46,8 @@ def _escaped(character: str) -> str:
 
 
 class JsonLines(logging.Formatter):
-    """An object a line: time (milliseconds since 1970), level, logger, event, and the event's fields beside them."""
+    """Formats an event as a JSON object: time (milliseconds since 1970), level, logger, event, and the event's
+    fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {

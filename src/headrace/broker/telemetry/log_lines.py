@@ -1,4 +1,4 @@
-"""Log lines on their way into a topic: a logging handler that keeps them, as JSON, in a queue of bounded size."""
+"""Collects log lines for a topic: a logging handler with a bounded queue of JSON lines."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ if TYPE_CHECKING:
     from headrace.broker.telemetry.metrics import Counter
 
 QUEUED_LINES_BYTES_MAX: Final = 4 * 1024 * 1024
-"""What waits to be published; beyond it the oldest lines go."""
+"""Bound on the bytes that wait to be published; beyond it the oldest lines are dropped."""
 TEXT_CHARS_MAX: Final = 8192
-"""What a line keeps of its message, and of its traceback (the end of that)."""
+"""Longest part of a message, and of the end of a traceback, that a line keeps."""
 
 _FORMATTER: Final = logging.Formatter()
 
 
 class Line(NamedTuple):
-    """A log line: when it was written, in ms since 1970, and its JSON."""
+    """A log line: its time, in ms since 1970, and its JSON."""
 
     time_ms: int
     value: bytes
 
 
 class LogLines(logging.Handler):
-    """Takes lines from any thread and gives them out in their order. It waits for nothing but its own lock."""
+    """Takes lines from any thread and returns them in order. It waits for nothing but its own lock."""
 
     def __init__(self, service: str, now_ms: Callable[[], int], dropped: Counter) -> None:
-        """`service` is what the lines say they are of; `dropped` counts those that had to go."""
+        """`service` is the value of that field in each line; `dropped` counts dropped lines."""
         super().__init__()
         self._service = service
         self._now_ms = now_ms
@@ -51,7 +51,7 @@ class LogLines(logging.Handler):
             time_ms = self._now_ms()
             line = Line(time_ms, self._encode(record, time_ms))
         except Exception:
-            # As every handler does it: the traceback goes to standard error, and the program goes on.
+            # As in every handler: the traceback goes to standard error, and the program goes on.
             self.handleError(record)
             return
         self._queue.append(line)
@@ -78,7 +78,7 @@ class LogLines(logging.Handler):
             self._dropped.value += 1
 
     def take(self, max_lines: int, max_bytes: int) -> list[Line]:
-        """The oldest lines, out of the queue: at most so many, of at most so many bytes, but one at least."""
+        """Removes and returns the oldest lines, within both bounds, but at least one."""
         taken: list[Line] = []
         with self._locked():
             while self._queue and len(taken) < max_lines:
@@ -91,7 +91,7 @@ class LogLines(logging.Handler):
         return taken
 
     def put_back(self, lines: list[Line]) -> None:
-        """Back to where they were taken from, as far as there is still room for them."""
+        """Returns lines to the front of the queue, as far as its bound allows."""
         with self._locked():
             self._queue.extendleft(reversed(lines))
             self._bytes += sum(len(line.value) for line in lines)
@@ -99,7 +99,7 @@ class LogLines(logging.Handler):
 
     @contextmanager
     def muted(self) -> Iterator[None]:
-        """Leaves out what this thread logs inside the block."""
+        """Ignores the lines that this thread logs inside the block."""
         self._muted = logging.makeLogRecord({}).thread
         try:
             yield
@@ -108,7 +108,7 @@ class LogLines(logging.Handler):
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """The lock that `emit` is called under."""
+        """Holds the lock under which `emit` is called."""
         self.acquire()
         try:
             yield

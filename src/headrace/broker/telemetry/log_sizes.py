@@ -1,4 +1,4 @@
-"""How large the logs of this broker are, partition by partition, some of them at a time."""
+"""Metrics of log sizes by partition, collected some logs at a time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, Protocol
 from headrace.broker.telemetry.families import Family, Sample, gauge
 
 SEGMENTS_AT_ONCE: Final = 500
-"""Segments that are added up between two yields: some 0.1 ms."""
+"""Segments added up between two yields: some 0.1 ms."""
 
 
 class SizedLog(Protocol):
@@ -16,29 +16,29 @@ class SizedLog(Protocol):
 
     @property
     def topic_partition(self) -> tuple[str, int]:
-        """Whose log it is."""
+        """Topic and partition index of the log."""
         ...
 
     @property
     def segments(self) -> Sized:
-        """What it consists of."""
+        """Segments of the log."""
         ...
 
     def size_bytes(self) -> int:
-        """Bytes of all batches."""
+        """Returns the bytes of all batches."""
         ...
 
 
 class LogSizes:
-    """A section of the page."""
+    """The section of the metrics page about log sizes."""
 
     def __init__(self, logs: Callable[[], Iterable[SizedLog]], partitions_max: int) -> None:
-        """`logs` are those that are open now, the oldest first; `partitions_max` of them have a series of their own."""
+        """`logs` returns the open logs, the oldest first; `partitions_max` of them have series of their own."""
         self._logs = logs
         self._partitions_max = partitions_max
 
     def families(self) -> Iterator[Family | None]:
-        """See `families.Section`."""
+        """Yields the families of the section."""
         samples: list[Sample] = []
         total = others = segments = 0
         for log in self._logs():

@@ -1,6 +1,6 @@
-"""The broker's loggers as a configuration: listed, and their levels altered while it runs. Source: KIP-412.
+"""Lists the broker's loggers as a configuration, and alters their levels at run time. Source: KIP-412.
 
-Levels are log4j's names, which Kafka's tools know. Levels are not stored, and are gone with the process.
+Levels have log4j's names, which Kafka's tools know. They are not stored, and last as long as the process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LEVELS: Final = {
 
 
 def levels() -> dict[str, str]:
-    """The level in force of every logger of ours, and of the root, by name."""
+    """Returns the effective levels of headrace's loggers and the root logger, by name."""
     names = [ROOT, *sorted(name for name in logging.root.manager.loggerDict if name.partition(".")[0] == _OURS)]
     return {name: _level_name(_logger(name).getEffectiveLevel()) for name in names}
 
@@ -41,7 +41,7 @@ def _level_name(level: int) -> str:
 
 
 def alter(changes: Sequence[tuple[str, int, str | None]], *, validate_only: bool) -> ApiError:
-    """Sets levels, or (DELETE) has loggers follow their parents again: all of them, or none."""
+    """Sets levels, or (DELETE) has loggers inherit from their parents again: all or none."""
     known = levels()
     for name, operation, value in changes:
         if operation not in (AlterOperation.SET, AlterOperation.DELETE):

@@ -1,4 +1,4 @@
-"""How long the event loop was held: a timer that looks how late it is called."""
+"""Measures how long the event loop is blocked, by the lateness of a timer."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from headrace.env import Node, Owner
 
 INTERVAL_S: Final = 0.1
-"""Ten looks a second: a blocked loop is always seen if it lasts longer than this, else in proportion."""
+"""Interval of the timer: a block longer than this is always seen, a shorter one in proportion."""
 BOUNDS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 MAX_OVER_S: Final = 60.0
-"""The maximum is that of the last one to two of these spans."""
+"""Span of the maximum, which covers the last one to two of these."""
 
 
 class LoopLag:
-    """Measures how long the event loop is blocked; runs from `start` on, as long as its owner is not closed."""
+    """The lateness of a periodic timer; runs from `start` until its owner is closed."""
 
     def __init__(self, node: Node, owner: Owner) -> None:
         self.histogram = Histogram(BOUNDS_S)
@@ -28,11 +28,11 @@ class LoopLag:
 
     @property
     def max_s(self) -> float:
-        """The longest of the last minute or two."""
+        """Longest delay of the last minute or two, in seconds."""
         return max(self._max, self._max_before)
 
     def start(self) -> None:
-        """Begins to look."""
+        """Starts measuring."""
         now = self._monotonic()
         self._turns_at = now + MAX_OVER_S
         self._wait(now)

@@ -1,7 +1,7 @@
-"""One registry counts everything that the broker does; consoles and tests read its frozen statistics, nothing else.
+"""Counts everything that the broker does, in one registry; the metrics page and tests read only its frozen statistics.
 
-A counter is an int attribute that its owner adds to directly (`counter.value += n`), because the hot paths may afford
-one addition and no call. Gauges are callables read when someone asks.
+A counter is an int attribute that its owner increments directly (`counter.value += n`), because hot paths can afford an
+addition, but no call. Gauges are callables, called when statistics are read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Counter:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What the registry held at one moment, sorted by name."""
+    """The content of the registry at one moment, sorted by name."""
 
     counters: Mapping[str, int]
     gauges: Mapping[str, float]
@@ -40,22 +40,22 @@ class Registry:
         self._gauges: dict[str, Callable[[], float]] = {}
 
     def counter(self, name: str) -> Counter:
-        """The counter called `name`, made on first use."""
+        """Returns the counter called `name`, made on first use."""
         found = self._counters.get(name)
         if found is None:
             found = self._counters[name] = Counter(name)
         return found
 
     def counters(self, names: Iterable[str]) -> list[Counter]:
-        """Several counters at once, in the order of their names."""
+        """Returns several counters, in the order of their names."""
         return [self.counter(name) for name in names]
 
     def gauge(self, name: str, read: Callable[[], float]) -> None:
-        """Registers a number that is read when someone asks for statistics."""
+        """Registers a number that is read when statistics are."""
         self._gauges[name] = read
 
     def statistics(self) -> Statistics:
-        """Everything counted so far."""
+        """Returns all counters and gauges."""
         return Statistics(
             counters={name: self._counters[name].value for name in sorted(self._counters)},
             gauges={name: self._gauges[name]() for name in sorted(self._gauges)},

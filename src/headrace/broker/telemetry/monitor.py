@@ -1,6 +1,6 @@
-"""A node's HTTP endpoints: `/metrics` for Prometheus, `/livez` and `/readyz` for probes.
+"""The HTTP endpoints of a node: `/metrics` for Prometheus, `/livez` and `/readyz` for probes.
 
-A node that serves none of it (`metrics.listener` is -1) has a monitor too, which does nothing.
+A node without them (`metrics.listener` is -1) has a monitor that does nothing.
 """
 
 from __future__ import annotations
@@ -33,15 +33,16 @@ IDLE: Final = (
     ("kafka_network_socketserver_networkprocessoravgidle_percent", "reads and answers requests"),
     ("kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent", "handles them"),
 )
-"""Kafka's names for the share of time in which a thread waits; ours is one thread. A share, whatever the name says."""
+"""Kafka's names for the idle share of its threads; here one thread has both tasks. The values are shares, not
+percentages."""
 
 
 class CannotListenForMetrics(OSError):
-    """The address that `metrics.listener` asks for cannot be had; the text is one line that says so."""
+    """Raised if the address of `metrics.listener` cannot be bound; the text is one line."""
 
 
 class Monitor:
-    """Serves a node's HTTP endpoints. `listen`, `serves`, `ends` and `close` follow the life of the node."""
+    """The endpoints of one node. `listen`, `serves`, `ends` and `close` follow its life cycle."""
 
     def __init__(
         self,
@@ -54,13 +55,13 @@ class Monitor:
         directories: Sequence[str] = (),
         secured: Callable[[Owner], Secured] | None = None,
     ) -> None:
-        """`sections` are asked for once, and not where nothing is served; `not_ready` says why a node that has started
-        cannot do its work now, "" where it can; of `directories` the page says how much room they have. `secured`
-        reads the keys of pages over TLS, and raises ConfigError where it cannot; None: they are served in the clear."""
+        """`sections` is called once, and only if the page is served. `not_ready` returns why a started node cannot work
+        now, "" if it can. The page shows the free space of `directories`. `secured` reads the TLS keys of the pages,
+        and raises ConfigError if it cannot; None: they are served in the clear."""
         self.times: RequestTimes | None = None
-        """Collects the times of requests; None if nothing reads them."""
+        """Receiver of the requests' durations; None if nothing reads them."""
         self.quorum: QuorumSeen | None = None
-        """The metadata quorum, once it is opened."""
+        """Metadata quorum; None before it is opened."""
         self._node = node
         self._log = node.logger("metrics")
         self._address = config.metrics_address
@@ -103,14 +104,14 @@ class Monitor:
 
     @property
     def port(self) -> int | None:
-        """Where it is served; None where it is not."""
+        """Port of the endpoints; None if they are not served."""
         return None if self._http is None else self._http.port
 
     # --- the life of the node
 
     def listen(self) -> None:
-        """Begins to serve. An address that is taken is one line in the log, unless the settings ask for it: then it
-        raises CannotListenForMetrics. Raises ConfigError where keys for TLS cannot be used."""
+        """Begins to serve. If the address is taken, raises CannotListenForMetrics if the settings name it, and else
+        logs a line. Raises ConfigError if keys for TLS cannot be used."""
         if self._http is None or self._address is None:
             return
         host, port = self._address
@@ -134,23 +135,23 @@ class Monitor:
         self._log.info("metrics are served", host=host, port=self._http.port)
 
     def follows(self, quorum: QuorumSeen) -> None:
-        """The metadata are here."""
+        """Sets the quorum, whose metadata are opened."""
         self.quorum = quorum
 
     def serves(self) -> None:
-        """The node does its work from now on."""
+        """Notes that the node serves."""
         self._state = RUNNING
 
     def ends(self) -> None:
-        """Notes that the node no longer works."""
+        """Notes that the node is stopping."""
         self._state = ENDING
 
     def failed(self, why: str) -> None:
-        """The node cannot go on."""
+        """Notes that the node cannot go on."""
         self._failure = self._failure or why
 
     def close(self) -> None:
-        """Serves nothing more; more than once is harmless."""
+        """Stops serving; harmless if called again."""
         self.times = None
         if self._http is not None:
             self._http.close()
@@ -194,7 +195,7 @@ class Monitor:
         yield gauge("headrace_loop_lag_max_seconds", "The longest of these in the last minute or two.", self._lag.max_s)
 
     def _room(self) -> list[Family]:
-        """Room on the disks; on a worker, because a disk may be slow to say."""
+        """Returns the free space of the disks; runs on a worker, because a disk may be slow to answer."""
         free: list[tuple[dict[str, str], float]] = []
         total: list[tuple[dict[str, str], float]] = []
         failed = 0
@@ -213,7 +214,7 @@ class Monitor:
 
 
 def _state(why: str, good: str) -> Response:
-    """Returns what a probe sees: `good`, or 503 and why not."""
+    """Returns the answer to a probe: `good`, or 503 and the reason."""
     from headrace.http.messages import Response
 
     line = " ".join((why or good).split())

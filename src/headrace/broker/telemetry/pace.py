@@ -1,5 +1,4 @@
-"""Lines that a client can cause: so many a second, and a part of them about one subject. The next line says how many
-were left out."""
+"""Limits log lines that clients can cause, per second and per subject. The next line counts those left out."""
 
 from __future__ import annotations
 
@@ -10,13 +9,13 @@ if TYPE_CHECKING:
     from headrace.env import LogSink
 
 LINES_PER_S: Final = 50
-"""Of one kind, about everything."""
+"""Lines per second of one kind, about all subjects."""
 SUBJECT_LINES_PER_S: Final = 10
-"""About one subject (a group, an address, a principal at one): others are to be seen beside it."""
+"""Lines per second about one subject (a group, an address, a principal at one), so that others are seen too."""
 
 
 class LineLimit:
-    """Whether there is room for a line."""
+    """A limit on the rate of lines, in total and per subject."""
 
     def __init__(
         self, monotonic: Callable[[], float], lines_per_s: int = LINES_PER_S, of_subject: int = SUBJECT_LINES_PER_S
@@ -27,11 +26,11 @@ class LineLimit:
         self._since = float("-inf")
         self._written = 0
         self._subjects: dict[object, int] = {}
-        """Of this second; no more than lines."""
+        """Lines about each subject in the current second."""
         self._left_out = 0
 
     def has_room(self, subject: object) -> bool:
-        """Whether a line about this may be written; it is counted either way."""
+        """Returns whether a line about a subject may be written; counts it in either case."""
         now = self._monotonic()
         if now - self._since >= 1:
             self._since, self._written, self._subjects = now, 0, {}
@@ -44,24 +43,24 @@ class LineLimit:
         return True
 
     def left_out(self) -> dict[str, int]:
-        """What the line that is written now says of those before it that were not."""
+        """Returns the field with the number of lines left out since the last line, if any."""
         left_out, self._left_out = self._left_out, 0
         return {"left_out": left_out} if left_out else {}
 
 
 class PacedLines:
-    """A log for lines that a client can cause."""
+    """A log for lines that clients can cause."""
 
     def __init__(self, log: LogSink, monotonic: Callable[[], float]) -> None:
         self._log = log
         self._limit = LineLimit(monotonic)
 
     def info(self, subject: object, event: str, /, **fields: object) -> None:
-        """See LogSink.info; `subject` is what the line is about, or who caused it."""
+        """Logs at INFO within the limit; `subject` is what the line is about, or the client that caused it."""
         if self._limit.has_room(subject):
             self._log.info(event, **fields, **self._limit.left_out())
 
     def warning(self, subject: object, event: str, /, **fields: object) -> None:
-        """See LogSink.warning."""
+        """Logs at WARNING within the limit."""
         if self._limit.has_room(subject):
             self._log.warning(event, **fields, **self._limit.left_out())

@@ -1,7 +1,7 @@
-"""The partitions that a broker leads, in numbers: in sync or not, how far its followers are, what its topics take.
+"""Metrics of the partitions that a broker leads: in-sync replicas, lag of followers, and traffic by topic.
 
-Nothing is counted on the way of a request but bytes, by replica. All else is added up when a page is made, some
-partitions at a time.
+Requests count only bytes, by replica. All other numbers are computed when a page is rendered, some partitions at a
+time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headrace.replicas.partition import PartitionState
 
 PARTITIONS_AT_ONCE: Final = 64
-"""Replicas that are looked at between two yields: some 0.2 ms."""
+"""Replicas handled between two yields: some 0.2 ms."""
 TOPIC: Final = "kafka_server_brokertopicmetrics_"
 REPLICAS: Final = "kafka_server_replicamanager_"
 
@@ -28,31 +28,31 @@ class LedReplica(Protocol):
     index: int
     state: PartitionState
     log: Any
-    """The log: `end_offset`, `log_start_offset` and the setting `config.min_insync_replicas`."""
+    """Log of the replica, with `end_offset`, `log_start_offset` and the setting `config.min_insync_replicas`."""
     bytes_in: int
     bytes_out: int
 
 
 class InSync(NamedTuple):
-    """How many replicas of a partition are in sync."""
+    """The state of a partition's in-sync set."""
 
     is_whole: bool
-    """All of them."""
+    """Whether all replicas are in sync."""
     is_under: bool
-    """Fewer than min.insync.replicas: acks=all is refused."""
+    """Whether fewer than min.insync.replicas are in sync, so that acks=all is refused."""
     is_at: bool
-    """Just as many, and one more failure makes it fewer."""
+    """Whether exactly min.insync.replicas are in sync, so that one more failure has acks=all refused."""
 
 
 def in_sync(replica: LedReplica) -> InSync:
-    """As its leader sees it."""
+    """Returns the state of a partition's in-sync set, as its leader sees it."""
     count, all_of_them = len(replica.state.isr), len(replica.state.replicas)
     least = min(replica.log.config.min_insync_replicas, all_of_them)
     return InSync(count >= all_of_them, count < least, count == least < all_of_them)
 
 
 class Followed:
-    """One broker that follows partitions of this one."""
+    """Counts of one broker that follows partitions of this one."""
 
     __slots__ = ("lag_max", "lag_sum", "out_of_sync", "partitions")
 
@@ -60,7 +60,7 @@ class Followed:
         self.partitions = self.out_of_sync = self.lag_sum = self.lag_max = 0
 
     def add(self, log_end: int, follower_end: int, is_in_sync: bool) -> None:
-        """One partition: where its leader's log ends, and how far the follower has it at least."""
+        """Adds one partition: the end of its leader's log, and the least end of the follower's."""
         lag = max(0, log_end - follower_end)
         self.partitions += 1
         self.out_of_sync += not is_in_sync
@@ -69,7 +69,7 @@ class Followed:
 
 
 class TopicNumbers:
-    """One topic since this process leads partitions of it."""
+    """Counts of one topic since this process began to lead partitions of it."""
 
     __slots__ = ("_ends", "bytes_in", "bytes_out", "messages", "partitions", "records")
 
@@ -79,8 +79,7 @@ class TopicNumbers:
         self._ends: dict[int, int] = {}
 
     def add(self, replica: LedReplica) -> None:
-        """Takes what was counted for a replica since it was seen last. What came before this broker led it is not of
-        its doing."""
+        """Adds a replica's counts since the last page. Records from before this broker led do not count."""
         index, log = replica.index, replica.log
         end_offset = log.end_offset
         begin = max(self._ends.get(index, 0), replica.state.epoch_start)
@@ -94,11 +93,11 @@ class TopicNumbers:
 
 
 class PartitionNumbers:
-    """A section of the page, and what has to be remembered between two of them."""
+    """The section of the metrics page about led partitions, with its state between pages."""
 
     def __init__(self, led: Callable[[], Iterable[LedReplica]], topics_max: int, metrics: Registry) -> None:
-        """`led` are the replicas that this broker leads, as of now; `topics_max` topics have series of their own: the
-        first ones that are met keep them until they are gone. The totals are counters of `metrics`."""
+        """`led` returns the replicas that this broker leads; `topics_max` topics have series of their own: the first
+        ones seen keep them until they are gone. The totals are counters of `metrics`."""
         self._bytes_in = metrics.counter("produce.bytes")
         self._bytes_out = metrics.counter("fetch.bytes")
         self._messages = metrics.counter("produce.messages")
@@ -115,7 +114,7 @@ class PartitionNumbers:
     # --- adding up
 
     def families(self) -> Iterator[Family | None]:
-        """See `families.Section`."""
+        """Yields the families of the section."""
         self._reset()
         for numbers in self._topics.values():
             numbers.partitions = numbers.records = 0
@@ -124,7 +123,7 @@ class PartitionNumbers:
             if count % PARTITIONS_AT_ONCE == PARTITIONS_AT_ONCE - 1:
                 yield None
         for name in [name for name, numbers in self._topics.items() if not numbers.partitions]:
-            del self._topics[name]  # this broker does not lead any of it any more
+            del self._topics[name]  # this broker no longer leads any of its partitions
         yield from self._totals()
         yield from self._by_follower()
         yield from self._by_topic()
@@ -142,7 +141,7 @@ class PartitionNumbers:
                 if followed is None:
                     followed = self._followed[node_id] = Followed()
                 is_in_sync = node_id in state.isr
-                # A new leader has not heard of its followers yet: the in-sync replicas have the committed part. No
+                # A new leader does not know its followers' ends yet: in-sync replicas have the committed part, and no
                 # replica lacks records before the start of the log.
                 known = state.high_watermark if is_in_sync else 0
                 followed.add(state.log_end, max(follower.log_end, known, log.log_start_offset), is_in_sync)

@@ -1,4 +1,5 @@
-"""The partitions that this broker leads, one by one: from where to where they go, and whether enough is in sync."""
+"""Metrics of each partition that this broker leads: its first and last offsets, and whether enough replicas are in
+sync."""
 
 from __future__ import annotations
 
@@ -14,15 +15,15 @@ CLUSTER: Final = "kafka_cluster_partition_"
 
 
 class PartitionSeries:
-    """A section of the page."""
+    """The section of the metrics page with a series for each partition."""
 
     def __init__(self, led: Callable[[], Iterable[LedReplica]], partitions_max: int) -> None:
-        """`led` are the replicas that this broker leads, as of now; `partitions_max` of them have series."""
+        """`led` returns the replicas that this broker leads; `partitions_max` of them have series."""
         self._led = led
         self._partitions_max = partitions_max
 
     def families(self) -> Iterator[Family | None]:
-        """See `families.Section`."""
+        """Yields the families of the section."""
         ends: list[Sample] = []
         starts: list[Sample] = []
         under: list[Sample] = []

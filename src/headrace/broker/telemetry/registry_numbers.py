@@ -1,4 +1,4 @@
-"""The registry's counters and gauges as families: those that Kafka has too under its names, the others under ours."""
+"""Exposes the registry's counters and gauges as families: under Kafka's names if it has them, else under ours."""
 
 from __future__ import annotations
 
@@ -56,23 +56,23 @@ KAFKA_GAUGES: Final[Mapping[str, tuple[str, str]]] = {
     ),
 }
 ELSEWHERE: Final = frozenset({"produce.bytes", "produce.messages", "fetch.bytes", "replicas.online"})
-"""What `partition_numbers` shows."""
+"""Metrics that `partition_numbers` shows instead."""
 
 _NO_NAME: Final = re.compile(r"[^a-z0-9]+")
 
 
 def api_name(name: str) -> str:
-    """An API as Kafka's metrics call it: `list_offsets` is ListOffsets."""
+    """Returns an API's name in Kafka's metrics: `list_offsets` is ListOffsets."""
     return "".join(part.capitalize() for part in name.lower().split("_"))
 
 
 def own_name(name: str) -> str:
-    """A metric of the registry as Prometheus has it: `log.cleaner.uncleanable` is headrace_log_cleaner_uncleanable."""
+    """Returns a metric's name in Prometheus: `log.cleaner.uncleanable` is headrace_log_cleaner_uncleanable."""
     return "headrace_" + _NO_NAME.sub("_", name.lower())
 
 
 class RegistryNumbers:
-    """A section of the page."""
+    """The section of the metrics page with the registry's content."""
 
     def __init__(self, metrics: Registry, times: Callable[[], RequestTimes | None], *, is_broker: bool) -> None:
         self._metrics = metrics
@@ -80,7 +80,7 @@ class RegistryNumbers:
         self._is_broker = is_broker
 
     def families(self) -> Iterator[Family | None]:
-        """See `families.Section`."""
+        """Yields the families of the section."""
         statistics = self._metrics.statistics()
         yield None
         requests: list[tuple[Labels, float]] = []

@@ -1,7 +1,7 @@
-"""Failed requests, counted by API and error as in Kafka's ErrorsPerSec: each error code in an answer counts once.
+"""Counts failed requests by API and error, as Kafka's ErrorsPerSec: each error code in an answer counts once.
 
-Produce and Fetch count where they refuse a partition. The answers of all other APIs are looked at as their handlers
-made them, before they are encoded: where in them codes may lie is worked out once for each class of messages.
+Produce and Fetch count where they refuse a partition. The answers of all other APIs are searched before they are
+encoded; the places of error codes are computed once for each message class.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FAMILY: Final = "request_errors"
 
 
 class Plan(NamedTuple):
-    """Where error codes lie in a message: in itself, and in the messages of its lists."""
+    """The places of error codes in a message: in itself, and in the messages of its lists."""
 
     own: bool
     lists: tuple[tuple[str, Plan], ...]
@@ -27,7 +27,7 @@ _plans: dict[type, Plan] = {}
 
 
 def plan_of(kind: type) -> Plan:
-    """The plan of a class of messages; other classes have no error codes."""
+    """Returns the plan of a message class; other classes have no error codes."""
     plan = _plans.get(kind)
     if plan is None:
         lists = []
@@ -41,14 +41,14 @@ def plan_of(kind: type) -> Plan:
 
 
 def _classes_in(hint: object) -> list[type]:
-    """The classes that a type is made of: `list[Topic] | None` is made of Topic, and of others."""
+    """Returns the classes in a type: `list[Topic] | None` contains Topic, and others."""
     if parts := get_args(hint):
         return [each for part in parts for each in _classes_in(part)]
     return [hint] if isinstance(hint, type) else []
 
 
 def codes_in(message: object, plan: Plan, found: list[int]) -> None:
-    """Adds the error codes in a message to those found."""
+    """Adds the error codes in a message to `found`."""
     own, lists = plan
     if own and (code := message.error_code):  # type: ignore[attr-defined]
         found.append(code)
@@ -58,26 +58,26 @@ def codes_in(message: object, plan: Plan, found: list[int]) -> None:
 
 
 def codes_of(response: object) -> list[int]:
-    """The error codes in an answer, each as often as it is there."""
+    """Returns the error codes in an answer, each as often as it occurs."""
     found: list[int] = []
     codes_in(response, plan_of(type(response)), found)
     return found
 
 
 class RequestErrors:
-    """The counters `request_errors.API.ERROR`, made when they are first needed."""
+    """The counters `request_errors.API.ERROR`, made when first needed."""
 
     def __init__(self, metrics: Registry) -> None:
         self._metrics = metrics
         self._counters: dict[tuple[int, int], Counter] = {}
 
     def look_at(self, key: int, response: object) -> None:
-        """Counts the errors in the answer to a request of this API."""
+        """Counts the errors in an answer of an API."""
         for code in codes_of(response):
             self.count(key, code)
 
     def count(self, key: int, code: int, times: int = 1) -> None:
-        """Counts an error, or several of a kind."""
+        """Counts an error, `times` times."""
         counter = self._counters.get((key, code))
         if counter is None:
             name = f"{FAMILY}.{APIS[key].name}.{ErrorCode(code).name}"

@@ -1,9 +1,9 @@
-"""How long requests took, by API: from the readable event that brought a request to its answer.
+"""Durations of requests by API: from the readable event that brought a request to its answer.
 
-Requests that arrived together share the moment of their arrival. Those that the short paths of Produce and Fetch answer
-are only counted there, and share the moment at which all that came with them is handled and their answers were given to
-the system: nothing is measured for each. An answer that waits (for a disk, for other replicas, for data to fetch) is
-measured on its own. What a client takes to read its answer is not in it.
+Requests that arrived together share their arrival time. Requests answered on the short paths of Produce and Fetch are
+only counted there, and share the time at which everything that arrived with them is handled and their answers are
+passed to the system, so that nothing is measured for each. An answer that waits (for a disk, other replicas, or data to
+fetch) is measured on its own. The time that a client takes to read its answer is not included.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ BOUNDS_S: Final = (
 
 
 class RequestTimes:
-    """The histograms, in seconds, by API key. One for all connections of a server.
+    """The histograms, in seconds, by API key; one for all connections of a server.
 
-    `produced` and `fetched` count what the short paths have answered since the last call of `handled`.
+    `produced` and `fetched` count the requests answered on the short paths since the last call of `handled`.
     """
 
     __slots__ = ("_fetch", "_monotonic", "_produce", "by_key", "fetched", "produced")
@@ -32,18 +32,18 @@ class RequestTimes:
         self._monotonic = monotonic
         self._produce, self._fetch = Histogram(BOUNDS_S), Histogram(BOUNDS_S)
         self.by_key: dict[int, Histogram] = {ApiKey.PRODUCE: self._produce, ApiKey.FETCH: self._fetch}
-        """Of these two, and of the other APIs that were asked for so far."""
+        """Histograms of Produce and Fetch, and of other APIs requested so far."""
         self.produced = self.fetched = 0
 
     def answered(self, key: int, began: float) -> None:
-        """A request that arrived at `began` was answered."""
+        """Counts a request that arrived at `began` and was answered now."""
         histogram = self.by_key.get(key)
         if histogram is None:
             histogram = self.by_key[key] = Histogram(BOUNDS_S)
         histogram.observe(self._monotonic() - began)
 
     def handled(self, seconds: float) -> None:
-        """All that arrived `seconds` ago is handled."""
+        """Counts the short paths' requests that arrived `seconds` ago."""
         count = self.produced
         if count:
             self.produced = 0
