@@ -1,4 +1,4 @@
-"""Who may see or alter the configuration of what, and the altering itself, for both APIs that do it."""
+"""Authorizes and executes AlterConfigs and IncrementalAlterConfigs."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ async def alter(
     *,
     validate_only: bool,
 ) -> list[ApiError]:
-    """Decides and commits alterations of stored configurations: a result for each, in order.
+    """Decides and commits alterations of stored configurations; returns a result for each, in order.
 
-    What a client brings is checked here and decided by the active controller, here or elsewhere; `request_of` makes
-    the request that has only these (by their numbers). Where controllers are asked, this node alone decides.
+    A broker checks what its clients send, and the active controller decides, here or on another node; `request_of`
+    makes the request with only the alterations of those numbers. On a controller's listener this node alone decides.
     """
     is_of_controllers = context.listener in broker.config.controller_listener_names
     if is_of_controllers and context.client.is_forwarded:
         return await _decided(broker, alterations, context, validate_only)
-    # Only a broker knows whether its listeners can follow; one that cannot keeps what it has, and refuses.
+    # Only a broker knows whether its listeners can apply a change; it refuses one that they cannot.
     refused: SplitTable[int, ApiError] = SplitTable()
     left: Sequence[int] = range(len(alterations))
     asked = alterations
@@ -72,8 +72,8 @@ async def alter(
 
 
 class Chosen(Sequence[T]):
-    """Some of many things, by their numbers. It holds no list of them: Python's collector looks at all that a new list
-    holds, which for 400,000 things takes 40 ms."""
+    """Some of many things, by their numbers. It is no list, as Python's collector examines all elements of a new list,
+    which for 400,000 takes 40 ms."""
 
     def __init__(self, things: Sequence[T], numbers: Sequence[int]) -> None:
         self._things = things
@@ -93,7 +93,7 @@ class Chosen(Sequence[T]):
 
 
 def chosen(things: Sequence[T], takes: Callable[[int, T], bool]) -> Steps[array[int]]:
-    """The numbers of the things that `takes` takes."""
+    """Returns the numbers of the things for which `takes` is true."""
     numbers = array("L")
     for some in parts_of(range(len(things)), SMALL_PER_STEP):
         numbers.extend([n for n in some if takes(n, things[n])])
@@ -104,7 +104,8 @@ def chosen(things: Sequence[T], takes: Callable[[int, T], bool]) -> Steps[array[
 def _left(
     broker: Services, alterations: Sequence[Alteration], context: RequestContext, refused: SplitTable[int, ApiError]
 ) -> Steps[Sequence[int]]:
-    """The numbers of those that this broker brings to the controller; `refused` gets why it does not bring others."""
+    """Returns the numbers of the alterations that this broker sends to the controller; adds the errors of others to
+    `refused`."""
     twice = yield from named_twice(alterations, resource_of, context)
     for n, each in enumerate(alterations):
         yield 1 + len(each.changes) // SMALL_PER_STEP
@@ -117,7 +118,7 @@ def _left(
 
 
 def alterations_of(resources: Sequence[R], alteration_of: Callable[[R], Alteration]) -> Steps[list[Alteration]]:
-    """What is asked of each resource of a request."""
+    """Returns the alteration of each resource in a request."""
     alterations: list[Alteration] = []
     for resource in resources:
         alterations.append(alteration_of(resource))
@@ -128,7 +129,7 @@ def alterations_of(resources: Sequence[R], alteration_of: Callable[[R], Alterati
 def results_of(
     alterations: Sequence[Alteration], answers: Sequence[ApiError], response: Callable[..., T]
 ) -> Steps[list[T]]:
-    """Returns the result of each resource, as the response has it."""
+    """Returns the result of each resource for the response."""
     results: list[T] = []
     for alteration, error in zip(alterations, answers, strict=True):
         results.append(
@@ -144,12 +145,13 @@ def results_of(
 
 
 def resource_of(alteration: Alteration) -> tuple[int, str]:
-    """The type and the name of the resource that an alteration is about."""
+    """Returns the type and the name of an alteration's resource."""
     return alteration.resource_type, alteration.name
 
 
 def _refusal(broker: Services, alteration: Alteration, context: RequestContext) -> ApiError | None:
-    """Why this broker does not bring it to the controller, which refuses who may not ask, and resources named twice."""
+    """Returns why this broker does not send an alteration to the controller, or None. The controller refuses
+    unauthorized clients and resources named twice."""
     if config_access(context, Operation.ALTER_CONFIGS, *resource_of(alteration)):
         return None
     rules = rules_of(broker.config)

@@ -1,4 +1,4 @@
-"""The authorized-operations bit fields of responses: a bit for each operation that the client may do. KIP-430."""
+"""Computes the authorized-operations fields of responses: a bit for each operation that the client may do. KIP-430."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NOT_REQUESTED = -(2**31)
 
 
 def authorized_operations(context: RequestContext, resource: ResourceType, name: str) -> int:
-    """A bit for each operation (by its AclOperation code) that the client may do to a resource."""
+    """Returns a bit for each operation (by its AclOperation code) that the client may do to a resource."""
     bits = 0
     for operation in OPERATIONS_OF[resource]:
         if context.may(operation, resource, name):
@@ -19,7 +19,7 @@ def authorized_operations(context: RequestContext, resource: ResourceType, name:
 
 
 def cluster_operations(context: RequestContext) -> int:
-    """The same of the cluster: none for a client that may not describe it."""
+    """Returns the bits of the cluster: none for a client that may not describe it."""
     if not context.authorize(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         return 0
     return authorized_operations(context, ResourceType.CLUSTER, CLUSTER_NAME)

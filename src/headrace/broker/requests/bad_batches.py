@@ -1,6 +1,6 @@
-"""Logs and counts batches that were refused for their content: a wrong checksum, a cut batch, a count that lies.
+"""Logs and counts batches that were refused for their content: a wrong checksum, a cut batch, a wrong count.
 
-One line a connection and second, so that a broken client cannot fill the disk; what is not written is counted.
+Writes at most one line per connection and second, so that a broken client cannot fill the disk; counts the rest.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from headrace.log.append_results import AppendResult
 
 BROKEN: Final = frozenset({ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD})
-"""The refusals that speak of the data, and not of a client that is late, too big or not allowed."""
+"""The errors that are about the data, not about a client that is late, sends too much or is not allowed."""
 
 QUIET_S: Final = 1.0
-"""How long a connection that was named is not named again."""
+"""Seconds for which a connection that was logged is not logged again."""
 
 NAMED_MAX: Final = 1000
-"""Connections that are remembered as named; while there are so many within QUIET_S, no other is."""
+"""Most connections whose last log line is remembered. While so many had one within QUIET_S, no other is logged."""
 
 MESSAGE_CHARS_MAX: Final = 200
-"""What a line shows of the reason, which may quote the client."""
+"""Most characters of the reason in a log line, as it may quote the client."""
 
 
 class BadBatches:
-    """Those of one broker. `refused` is called for refusals alone: good batches never pass here."""
+    """The refused batches of one broker. Good batches never get here."""
 
     def __init__(self, clock: Clock, log: LogSink, metrics: Registry) -> None:
         self._clock = clock
@@ -40,7 +40,7 @@ class BadBatches:
         self._unsaid_count = metrics.counter("produce.bad_batches_unlogged")
 
     def refused(self, replica: Replica, result: AppendResult, client: tuple[str, int]) -> None:
-        """Counts a refused batch, and writes a line unless its client (host and port) had one a moment ago."""
+        """Counts a refused batch, and logs it unless its client (host and port) was logged within QUIET_S."""
         if result.error not in BROKEN:
             return
         self._count.value += 1

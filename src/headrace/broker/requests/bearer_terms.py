@@ -1,4 +1,5 @@
-"""How a listener takes bearer tokens, by its settings: signed ones, or, where its file asks for that, anybody's.
+"""Builds a listener's OAUTHBEARER mechanism from its settings: for signed tokens, or for unsecured ones if its JAAS
+line asks for these.
 
 Source: KIP-255 (unsecured tokens), KIP-768 (signed ones), KIP-1139; Apache Kafka 4.4 for audience and issuer.
 """
@@ -48,12 +49,12 @@ SIGNED_HANDLERS: Final = (
     f"{_PACKAGE}.OAuthBearerValidatorCallbackHandler",
     f"{_PACKAGE}.secured.OAuthBearerValidatorCallbackHandler",
 )
-"""Kafka's class that takes signed tokens, and its older name."""
+"""Kafka's class for signed tokens, and its older name."""
 UNSECURED_HANDLER: Final = f"{_PACKAGE}.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
-"""Kafka's default."""
+"""Kafka's default, the class for unsecured tokens."""
 HANDLER: Final = "sasl.server.callback.handler.class"
 FETCH_TIMEOUT_S: Final = 5.0
-"""How long fetching the keys may take; a node that stops waits for it."""
+"""Time limit for fetching the keys; a stopping node waits for the fetch to end."""
 
 
 def bearer_mechanism(
@@ -63,8 +64,8 @@ def bearer_mechanism(
     module: LoginModule | None,
     before: Source | None = None,
 ) -> tuple[OAuthBearerMechanism, TokenKeys | None]:
-    """The mechanism, and where its keys come from: until they are fetched, those that are known to `before`, which the
-    listener had. Raises ConfigError where the settings ask for what cannot be."""
+    """Returns the mechanism, and the source of its keys. Until keys are fetched it uses those of `before`, the
+    listener's earlier source. Raises ConfigError if the settings are invalid."""
     handler = config.sasl_server_callback_handler_class or UNSECURED_HANDLER
     if handler not in (*SIGNED_HANDLERS, UNSECURED_HANDLER):
         raise ConfigError(HANDLER, handler, f"this class is not known: {SIGNED_HANDLERS[0]} takes signed tokens")
@@ -100,14 +101,14 @@ def _check_unsecured(
 
 
 class _Refusals:
-    """Lines about tokens that were refused, from any thread, at a pace."""
+    """Logs refused tokens at a limited rate, from any thread."""
 
     def __init__(self, node: Node, log: LogSink) -> None:
         self._lines = PacedLines(log, node.clock.monotonic)
         self._lock = node.lock()
 
     def say(self, found: Accepted | Refused, listener: str) -> Accepted | Refused:
-        """Returns why it was refused, if it was."""
+        """Logs the reason of a refusal; returns `found`."""
         if isinstance(found, Refused):
             with self._lock:
                 self._lines.warning(listener, "token refused", listener=listener, why=found.why)
@@ -115,7 +116,7 @@ class _Refusals:
 
 
 def _unsecured(config: MechanismConfig, listener: str, module: LoginModule | None, log: LogSink) -> UnsecuredTokens:
-    """Tokens without a signature: only where somebody wrote the line that asks for them."""
+    """Returns the check of unsecured tokens. Raises ConfigError if there is no JAAS line that asks for it."""
     if module is None:
         why = (
             f"{OAUTHBEARER} needs {HANDLER}={SIGNED_HANDLERS[0]} for signed tokens; a listener that takes tokens that "
@@ -135,7 +136,7 @@ def _unsecured(config: MechanismConfig, listener: str, module: LoginModule | Non
 
 
 def _signed(config: MechanismConfig) -> SignedTokens:
-    """What signed tokens must say. Kafka asks for audience and issuer since 4.4."""
+    """Returns the check of signed tokens. Kafka requires audience and issuer since 4.4."""
     audiences, issuer = config.names(AUDIENCE), config.text(ISSUER) or None
     for name, is_given, unverified in (
         (AUDIENCE, bool(audiences), UNVERIFIED_AUDIENCE),
@@ -153,7 +154,7 @@ def _signed(config: MechanismConfig) -> SignedTokens:
 
 
 def _keys(services: NodeServices, config: MechanismConfig, module: LoginModule | None) -> TokenKeys:
-    """Returns the source of keys. A file is read at once, to report a wrong name; a server is not waited for."""
+    """Returns the source of keys. Reads a file at once, to report a wrong name; does not wait for a server."""
     url = config.text(JWKS_URL)
     if not url:
         raise ConfigError(JWKS_URL, "", "signed tokens need the address of the issuer's keys")

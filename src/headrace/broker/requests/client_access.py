@@ -1,4 +1,4 @@
-"""What a client may ask of the controller, by the node's authorizer."""
+"""Decides with the node's authorizer what a client may ask of the controller."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _CONFIGS_OF = {
 
 
 def free(_partitions: int) -> bool:
-    """Pays for partitions where changes cost nothing."""
+    """Accepts any number of partitions, where changes cost no quota."""
     return True
 
 
 class ClientAccess:
-    """The access of the client that sent a request. See `controller.access.Access`.
+    """The access of the client that sent a request, as a `controller.access.Access`.
 
-    `pay` says whether so many partitions may be created or deleted, and counts them then.
+    `pay` returns whether so many partitions may be created or deleted under the client's quota, and counts them if so.
     """
 
     def __init__(self, authorizer: Authorizer, context: RequestContext, pay: Callable[[int], bool] = free) -> None:
@@ -46,36 +46,36 @@ class ClientAccess:
         return allowed
 
     def may_create(self, topic: str) -> bool:
-        """See Access. A client that may create in the cluster may create any topic."""
+        """Returns whether the client may create a topic. Create on the cluster allows any topic."""
         return self._may(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, is_audited=False) or self._may(
             Operation.CREATE, ResourceType.TOPIC, topic
         )
 
     def may_see_to_delete(self, topic: str) -> bool:
-        """See Access. A client that may delete in the cluster may see any topic, and delete it."""
+        """Returns whether the client may see a topic it wants to delete. Delete on the cluster allows any topic."""
         return self._may_delete_all() or self._may(Operation.DESCRIBE, ResourceType.TOPIC, topic)
 
     def may_describe_configs(self, topic: str) -> bool:
-        """See Access."""
+        """Returns whether the client may see the settings of a topic."""
         return self._may(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic, is_audited=False)
 
     def may_delete(self, topic: str) -> bool:
-        """See Access."""
+        """Returns whether the client may delete a topic. Delete on the cluster allows any topic."""
         return self._may_delete_all() or self._may(Operation.DELETE, ResourceType.TOPIC, topic)
 
     def _may_delete_all(self) -> bool:
         return self._may(Operation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME, is_audited=False)
 
     def may_alter(self, topic: str) -> bool:
-        """See Access."""
+        """Returns whether the client may alter a topic."""
         return self._may(Operation.ALTER, ResourceType.TOPIC, topic)
 
     def may_alter_configs(self, resource_type: int, name: str) -> ErrorCode:
-        """See Access."""
+        """Returns NONE if the client may alter the settings of a resource, else the error that refuses it."""
         return self.of_configs(Operation.ALTER_CONFIGS, resource_type, name)
 
     def may_change(self, partitions: int) -> bool:
-        """See Access."""
+        """Returns whether so many partitions may be created or deleted, and counts them against the quota if so."""
         return self._pay(partitions)
 
     def of_configs(self, operation: Operation, resource_type: int, name: str) -> ErrorCode:

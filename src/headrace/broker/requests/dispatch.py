@@ -1,4 +1,4 @@
-"""From an API key to its handler: the table of the APIs that a listener serves, and the two short paths."""
+"""Maps API keys to handlers: the table of the APIs that a listener serves, and the two short paths."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NEVER: Final = 1 << 16
 
 
 class ServedApi:
-    """See `net.ports.Api`. Codec and handler are imported with the first request."""
+    """An API as a listener serves it (`net.ports.Api`). Imports codec and handler with the first request."""
 
     __slots__ = (
         "_find",
@@ -75,7 +75,7 @@ def _decoder(key: int) -> Callable[..., Any]:
 
 
 def _controller_handler(key: int) -> Handler:
-    """The handler of a key on a controller's listener: what is fetched there is the metadata log."""
+    """Returns the handler of a key on a controller's listener, where Fetch reads the metadata log."""
     if key == ApiKey.FETCH:
         from headrace.broker.requests.metadata_fetch import handle
 
@@ -84,7 +84,7 @@ def _controller_handler(key: int) -> Handler:
 
 
 def _broker_handler(key: int) -> Handler:
-    """The handler of a key on a listener for clients: what the controller decides may have to be forwarded to it."""
+    """Returns the handler of a key on a listener for clients, which forwards requests that the controller decides."""
     handler = handler_of(key)
     if key not in FORWARDED or key in SPLIT:
         return handler
@@ -94,7 +94,7 @@ def _broker_handler(key: int) -> Handler:
 
 
 class Dispatch:
-    """See `net.ports.Requests`."""
+    """The implementation of `net.ports.Requests`."""
 
     def __init__(self, services: NodeServices, short_produce: ShortProduce, keys: Collection[int] = SERVED) -> None:
         """`keys` are the APIs that this node can serve."""
@@ -104,16 +104,16 @@ class Dispatch:
 
     @property
     def authorizer(self) -> Authorizer:
-        """See Requests.authorizer."""
+        """The authorizer of this node."""
         return self._services.authorizer
 
     @property
     def audit(self) -> AuditLog:
-        """See Requests.audit."""
+        """The log of failed logins and refused requests."""
         return self._services.audit
 
     def served(self, role: str) -> dict[int, Api]:
-        """See Requests.served."""
+        """Returns the APIs that listeners of a role (`broker`, `controller`) serve, by key."""
         find = _controller_handler if role == "controller" else _broker_handler
         return {
             int(key): ServedApi(key, self._services, self._services.metrics.counter(f"requests.{APIS[key].name}"), find)
@@ -122,13 +122,14 @@ class Dispatch:
         }
 
     def login_terms(self, listener: str, config: BrokerConfig, before: LoginTerms | None = None) -> LoginTerms:
-        """See Requests.login_terms."""
+        """Returns the login terms of a listener with these settings; reuses unchanged offers of `before`. Raises
+        ConfigError."""
         from headrace.broker.requests.login_terms import login_terms
 
         return login_terms(self._services, listener, config, before)
 
     def not_ready(self, key: int, version: int) -> Any:
-        """See Requests.not_ready."""
+        """Returns the answer to a request that arrives before the ACLs are loaded; None if its version has none."""
         from headrace.broker.telemetry.request_errors import plan_of
 
         kind = response_class(key)
@@ -139,13 +140,14 @@ class Dispatch:
             decoded = kind.decode(answer.encode(version), version)
         except EncodeError:
             return None
-        # Some versions leave the code out, and would say that there is nothing.
+        # Some versions omit the error code, so that the answer would look like an empty result.
         return answer if decoded.error_code == answer.error_code else None
 
     def unsupported_version(
         self, served: Mapping[int, Api], frame: memoryview, at: int, header: RequestHeader
     ) -> list[Part]:
-        """See Requests.unsupported_version."""
+        """Returns the answer to a version that does not exist. Raises CloseConnectionError or UnknownVersionError if
+        there is none."""
         if header.api_key == ApiKey.API_VERSIONS:
             from headrace.broker.requests.apis.k18_api_versions import answer_unknown_version
 

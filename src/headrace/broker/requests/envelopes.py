@@ -1,7 +1,7 @@
-"""Envelopes without copies: one may carry a request, or an answer, of many megabytes.
+"""Encodes and decodes envelopes without copies: one may carry a request, or an answer, of many megabytes.
 
-The generated codec copies the bytes of a message, in one turn of the event loop. Here they stay where they are: a large
-envelope is read as a view of its frame, and written as parts around what it carries. Source: KIP-590.
+The generated codec copies the bytes of a message, in one turn of the event loop. This one does not: a large envelope is
+read as a view of its frame, and written as parts around its content. Source: KIP-590.
 """
 
 from __future__ import annotations
@@ -18,16 +18,15 @@ if TYPE_CHECKING:
     from headrace.wire.frame import RequestHeader
 
 VERSION: Final = 0
-"""The only one."""
+"""The only version of Envelope."""
 _EMPTY: Final = b"\x01"
-"""How the codec writes bytes that are none."""
+"""The encoding of empty bytes."""
 
 
 def decode_envelope(data: Buffer, version: int, at: int = 0, element_bytes: int | None = None) -> EnvelopeRequest:
-    """The request that starts at `at`. Raises DecodeError, also where it has more than `element_bytes`: what it carries
-    may have as many elements as they can say.
+    """Returns the envelope that starts at `at`. With `element_bytes` it copies `data`, without it holds a view of it.
 
-    Without that limit it holds a view of `data`, else a copy.
+    Raises DecodeError, also if there are more than `element_bytes` bytes: a content may have an element per byte.
     """
     if element_bytes is not None:
         if len(data) - at > element_bytes:
@@ -42,7 +41,7 @@ def decode_envelope(data: Buffer, version: int, at: int = 0, element_bytes: int 
 
 
 class WrappedRequest:
-    """The request that carries a client's, encoded already; see `client.channel.Request`."""
+    """An envelope with a client's encoded request (a `client.channel.Request`)."""
 
     API_KEY: ClassVar[int] = ApiKey.ENVELOPE
 
@@ -51,7 +50,7 @@ class WrappedRequest:
         self._parts: list[Buffer] = [varint(len(carried) + 1), carried, rest[len(_EMPTY) :]]
 
     def encode_parts(self, version: int, head: bytearray) -> list[Buffer]:
-        """The whole request behind a head."""
+        """Returns the parts of the request after a header."""
         assert version == VERSION
         return [head, *self._parts]
 
@@ -63,7 +62,7 @@ class WrappedRequest:
 
 
 class WrappedAnswer:
-    """An answer of the active controller, as a view of its frame; see `client.channel.Response`."""
+    """The active controller's response to an envelope, as a view of its frame (a `client.channel.Response`)."""
 
     API_KEY: ClassVar[int] = ApiKey.ENVELOPE
     __slots__ = ("data", "error_code")
@@ -74,14 +73,14 @@ class WrappedAnswer:
 
     @classmethod
     def decode(cls, data: Buffer, version: int, at: int = 0) -> WrappedAnswer:
-        """Raises DecodeError."""
+        """Decodes a response. Raises DecodeError."""
         carried, at = _carried(data, at)
         rest = EnvelopeResponse.decode(_EMPTY + bytes(data[at:]), version)
         return cls(b"" if carried is None else carried, rest.error_code)
 
 
 def wrapped_answer(header: RequestHeader, answer: EncodedAnswer) -> EncodedAnswer:
-    """The answer that carries an encoded one to the request of that header."""
+    """Returns the envelope around an encoded answer to the request with that header."""
     head, *parts = encode_response_parts(header.api_key, header.api_version, header.correlation_id, answer)
     inner: list[Part] = [bytes(memoryview(head)[SIZE_BYTES:]), *parts]  # type: ignore[arg-type]
     rest = EnvelopeResponse(response_data=b"").encode(VERSION)
@@ -89,7 +88,7 @@ def wrapped_answer(header: RequestHeader, answer: EncodedAnswer) -> EncodedAnswe
 
 
 def _carried(data: Buffer, at: int) -> tuple[memoryview | None, int]:
-    """The bytes at `at`, uncopied, and where they end; None for null. Raises DecodeError."""
+    """Returns a view of the bytes field at `at` (None if it is null) and its end. Raises DecodeError."""
     try:
         size, at = read_varint(data, at)
     except IndexError as error:

@@ -1,7 +1,7 @@
-"""Forwarding: what only the active controller decides, any broker takes, and carries there in an envelope.
+"""Forwards requests that only the active controller decides: any broker accepts them and sends them on in an envelope.
 
-The client's request travels as it is, with its principal and address; its answer comes back as bytes. A controller that
-is gone, or no longer leads, is asked again where the next one leads. Source: KIP-590.
+The client's request is sent unchanged, with its principal and address; its answer comes back as bytes. If a controller
+is gone, or no longer leads, the request is sent to the next one. Source: KIP-590.
 """
 
 from __future__ import annotations
@@ -28,17 +28,18 @@ if TYPE_CHECKING:
     from headrace.wire.primitives import Buffer
 
 PATIENCE_S: Final = 60.0
-"""How long a request looks for an active controller."""
+"""Time limit for finding an active controller."""
 ANSWER_S: Final = 60.0
-"""How long the controller may take for one answer."""
+"""Time limit for one answer of the controller."""
 AGAIN_S: Final = 0.05
+"""Pause before the next attempt."""
 
 _LOCAL = b"\x00" * 4
-"""The address of a client that has none."""
+"""The address for a client without one."""
 
 
 def decided_by_controller(handler: Handler) -> Handler:
-    """The handler on a broker: it runs where this node decides, and elsewhere the request is forwarded."""
+    """Returns the handler for a broker: it runs if this node decides, and else the request is forwarded."""
 
     def handle(broker: Services, request: Any, context: RequestContext) -> Any:
         if broker.quorum.decides:
@@ -53,9 +54,9 @@ def _forward_or_refuse(broker: Services, request: Any, context: RequestContext, 
         with broker.long_answers.freed_later(context):
             answer = await forward(broker, request, context)
             if answer is not None:
-                # What is large is kept, and a worker encodes it.
+                # The context keeps a large answer, and a worker encodes it.
                 return await broker.long_answers.encoded(context, answer) if context.remains else answer
-        # This node leads now, or no node does: its handler answers.
+        # This node leads now, or no node does: its own handler answers.
         answer = handler(broker, request, context)
         return await answer if isinstance(answer, Coroutine) else answer
 
@@ -63,8 +64,9 @@ def _forward_or_refuse(broker: Services, request: Any, context: RequestContext, 
 
 
 async def forward(broker: NodeServices, request: Any, context: RequestContext) -> Any:
-    """The active controller's answer to a client's request; None where this node decides by now, or forwards nothing,
-    or no controller was found in time. Raises CloseConnectionError, also if the client has gone before an answer."""
+    """Returns the active controller's answer to a client's request. None if this node now decides itself, forwards
+    nothing, or finds no controller in time. Raises CloseConnectionError, also if the client disconnects before the
+    answer."""
     link = broker.controller_link
     if link is None:
         return None
@@ -86,7 +88,7 @@ async def forward(broker: NodeServices, request: Any, context: RequestContext) -
         if wrapped.error_code == ErrorCode.NONE:
             return await _answer_in(broker, wrapped.data, context)
         if wrapped.error_code != ErrorCode.NOT_CONTROLLER:
-            # As in Kafka: the client speaks a version that the controller does not, or this node may not forward.
+            # As in Kafka: the controller does not know the client's version, or does not let this node forward.
             error = ErrorCode(wrapped.error_code)
             raise CloseConnectionError(f"the controller refuses what is forwarded: {error.name}")
         link.sent_away()
@@ -95,14 +97,14 @@ async def forward(broker: NodeServices, request: Any, context: RequestContext) -
 
 
 def _encoded(header: RequestHeader, request: Any) -> memoryview:
-    """For a worker: header and body of a request."""
+    """Returns header and body of a request; runs on a worker."""
     out = encode_request_header(header)
     request.encode_onto(out, header.api_version)
     return memoryview(out)[SIZE_BYTES:]
 
 
 async def _answer_in(broker: NodeServices, data: Buffer, context: RequestContext) -> Any:
-    """The client's answer that an envelope carried; the context keeps a large one, which counts against the budget for
+    """Returns the client's answer in an envelope. The context keeps a large one, which counts against the budget for
     requests until it is freed."""
     key, version = context.api_key, context.api_version
     _, at = decode_response_header(data, key, version)
@@ -120,8 +122,8 @@ def _encode_principal(principal: str, is_token: bool) -> bytes:
 
 
 def read_principal(data: bytes | None) -> tuple[str, bool] | None:
-    """The principal of an envelope, and whether it logged in by a delegation token; None where there is none that this
-    release knows. Raises DecodeError."""
+    """Returns the principal of an envelope, and whether it logged in by a delegation token; None if there is none that
+    this release knows. Raises DecodeError."""
     if data is None or data[:2] != b"\x00\x00":
         return None
     principal = DefaultPrincipalData.decode(data, 0, 2)

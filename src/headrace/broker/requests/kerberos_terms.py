@@ -1,5 +1,4 @@
-"""How a listener takes tickets of Kerberos, by its settings: as which service, with which keys, and what principals are
-called here.
+"""Builds a listener's Kerberos mechanism from its settings: service name, keytab and principal mapping rules.
 
 Source: KIP-12, KIP-190; Java's Krb5LoginModule for the options of the JAAS line.
 """
@@ -21,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def kerberos_mechanism(config: MechanismConfig) -> GssapiMechanism:
-    """The mechanism. Raises ConfigError, one line: the extra is not installed, the keytab has no key of the principal,
-    a rule cannot be read."""
+    """Returns the mechanism. Raises ConfigError if the extra is not installed, the keytab has no key of the principal,
+    or a rule is malformed."""
     found = library("sasl.enabled.mechanisms")
     jaas_setting = f"{config.prefix}sasl.jaas.config"
     module = kerberos_module(config.sasl_jaas_config, jaas_setting)

@@ -1,4 +1,4 @@
-"""Where the leaders are that a client is sent to, so that it need not ask for metadata first (KIP-951)."""
+"""Endpoints of new leaders in error responses, so that a client need not refresh its metadata first (KIP-951)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ N = TypeVar("N", bound=_NodeEndpoint)
 
 
 def endpoints_of(image: ClusterImage, leaders: Iterable[int], listener: str, make: type[N]) -> list[N]:
-    """The endpoint of each leader that is unfenced, on the listener over which the client came."""
+    """Returns the endpoint of each unfenced leader, on the listener that the client uses."""
     found: list[N] = []
     for node_id in sorted(set(leaders)):
         broker = image.brokers.get(node_id)

@@ -1,8 +1,7 @@
-"""How a listener lets clients in, by its settings: the mechanisms that it offers, and the users behind them.
+"""Builds the login terms of a listener from its settings: the mechanisms that it offers, and their users.
 
-PLAIN's users are in the listener's JAAS line, SCRAM's in the cluster's metadata: a user that is made or deleted while
-the node runs may, or may not, log in from then on. OAUTHBEARER's tokens are in `bearer_terms`,
-Kerberos' tickets in `kerberos_terms`.
+PLAIN's users are in the listener's JAAS line, SCRAM's in the cluster's metadata, so changes of these apply while the
+node runs. `bearer_terms` has OAUTHBEARER's tokens, `kerberos_terms` the tickets of Kerberos.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ _NOBODY: Final = UserScramCredentialRecord()
 
 
 def shared_secret(image: ClusterImage) -> bytes | None:
-    """What all nodes of a cluster know and others do not, practically for ever: the random id of a log directory, of
-    the broker with the lowest id. None where brokers register none (metadata.version below 3.7-IV2).
+    """Returns a secret that all nodes of a cluster share and that practically never changes: the random id of a log
+    directory, of the broker with the lowest id. None if brokers register none (metadata.version below 3.7-IV2).
 
     A client that may see such an id, in DescribeQuorum, needs Describe on the cluster, and with it may list users.
     """
@@ -48,7 +47,7 @@ def shared_secret(image: ClusterImage) -> bytes | None:
 
 
 class ImageUsers:
-    """SCRAM's users: those of the metadata as of now, and owners of delegation tokens."""
+    """The users of SCRAM: those in the current metadata, and owners of delegation tokens."""
 
     def __init__(
         self,
@@ -57,36 +56,38 @@ class ImageUsers:
         secret_key: Callable[[], str] = str,
         now_ms: Callable[[], int] = int,
     ) -> None:
-        """`own_secret` is used if the cluster shares none. `secret_key` is that of delegation tokens, empty where
-        there are none; `now_ms` in ms since 1970."""
+        """`own_secret` is used if the cluster shares none. `secret_key` returns that of delegation tokens, empty if
+        tokens are off; `now_ms` is in ms since 1970."""
         self._image = image
         self._own_secret = own_secret
         self._secret_key = secret_key
         self._now_ms = now_ms
         self._made_of: tuple[object, object] = (None, None)
+        """The brokers and users of the image from which `_fakes` and `_others` were made."""
         self._others: tuple[UserScramCredentialRecord, ...] = (_NOBODY,)
+        """Records that take the place of an unknown user's."""
         self._fakes = FakeCredentials(own_secret, {})
 
     def find(self, mechanism: ScramMechanism, name: str, *, is_token: bool) -> ScramUser | None:
-        """See ScramUsers.find. A token whose time is up is none."""
+        """Returns a user, or the owner of a token that has not expired; None if there is none."""
         if is_token:
             return self._find_token(mechanism, name)
         record = self._image().kept.scram.get((name, mechanism.code))
-        # The same steps for a user that is not there, on the record of another: two microseconds would tell.
+        # An unknown user takes the same steps with another's record, as a difference of two microseconds would show.
         others = self._others
         other = others[hash(name) % len(others)]
         user = ScramUser(credential_in(other if record is None else record), Identity(f"User:{name}"))
         return None if record is None else user
 
     def fake(self, mechanism: ScramMechanism, name: str, *, is_token: bool) -> ScramCredential:
-        """See ScramUsers.fake."""
+        """Returns the made-up credential of an unknown user or token, always the same one."""
         fakes = self._made_up()
         return fakes.of_token(mechanism, name) if is_token else fakes.of(mechanism, name)
 
     def _made_up(self) -> FakeCredentials:
         image = self._image()
         brokers, users = image.brokers, image.kept.scram
-        # Records make new mappings of what they change, and leave all others as they are.
+        # A record replaces the mapping that it changes, and leaves all others as they are.
         if self._made_of[0] is not brokers or self._made_of[1] is not users:
             self._made_of = brokers, users
             self._fakes.follow(shared_secret(image) or self._own_secret, users)
@@ -106,8 +107,8 @@ class ImageUsers:
 def login_terms(
     services: NodeServices, listener: str, settings: BrokerConfig, before: LoginTerms | None = None
 ) -> LoginTerms:
-    """Of a listener whose protocol asks for SASL, by these settings; what `before` offers and would be made by the same
-    ones is kept. Raises ConfigError where the settings ask for what is not served."""
+    """Returns the login terms of a listener with SASL under these settings. Reuses offers of `before` whose settings
+    are the same. Raises ConfigError if a mechanism is not served or its settings are invalid."""
     config = settings.of_listener(listener)
     old = {} if before is None else before.offers
     offers: dict[str, Offer] = {}
@@ -132,9 +133,9 @@ def login_terms(
 def _made(
     services: NodeServices, config: MechanismConfig, name: str, listener: str, before: Source | None
 ) -> tuple[ServerMechanism, Source | None]:
-    """A mechanism, and what it lives on; `before` is what the one of that name lived on. Raises ConfigError."""
+    """Returns a mechanism and its source; `before` is the earlier source of the same mechanism. Raises ConfigError."""
     if name == OAUTHBEARER:
-        # Imported where there is one: JSON and keys are nothing to others.
+        # Imported only if needed: other listeners need neither JSON nor keys.
         from headrace.broker.requests.bearer_terms import bearer_mechanism
 
         return bearer_mechanism(services, config, listener, _login_module(config, name), before)

@@ -1,6 +1,6 @@
-"""Fetch on a controller's listener: the metadata log, for the other voters and for observers.
+"""Fetch on a controller's listener: serves the metadata log to the other voters and to observers.
 
-One partition, no session, whole batches as they lie in the log. Source: KIP-595.
+A request has one partition and no session, and gets whole batches as they are in the log. Source: KIP-595.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from headrace.broker.requests.services import Services
 
 _REFUSED_ONCE_FROM: Final = 13
-"""Earlier versions have a refusal at each partition too."""
+"""First version with a top-level error only; earlier ones repeat a refusal at each partition."""
 
 
 def handle(broker: Services, request: FetchRequest, context: RequestContext) -> Any:
-    """See the module."""
+    """Answers from the metadata log, or refuses clients that may not act as nodes. Raises CloseConnectionError for a
+    version that the quorum does not use."""
     quorum = broker.quorum
     asked = quorum.codec.read_fetch(request) if is_node(context) else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     if asked is ErrorCode.CLUSTER_AUTHORIZATION_FAILED and context.api_version < _REFUSED_ONCE_FROM:

@@ -14,11 +14,12 @@ if TYPE_CHECKING:
 
 
 Nearest: TypeAlias = "Callable[[Replica, int], int]"
-"""Returns the follower that is nearer to a client which reads a replica, led here, at an offset; -1 if none is."""
+"""A function of a replica led here and an offset: the id of the follower nearer to the client, or -1 if there is
+none."""
 
 
 def nearest_of(broker: Services, rack: str, listener: str) -> Nearest | None:
-    """Returns what finds nearer replicas for a consumer in `rack` ("": it does not say) that came by a listener; None
+    """Returns the function that finds nearer replicas for a consumer in `rack` ("" if it has none) on a listener. None
     if consumers read from leaders."""
     if not rack or not broker.config.replica_selector_class:
         return None

@@ -1,9 +1,9 @@
-"""Clients' batches that take long to check: opened (or compressed) on a worker, inside the memory for requests.
+"""Checks batches of clients that take long to decompress (or compress) on a worker, within the memory for requests.
 
-One at a time, in order of arrival: a few KB may open to as many MB, and a client that sends such batches takes one
-thread and the memory of one of them, however many connections there are. The codecs and the walk over the records leave
-the interpreter to the event loop meanwhile; what looks like a bomb is opened in the helper process, which leaves it the
-processor as well.
+One batch at a time, in order of arrival: a few KB may decompress to as many MB, so a client that sends such batches
+takes one thread and the memory of one batch, however many connections it has. The codecs and the check of the records
+release the interpreter for the event loop meanwhile. A batch that may be a decompression bomb is checked in the helper
+process, which leaves the processor to the event loop as well.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ if TYPE_CHECKING:
     from headrace.log.log import Log
 
     Check = Callable[[Log, bytes, int, int], Awaitable[Checked | None]]
-    """(log, batch, now in ms, the largest body to open): None where the body is larger."""
+    """(log, batch, now in ms, the largest body to decompress) to the result; None if the body is larger."""
 
 BOMB_BYTES: Final = 1024 * 1024
 BOMB_RATIO: Final = 32
-"""A body that opens to more than so many bytes, and to more than so many times what was sent, goes to the helper
-process: clients' records seldom shrink so far. The size in a body is not enough: for lz4 it is a bound."""
+"""A body that decompresses to more than BOMB_BYTES, and to more than BOMB_RATIO times its size, goes to the helper
+process: clients' records seldom compress that well. The size in a body is not enough: for lz4 it is a bound."""
 
 
 class Openings:
-    """Of one broker."""
+    """The batches of one broker that are checked on a worker."""
 
     def __init__(self, node: Node, budget: Budget, metrics: Registry) -> None:
-        """`budget`: what requests in memory draw on."""
+        """`budget` is the memory for requests."""
         self._node = node
         self._budget = budget
         self._busy = False
-        self._waiting: deque[Future[None]] = deque()  # at most one a connection
+        self._waiting: deque[Future[None]] = deque()  # at most one per connection
         self._count = metrics.counter("produce.batches_opened_aside")
         self._bombs = metrics.counter("produce.batches_opened_in_helper")
         self._lines = PacedLines(node.logger("requests"), node.clock.monotonic)
 
     async def check(self, log: Log, data: bytes, now_ms: int) -> Checked:
-        """See `check_client_batch`; it is decided, however long that takes."""
+        """Returns the result of `check_client_batch`, however long it takes."""
         await self._turn()
         try:
             return await self._check(log, data, now_ms)
@@ -64,7 +64,7 @@ class Openings:
         limit = log.state.config.max_decompressed_bytes
         size = min(await self._node.workers.run(lambda: _size(data, limit)), limit)
         few = max(BOMB_BYTES, BOMB_RATIO * len(data))
-        for room in sorted({min(size, few), size, limit}):  # a body may open to less than it says, or to more
+        for room in sorted({min(size, few), size, limit}):  # a body may be smaller or larger than its header's size
             check = self._on_worker if room <= few else self._in_helper
             checked = await self._within(room, check, log, data, now_ms)
             if checked is not None:
@@ -72,7 +72,7 @@ class Openings:
         raise AssertionError("a batch that opens to more than its topic allows is refused")
 
     async def _within(self, size: int, check: Check, log: Log, data: bytes, now_ms: int) -> Checked | None:
-        """None where the body opens to more than `size`."""
+        """Checks a batch with memory for `size` bytes; returns None if the body is larger."""
         await self._take(size)
         try:
             return await check(log, data, now_ms, size)
@@ -100,7 +100,7 @@ class Openings:
             return await self._on_worker(log, data, now_ms, size)
 
     async def _turn(self) -> None:
-        """Returns when no other batch is at work."""
+        """Returns when no other batch is being checked."""
         if not self._busy:
             self._busy = True
             return
@@ -122,7 +122,7 @@ class Openings:
         self._busy = False
 
     async def _take(self, size: int) -> None:
-        """Returns when there is memory for a body of that size. It may be the one that goes beyond the limit."""
+        """Returns when the budget has memory for a body of that size. One body at a time may exceed the limit."""
         budget = self._budget
         while not budget.take(size) and not budget.overdraw(size, self):
             woken = self._node.future()
@@ -131,10 +131,10 @@ class Openings:
 
 
 def _size(data: bytes, limit: int) -> int:
-    """Bytes that checking a batch takes beyond its own, by the size in its body."""
+    """Returns the size in bytes of a batch's decompressed body, from its header."""
     if len(data) < BATCH_OVERHEAD:
         return 0
     try:
         return opened_size(read_header(data).compression, memoryview(data)[BATCH_OVERHEAD:], limit)
     except CorruptBatch:
-        return 0  # it is refused, and opened to nothing
+        return 0  # the check refuses it

@@ -1,10 +1,10 @@
-"""Answers in pieces: no request takes a turn of the event loop that is longer than PIECE_STEPS small steps.
+"""Long requests in pieces: no request holds the event loop for more than PIECE_STEPS small steps.
 
-A handler whose work grows with the request, or with the data, is a generator: it yields
-how many steps it has made (about so many elements), and returns the response. `in_pieces` makes the first piece at
-once. Most requests are one piece, and are answered in the same call, without a coroutine. The others go on piece by
-piece, one request of a node at a time, and a worker encodes their answer. The connection takes no further request
-meanwhile, and where it ends so does the work.
+A handler whose work grows with the request, or with the data, is a generator: it yields the number of steps it has made
+(about the number of elements), and returns the response. `in_pieces` runs the first piece at once. Most requests end
+with it, and are answered in the same call, without a coroutine. The others continue piece by piece, one request of a
+node at a time, and a worker encodes their answer. The connection takes no further request meanwhile; if it closes, the
+work ends.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 PIECE_STEPS: Final = 100
-"""Steps of one piece. A step takes some 10 to 80 us: looking up a name and its rights, and making its answer."""
+"""Steps of one piece. A step takes some 10 to 80 us: it looks up a name and its rights, and makes its answer."""
 PIECES_YOUNG: Final = 5
-"""After so many pieces what they made is old: a step makes some ten objects at most."""
+"""Pieces between collections of young objects (`let_grow_old`): a step makes some ten objects at most."""
 SMALL_PER_STEP: Final = 20
-"""Things that are only copied make a step together: members of a group, partitions of a topic."""
+"""Things that are only copied and count together as one step: members of a group, partitions of a topic."""
 
 Steps = Generator[int, None, R]
 
 
 def in_pieces(broker: NodeServices, context: RequestContext, steps: Steps[R]) -> R | Coroutine[Any, Any, Any]:
-    """What `steps` returns: at once where that is one piece, else later, encoded."""
+    """Returns the result of `steps`: at once if it takes one piece, else as a coroutine of the encoded answer."""
     first = _first_piece(steps)
     return first[0] if first is not None else _go_on(broker, context, steps)
 
 
 async def in_turn(broker: NodeServices, context: RequestContext, steps: Steps[R]) -> R:
-    """The same for a handler that is a coroutine and has more to do: what `steps` returns, as it is."""
+    """Returns the result of `steps`, not encoded, for a handler that is a coroutine and has more to do."""
     first = _first_piece(steps)
     if first is not None:
         return first[0]
@@ -64,7 +64,7 @@ def _first_piece(steps: Steps[R]) -> tuple[R] | None:
 
 
 def at_once(steps: Steps[R]) -> R:
-    """What `steps` returns, in one turn: for work that is known to be small."""
+    """Returns the result of `steps` without a pause, for work that is known to be small."""
     while True:
         try:
             next(steps)
@@ -74,7 +74,7 @@ def at_once(steps: Steps[R]) -> R:
 
 
 def named_twice(things: Sequence[T], name_of: Callable[[T], K], context: RequestContext) -> Steps[SplitTable[K, None]]:
-    """The names that a request gives more than once."""
+    """Returns the names that a request has more than once."""
     seen: SplitTable[K, None] = SplitTable()
     twice: SplitTable[K, None] = SplitTable()
     context.keep(seen)
@@ -89,12 +89,12 @@ def named_twice(things: Sequence[T], name_of: Callable[[T], K], context: Request
 
 
 async def listed(broker: NodeServices, context: RequestContext, things: Iterable[T], make: Callable[[T], R]) -> list[R]:
-    """What is made of each thing, for a handler that is a coroutine."""
+    """Returns `make(thing)` for each thing, in pieces, for a handler that is a coroutine."""
     return await in_turn(broker, context, listing(things, make))
 
 
 def listing(things: Iterable[T], make: Callable[[T], R]) -> Steps[list[R]]:
-    """The same for a handler that is a generator."""
+    """Returns `make(thing)` for each thing, for a handler that is a generator."""
     made: list[R] = []
     for thing in things:
         made.append(make(thing))
@@ -114,7 +114,8 @@ async def _go_on(broker: NodeServices, context: RequestContext, steps: Steps[Any
 
 
 async def rest_of(context: RequestContext, steps: Steps[R]) -> R:
-    """Returns what `steps` return, piece by piece. The caller has the turn. The context keeps the result too."""
+    """Returns the result of the remaining `steps`, run piece by piece. The caller holds the turn. The context keeps the
+    result too."""
     pieces = 0
     while True:
         await asyncio.sleep(0)
@@ -133,7 +134,7 @@ async def rest_of(context: RequestContext, steps: Steps[R]) -> R:
 
 
 def parts_of(things: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    """The things in order, `size` of them at a time."""
+    """Returns the things in order, `size` at a time."""
     if len(things) <= size:
         return iter((things,) if things else ())
     return (things[at : at + size] for at in range(0, len(things), size))
@@ -146,8 +147,8 @@ async def in_parts(
     handle: Callable[[Any, Any, RequestContext], Any],
     join: Callable[[Any, Any], None],
 ) -> Any:
-    """The answer to a request that is split into smaller ones, which take effect one after the other: `handle` answers
-    each, now or later, and `join` adds an answer to the one before."""
+    """Returns the encoded answer to a request that is split into smaller ones, which take effect one after the other.
+    `handle` answers each, now or later, and `join` adds an answer to those before."""
     answers, whole = broker.long_answers, None
     for part in parts:
         async with answers.turn:
@@ -166,21 +167,21 @@ async def in_parts(
 
 
 PART_THINGS: Final = 100
-"""Things of one part: each costs some 10 to 50 us, and what belongs to the part a round to the log."""
+"""Things of one part: each costs some 10 to 50 us, and a part that writes costs one append to the log."""
 
 
 def are_many(topics: Sequence[Any], things: str) -> bool:
-    """Whether a request has more topics, and things in the lists of that name, than one part may have."""
+    """Returns whether a request has more topics, and things in the lists of that name, than one part may have."""
     count = len(topics)
     return count > PART_THINGS or count + sum([len(getattr(topic, things)) for topic in topics]) > PART_THINGS
 
 
 FEW_THINGS: Final = 500
-"""What a request of another broker may name to be dealt with in one turn: each takes a few us, 10 with an append."""
+"""Most names in another broker's request that is handled in one turn: each takes a few us, 10 with an append."""
 
 
 def are_few(groups: Sequence[Any], things: str) -> bool:
-    """Whether a request has no more than FEW_THINGS groups, topics in these, and things in the topics' lists of that
+    """Returns whether a request has at most FEW_THINGS groups, topics in these, and things in the topics' lists of that
     name."""
     count = len(groups)
     for group in groups:
@@ -192,8 +193,8 @@ def are_few(groups: Sequence[Any], things: str) -> bool:
 
 
 def topics_in_parts(topics: Sequence[Any], things: str) -> Iterator[list[Any]]:
-    """Topics of a request, whose partitions or the like are in the list `things`: PART_THINGS of these at a time, so
-    that a topic of many comes several times."""
+    """Yields topics of a request with PART_THINGS things at a time, from their lists named `things`; a topic with many
+    things is yielded several times."""
     some: list[Any] = []
     room = PART_THINGS
     for topic in topics:
@@ -210,7 +211,7 @@ def topics_in_parts(topics: Sequence[Any], things: str) -> Iterator[list[Any]]:
 
 
 def requests_in_parts(request: Any, topics: str, things: str) -> Iterator[Any]:
-    """A request for topics as several for fewer."""
+    """Splits a request for topics into requests for fewer topics."""
     for some in topics_in_parts(getattr(request, topics), things):
         part = copy(request)
         setattr(part, topics, some)
@@ -218,7 +219,7 @@ def requests_in_parts(request: Any, topics: str, things: str) -> Iterator[Any]:
 
 
 def join_topics(topics: list[Any], more: list[Any], things: str) -> None:
-    """Adds topics of an answer to those before: to the last of these what belongs to it."""
+    """Adds topics of an answer to those before; things of the last topic are added to its own list."""
     for topic in more:
         last = topics[-1] if topics else None
         if last is not None and _whose(last) == _whose(topic):

@@ -1,8 +1,8 @@
-"""What Produce requests of several partitions have in common that a client sends one after the other.
+"""The layout that consecutive Produce requests of one connection for several partitions share.
 
-It names the same topics and partitions in the same order again and again, so that two requests differ in their records,
-the lengths of these and the correlation id. A `Layout` is what is between the records, and the answer but for its
-numbers; a `Group` is the requests of one layout that arrived together, with nothing in between.
+A producer names the same topics and partitions in the same order again and again, so two of its requests differ only in
+their records, the lengths of these and the correlation id. A `Layout` holds the bytes between the records, and the
+answer except for its numbers. A `Group` holds consecutive requests of one layout that arrived together.
 """
 
 from __future__ import annotations
@@ -34,27 +34,29 @@ FLEXIBLE_FROM: Final = 9
 TOPIC_IDS_FROM: Final = 13
 TRANSACTIONAL: Final = 0x10
 CLIENT_ID_AT: Final = 12
-"""Where the client id begins in a frame, its size included: everything before it differs between alike requests."""
+"""Position of the client id in a frame that begins with its size: the bytes before it differ even between alike
+requests."""
 NO_TAGS: Final[Buffer] = b"\0\0\0"
-"""What follows the records of the last partition: no tagged fields of partition, topic and request."""
+"""The bytes after the records of the last partition: no tagged fields of partition, topic and request."""
 HEADER_BYTES: Final = 61
 INDEX_BYTES: Final = 4
 LONG_BYTES: Final = 8
 WIDTH_MAX: Final = 200
-"""Partitions of a layout: a connection keeps one, and what names more is decoded each time."""
+"""Most partitions of a layout. A connection keeps one layout; wider requests are decoded each time."""
 
 Plan = list[list["Replica"]]
-"""Of each topic that a request names: the partitions, in their order."""
+"""The partitions of each topic of a request, in its order."""
 Parts = list[list[tuple["Replica", int]]]
-"""Of each topic that a request names: the partitions, and the position of its records among what goes to each."""
+"""For each topic of a request: its partitions, each with the position of its records among that replica's chunks."""
 _MARK: Final = 0x1122334455667788
 _NUMBERS: Final = Struct(">qqq")
-"""Base offset, time of the append and log start offset, as they lie in an answer."""
+"""Base offset, append time and log start offset, as they are encoded in an answer."""
 
 
 @final
 class Layout:
-    """Of requests that one connection sends. `plan`: the replicas of each topic, in the order of the request."""
+    """The common form of requests that one connection sends. `plan` has the replicas of each topic, in request
+    order."""
 
     __slots__ = (
         "_answer",
@@ -70,7 +72,7 @@ class Layout:
     )
 
     def __init__(self, version: int, request: ProduceRequest, gaps: list[bytes], plan: Plan, generation: int) -> None:
-        """`generation`: of the authorizer that allowed it."""
+        """`generation` is the authorizer's generation in which the client was allowed to write."""
         self.version = version
         self.acks = request.acks
         self.timeout_ms = request.timeout_ms
@@ -104,11 +106,12 @@ class Layout:
 
     @property
     def answer_bytes(self) -> int:
-        """Bytes of an answer, the field of its size included."""
+        """Size of an answer in bytes, including its size field."""
         return len(self._answer)
 
     def answers(self, group: Group, columns: Sequence[PlainResults]) -> bytearray:
-        """The answers to all requests of a group, one after the other; `columns`: how each partition's appends went."""
+        """Returns the answers to all requests of a group, concatenated. `columns` has the append results of each
+        partition."""
         if not self._answer_places:
             self._make_answer()
         for at, column in zip(self._answer_places, columns, strict=True):
@@ -122,7 +125,7 @@ class Layout:
 
 
 class Group:
-    """See the module. `chunks`: where the records go, one list for each partition of the layout."""
+    """Consecutive requests of one layout. `chunks` has a list for each partition of the layout, which `take` fills."""
 
     __slots__ = ("chunks", "correlation_ids", "firsts", "forbidden", "layout", "sizes")
 
@@ -130,22 +133,22 @@ class Group:
         self.layout = layout
         self.chunks = chunks
         self.firsts = [len(each) for each in chunks]
-        """Where the records of the first request are in each."""
+        """The position of the first request's records in each list."""
         self.correlation_ids = array("q")
         self.sizes: list[int] = []
         self.forbidden = TRANSACTIONAL
-        """Attributes of batches that the handler looks into."""
+        """Attribute bits of batches that only the handler can process."""
         for replica in layout.replicas:
             self.forbidden |= replica.log.opened_bits
 
     def parts(self, number: int) -> Parts:
-        """The partitions of one of the requests, and where its records are among what goes to each."""
+        """Returns the partitions of one request, each with the position of its records among that replica's chunks."""
         firsts = iter(self.firsts)
         return [[(replica, next(firsts) + number) for replica in topic] for topic in self.layout.plan]
 
     def take(self, view: memoryview, at: int, stop: int, correlation_id: int) -> bool:
-        """Takes the request in `view[at:stop]` (size included) if it differs from the layout in nothing but its
-        records, and all of these are plain; nothing has happened otherwise."""
+        """Takes the request in `view[at:stop]` (size included) if it differs from the layout only in its records, and
+        all of these are plain. Returns false and changes nothing otherwise."""
         layout = self.layout
         if not records_of(view, at + CLIENT_ID_AT, stop, layout.gaps, self.forbidden, layout.places, self.chunks):
             return False
@@ -155,7 +158,8 @@ class Group:
 
 
 def is_open(layout: Layout, generation: int) -> bool:
-    """Whether each of its partitions takes plain batches now, from whom that generation of the authorizer allows it."""
+    """Returns whether each partition takes plain batches now, and the client is still allowed to write in that
+    generation of the authorizer."""
     if generation != layout.generation:
         return False
     needs_all = layout.acks < 0
@@ -170,8 +174,8 @@ def is_open(layout: Layout, generation: int) -> bool:
 
 
 def layout_of(frame: memoryview, version: int, request: ProduceRequest, plan: Plan, generation: int) -> Layout | None:
-    """The layout of a flexible request (its frame without the size) for these replicas; None where it has none: for it
-    names a partition twice, or has fields that no client sends."""
+    """Returns the layout of a flexible request (its frame without the size) for these replicas. None if it names a
+    partition twice, names too many, or has fields that clients do not send."""
     sizes: list[int] = []
     gaps: list[int] = []
     for topic in request.topic_data:
@@ -193,7 +197,7 @@ def layout_of(frame: memoryview, version: int, request: ProduceRequest, plan: Pl
         cut.append(bytes(frame[begin:at]))
         at = begin
     layout = Layout(version, request, cut[::-1], plan, generation)
-    # What was reckoned is what was decoded: a checksum lies in so much of a batch.
+    # Verifies the computed gaps against the decoded records: a batch header contains the checksum.
     found: list[list[memoryview]] = [[] for _ in sizes]
     if not records_of(frame, CLIENT_ID_AT - 4, len(frame), layout.gaps, 0, layout.places, found):
         return None
@@ -203,5 +207,5 @@ def layout_of(frame: memoryview, version: int, request: ProduceRequest, plan: Pl
 
 
 def _length_bytes(size: int) -> int:
-    """Bytes of the length that leads so many bytes, or elements, in a compact field."""
+    """Returns the size in bytes of the length prefix of a compact field with so many bytes or elements."""
     return max(1, -(-(size + 1).bit_length() // 7))

@@ -1,11 +1,10 @@
-"""The common path of Produce: requests that arrived together are appended together.
+"""The short path of Produce: requests that arrived together are appended together.
 
-A run collects the Produce requests of one readable event. What they have for one partition shares one write; each gets
-its own answer, in order, or none where it asked for none (acks=0). Requests that name one partition each (what
-librdkafka sends, and Java producers mostly) are answered from a template that the generated codec made; those that name
-several, as the handler does it. Whatever is not plain in any of its partitions - a transaction, an unknown topic, an
-offline replica, a batch that its topic has opened - is left to the handler in `apis/k00_produce.py`, which gives the
-same answers.
+A run collects the Produce requests of one readable event. Their batches for one partition share one write; each request
+gets its own answer, in order, or none with acks=0. Requests with one partition each (from librdkafka, and mostly from
+Java producers) are answered from a template that the generated codec made; those with several are answered as in the
+handler. If any partition of a request needs more - a transaction, an unknown topic, an offline replica, a batch that
+has to be decompressed - the request is left to the handler in `apis/k00_produce.py`, which gives the same answers.
 """
 
 from __future__ import annotations
@@ -55,38 +54,38 @@ if TYPE_CHECKING:
 
 START_OFFSET_FROM: Final = 5
 ZSTD_FROM: Final = 7
-"""Before it a zstd batch is refused, which the handler sees to."""
+"""First version that takes zstd batches; the handler refuses them in earlier ones."""
 ATTRIBUTES_AT: Final = 23
-"""Where the low byte of a batch's attributes ends."""
+"""End of the low byte of a batch's attributes."""
 
 SEVERAL: Final = -1
-"""In place of a position: the entry names several partitions."""
+"""Value in place of a position: the entry is a request with several partitions."""
 ALIKE: Final = -2
-"""In place of a position: the entry is a group of requests that name several."""
+"""Value in place of a position: the entry is a group of alike requests with several partitions."""
 PARTS_MAX: Final = 200
-"""Partitions of such entries in one run: the handler takes the next one, behind what was taken."""
+"""Partitions in requests with several, after which a run takes no further one: the handler takes the next."""
 ALIKE_PARTS_MAX: Final = 1000
-"""The same, for requests that are alike: they cost a fraction."""
+"""The limit for alike requests, which cost a fraction."""
 RECORDS_LEAST: Final = 64
-"""Room that the shortest batch and what is around it take; a shorter request goes to the handler."""
+"""Bytes of the shortest batch and the fields around it; a shorter request goes to the handler."""
 
 Shape = tuple[int, bytes, int, "Replica", int, int, int]
-"""Version, the bytes between correlation id and records, where those end in a frame, the replica, its acks, the timeout
-in milliseconds, and the generation of the authorizer that allowed it."""
+"""Version, the bytes between correlation id and records, the end of these in a frame, the replica, acks, the timeout in
+milliseconds, and the authorizer's generation in which the client was allowed to write."""
 
 Asked = tuple[int, int, int, int, int]
-"""Of a request: correlation id, version, size, timeout in milliseconds and acks."""
+"""Correlation id, version, size, timeout in milliseconds and acks of a request."""
 Entry = tuple[int, int, "Replica", int, int, int, int]
-"""Correlation id, version, replica, position among what goes to it, size, timeout in milliseconds and acks."""
+"""Correlation id, version, replica, position among the replica's chunks, size, timeout in milliseconds and acks."""
 _MARK: Final = 0x1122334455667788
 _WRITE: Final = Operation.WRITE
 _TOPIC: Final = ResourceType.TOPIC
-"""To look a member up in its class costs as much as half a decision."""
+"""Bound here, as looking up an enum's member in its class costs half as much as a decision."""
 _decode: Final = ProduceRequest.decode
 
 
 class ResponseTemplate:
-    """A successful response for one partition in one version: everything but the numbers is fixed.
+    """A successful response for one partition in one version, in which all but the numbers is fixed.
 
     `pack(size, correlation_id, prefix, base_offset, log_append_time_ms[, log_start_offset], suffix)`.
     """
@@ -109,7 +108,7 @@ class ResponseTemplate:
         self.pack = Struct(f">ii{len(self.prefix)}s{numbers}q{len(self.suffix)}s").pack
 
     def filled(self, correlation_id: int, base_offset: int, log_append_time_ms: int, log_start_offset: int) -> bytes:
-        """The response of these numbers."""
+        """Returns the response with these numbers."""
         if self.has_start_offset:
             return self.pack(
                 self.size, correlation_id, self.prefix, base_offset, log_append_time_ms, log_start_offset, self.suffix
@@ -120,7 +119,7 @@ class ResponseTemplate:
 def shape_of(
     frame: memoryview, version: int, replica: Replica, records: Buffer, acks: int, timeout_ms: int, generation: int
 ) -> Shape | None:
-    """What a flexible request with one partition has before its records; None where something follows them."""
+    """Returns the shape of a flexible request with one partition; None if fields follow its records."""
     count = len(records) + 1
     length_bytes = 1 if count < 1 << 7 else 2 if count < 1 << 14 else 3 if count < 1 << 21 else 4
     cut = len(frame) - len(NO_TAGS) - len(records) - length_bytes
@@ -130,7 +129,7 @@ def shape_of(
 
 
 class ProduceRun:
-    """One for all connections of a server: a run begins and ends within one readable event."""
+    """The run of all connections of a server: it begins and ends within one readable event."""
 
     __slots__ = (
         "_chunks",
@@ -148,17 +147,18 @@ class ProduceRun:
     def __init__(self, services: Services) -> None:
         self.entries: list[Entry] = []
         self.shape: Shape | Layout | Plan | None = None
-        """Of the last request that `add` took; None where nothing is to be compared with it."""
+        """The form of the last request that `add` took; None if the next one cannot be compared with it."""
         self._chunks: dict[Replica, list[Buffer]] = {}
+        """The batches to append, by replica."""
         self._several: list[Parts] = []
-        """Of each entry that names several partitions, in their order: those of each topic."""
+        """The partitions by topic of each SEVERAL entry, in order."""
         self._parts = 0
         self._groups: list[Group] = []
-        """Of each entry that is a group."""
+        """The group of each ALIKE entry, in order."""
         self._group: tuple[Group, Entry] | None = None
-        """The last of them, and its entry."""
+        """The last group, and its entry."""
         self._named: Plan | None = None
-        """What the last request of the connection named that is served now."""
+        """The partitions by topic of the current connection's last request with several."""
         self._parts = 0
         """How many partitions those that name several name together."""
         self._services = services
@@ -172,7 +172,7 @@ class ProduceRun:
         correlation_id: int,
         client_id_length: int,
     ) -> bool:
-        """Takes a request into the run; False leaves it to the handler, and nothing has happened."""
+        """Takes a request into the run. Returns false, and changes nothing, if the handler has to answer it."""
         try:
             at = 10 + client_id_length if client_id_length > 0 else 10
             if version >= FLEXIBLE_FROM:
@@ -180,7 +180,7 @@ class ProduceRun:
                     return False
                 at += 1
                 if frame[at]:
-                    return False  # a transaction: it is not decoded twice
+                    return False  # a transaction, which the handler decodes
             request = _decode(frame, version, at, FEW_ELEMENT_BYTES)
         except (DecodeError, IndexError):
             return False
@@ -199,7 +199,7 @@ class ProduceRun:
         records: Buffer = topic.partition_data[0].records  # type: ignore[assignment]
         timeout_ms = request.timeout_ms
         self._take(replica, correlation_id, version, records, len(frame), timeout_ms, acks)
-        # The run is everybody's: what it keeps of a request before this one may be another connection's right.
+        # All connections share the run: an older shape may include the permission of another one.
         self.shape = None
         if version >= FLEXIBLE_FROM:
             generation = self._services.authorizer.generation
@@ -214,7 +214,7 @@ class ProduceRun:
         version: int,
         acks: int,
     ) -> Replica | None:
-        """The replica to append to; None where that is for the handler to say."""
+        """Returns the replica to append to; None if the handler has to answer."""
         broker = self._services
         replicas = broker.replicas
         if version >= TOPIC_IDS_FROM:
@@ -244,7 +244,7 @@ class ProduceRun:
         correlation_id: int,
         frame: memoryview,
     ) -> bool:
-        """As `add`, for a request of several partitions: all of them, or nothing."""
+        """Takes a request with several partitions as `add` does: all of them, or none."""
         before, self._named = self._named, None
         if self._parts > PARTS_MAX:
             return False
@@ -274,7 +274,7 @@ class ProduceRun:
         self.entries.append((correlation_id, version, first, SEVERAL, len(frame), request.timeout_ms, acks))
         if version >= FLEXIBLE_FROM:
             named = [[replica for replica, _ in parts] for parts in plan]
-            # A layout costs more than a request: it is made where the last one named the same.
+            # A layout costs more than a request: it is made only if the last request had the same partitions.
             if named == before:
                 self.shape = layout_of(frame, version, request, named, self._services.authorizer.generation)
             else:
@@ -282,7 +282,8 @@ class ProduceRun:
         return True
 
     def _may_write(self, connection: AnsweredConnection, topic: str) -> bool:
-        """Whether the connection may, and may go on to for as long as the authorizer's generation stays."""
+        """Returns whether the connection may write to a topic, for as long as the authorizer's generation stays the
+        same."""
         authorizer = self._services.authorizer
         return authorizer.generation >= OPEN_GENERATION and authorizer.authorize(
             connection.client.principal, connection.client.peer_host, _WRITE, _TOPIC, topic
@@ -309,7 +310,7 @@ class ProduceRun:
     def add_alike(
         self, shape: Shape | Layout | Plan, view: memoryview, at: int, stop: int, version: int, correlation_id: int
     ) -> bool:
-        """Takes the request in `view[at:stop]` (size included) if it differs from `shape` in nothing but its records.
+        """Takes the request in `view[at:stop]` (size included) if it differs from `shape` only in its records.
 
         A producer sends the same bytes before its records again and again: comparing them costs less than decoding
         them.
@@ -351,7 +352,7 @@ class ProduceRun:
     def _add_of_layout(
         self, layout: Layout, view: memoryview, at: int, stop: int, version: int, correlation_id: int
     ) -> bool:
-        """As `add_alike`, for a request of several partitions."""
+        """Takes a request with several partitions as `add_alike` does."""
         if version != layout.version or self._parts > ALIKE_PARTS_MAX:
             return False
         entries = self.entries
@@ -372,14 +373,14 @@ class ProduceRun:
         return True
 
     def finish(self, connection: AnsweredConnection) -> None:
-        """Appends what was taken, and answers each request in its turn."""
+        """Appends all batches taken, and answers the requests in order."""
         entries = self.entries
         if not entries:
             return
         broker = self._services
         append = broker.replicas.appender.append_many
         now_ms = broker.node.clock.now_ms()
-        # Whatever happens: what one connection sent must not be left for the next one.
+        # Reset first: if an append raises, the next connection must not find these requests.
         by_replica, self._chunks, self.entries = self._chunks, {}, []
         several, self._several = iter(self._several), []
         groups, self._groups, self._group = self._groups, [], None
@@ -391,7 +392,7 @@ class ProduceRun:
         results = {replica: append(replica, chunks, now_ms) for replica, chunks in by_replica.items()}
         alike = iter(groups)
         for correlation_id, version, replica, position, size, timeout_ms, acks in entries:
-            if position < 0:  # what is answered at once has an answer of a template
+            if position < 0:
                 if position == ALIKE:
                     late = self._answer_group(connection, next(alike), results)
                 else:
@@ -433,7 +434,7 @@ class ProduceRun:
     def _answer_group(
         self, connection: AnsweredConnection, group: Group, results: dict[Replica, Sequence[AppendResult]]
     ) -> int:
-        """Answers alike requests; returns how many of them have no answer of a template."""
+        """Answers alike requests; returns how many of them were not answered from a template."""
         layout = group.layout
         columns: list[PlainResults] = []
         for replica in layout.replicas:
@@ -457,7 +458,7 @@ class ProduceRun:
     def _answer_late(
         self, connection: AnsweredConnection, asked: Asked, parts: Parts, results: dict[Replica, Sequence[AppendResult]]
     ) -> int:
-        """Answers a request whose answer is not of a template: 1, as it is timed on its own then."""
+        """Answers a request without a template, and returns 1, as such requests are timed on their own."""
         correlation_id, version, size, timeout_ms, acks = asked
         if acks:
             waiting = self._waiting(connection, version, parts, results, timeout_ms, acks < 0)
@@ -468,7 +469,8 @@ class ProduceRun:
         return 1
 
     def _close(self, connection: AnsweredConnection) -> None:
-        """An error is answered to nobody: what was sent behind it may be appended, and is not acknowledged."""
+        """Closes the connection after an error with acks=0. Later requests may be appended, and are not
+        acknowledged."""
         from headrace.broker.requests.apis.k00_produce import UNANSWERED
 
         connection.close(UNANSWERED)
@@ -482,7 +484,7 @@ class ProduceRun:
         timeout_ms: int,
         needs_all: bool,
     ) -> Waiting:
-        """An answer with errors, for several partitions, or that waits: for the disk, or for the other replicas."""
+        """Returns an answer with errors, for several partitions, or that waits: for a sync, or for other replicas."""
         from headrace.broker.requests.apis.k00_produce import Waiting
 
         waiting = Waiting(self._services, version, timeout_ms, connection.client)

@@ -1,4 +1,4 @@
-"""What voters and observers say to the metadata quorum: from the wire to its driver, and the answer when it has one."""
+"""Passes requests of voters and observers to the metadata quorum's driver, and returns its answers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FIXED_VOTERS: Final = "The voters are fixed: this node votes by itself, and has 
 
 
 def is_node(context: RequestContext) -> bool:
-    """Whether the asker may speak as a node of the cluster; then no quota counts."""
+    """Returns whether the client may act as a node of the cluster, and exempts it from quotas if so."""
     if not context.authorize(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
         return False
     context.exempt()
@@ -30,7 +30,7 @@ def is_node(context: RequestContext) -> bool:
 
 
 def is_of_cluster(broker: NodeServices, cluster_id: str | None) -> bool:
-    """Whether a request means the cluster of this node; an old one does not say it."""
+    """Returns whether a request is for the cluster of this node. Old requests have no cluster id."""
     return cluster_id is None or cluster_id == broker.cluster_id
 
 
@@ -40,8 +40,8 @@ async def change_voters(
     read: Callable[[], AddVoterRequest | RemoveVoterRequest | ErrorCode],
     context: RequestContext,
 ) -> VoterResponse | ErrorCode:
-    """What becomes of a change of the voters that an operator, or a controller for itself, asks for; it is read once
-    the asker may ask for it."""
+    """Returns the response to a change of the voters that an operator or a controller requests. `read` decodes it, and
+    is called only if the client is authorized."""
     if not context.authorize(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     if not is_of_cluster(broker, cluster_id):
@@ -60,7 +60,8 @@ async def change_voters(
 
 
 def ask_quorum(broker: NodeServices, asked: Request | ErrorCode, respond: Callable[[Any, bytes], Any]) -> Any:
-    """Returns the answer to a message of a node; `respond` encodes it. A fetch may have to wait for it."""
+    """Returns the answer to a node's message, or its completion: a fetch may have to wait. `respond` builds the
+    response."""
     if isinstance(asked, ErrorCode):
         return respond(asked, b"")
     answer = broker.quorum.requested(asked)

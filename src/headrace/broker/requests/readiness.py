@@ -1,7 +1,7 @@
-"""A request for a partition that is not ready yet waits for it: its log is to be opened, or its leader's epoch written.
+"""Delays requests for partitions that are not ready yet: the log is not open, or the leader's epoch is not written.
 
 That is so for a moment after a start, and for new partitions. The connection takes no further request meanwhile, so
-that what its requests do happens in their order.
+that its requests take effect in order.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headrace.broker.requests.services import Services
 
 LOOKED_AT_ONCE: Final = 1000
-"""Partitions of a request that are looked at without a pause."""
+"""Partitions of a request that are checked without a pause."""
 
 
 def once_ready(
@@ -30,11 +30,11 @@ def once_ready(
     for_appends: bool = False,
     before_waiting: Callable[[], None] | None = None,
 ) -> Any | Coroutine[Any, Any, Any]:
-    """What `answer()` returns: at once where the partitions are ready, as they are but for a moment, else later.
+    """Returns `answer()`: at once if the partitions are ready, as they usually are, else as a coroutine.
 
-    A None among the keys counts for a topic, which may have no partitions: see `keys_in`.
-    `for_appends`: they have to take appends. `before_waiting` is called where it is later: what the request holds of
-    the connection's buffer is overwritten then.
+    A None among the keys counts for a topic, which may have no partitions (see `keys_in`). With `for_appends` the
+    partitions must take appends. `before_waiting` is called before the request waits, as the connection's buffer, which
+    it may refer to, is overwritten then.
     """
     replicas = broker.replicas
     if replicas.all_ready(for_appends):
@@ -52,7 +52,7 @@ def once_ready(
 
 
 def keys_in(topics: Iterable[tuple[str, Iterable[int]]]) -> Iterator[Key | None]:
-    """Yields None for each topic and then its partitions, so that topics are counted which have none."""
+    """Yields None for each topic and then its partitions, so that topics without partitions count too."""
     for name, indexes in topics:
         yield None
         for index in indexes:
@@ -60,7 +60,7 @@ def keys_in(topics: Iterable[tuple[str, Iterable[int]]]) -> Iterator[Key | None]
 
 
 def _not_ready(broker: Services, keys: Iterable[Key | None], for_appends: bool) -> dict[Key, None]:
-    """Of the next few keys those whose partitions are not ready."""
+    """Returns those of the next LOOKED_AT_ONCE keys whose partitions are not ready."""
     is_ready = broker.replicas.is_ready
     some = islice(keys, LOOKED_AT_ONCE)
     return {key: None for key in some if key is not None and not is_ready(key, for_appends=for_appends)}
@@ -69,7 +69,7 @@ def _not_ready(broker: Services, keys: Iterable[Key | None], for_appends: bool) 
 async def _look_on(
     broker: Services, waiting: dict[Key, None], keys: Iterator[Key | None], answer: Callable[[], Any], for_appends: bool
 ) -> Any:
-    """Looks at so many keys that others have their turn between them."""
+    """Checks the remaining keys in pieces, so that other work runs in between, and then answers."""
     async with broker.long_answers.turn:
         for key in keys:
             waiting |= _not_ready(broker, chain((key,), keys), for_appends)
@@ -86,14 +86,14 @@ async def _later(broker: Services, keys: list[Key], answer: Callable[[], Any], f
 
 
 async def until_ready(broker: Services, keys: Collection[Key], *, for_appends: bool) -> None:
-    """Returns when the partitions are ready, or will not be."""
+    """Returns when the partitions are ready, or will never be."""
     if keys:
         await _when_ready(broker, keys, lambda: None, for_appends)
 
 
 def _when_ready(broker: Services, keys: Collection[Key], answer: Callable[[], Any], for_appends: bool) -> Future[Any]:
-    """Returns a future of `answer()`, which runs in the very call that makes the last partition ready: a turn of the
-    loop later it may lead under another epoch, or lie elsewhere, and take no appends again."""
+    """Returns a future of `answer()`, which runs in the very call that makes the last partition ready: one turn of the
+    loop later the partition may have another leader epoch or another log directory, and take no appends again."""
     done: Future[Any] = broker.node.future()
     left = len(keys)
 
@@ -104,7 +104,7 @@ def _when_ready(broker: Services, keys: Collection[Key], answer: Callable[[], An
             return
         try:
             done.set_result(answer())
-        except Exception as error:  # it is raised where the request is answered
+        except Exception as error:  # raised again where the request is answered
             done.set_exception(error)
 
     for key in keys:

@@ -1,15 +1,14 @@
-"""How a handler registers, and how it is found.
+"""Registers handlers by API key, and finds them.
 
-A handler lives in `broker/requests/apis/kNN_name.py`, named as its module in `wire/messages`, and is imported when the
+A handler is in `broker/requests/apis/kNN_name.py`, named after its module in `wire/messages`, and is imported when the
 first request of its key arrives:
 
     @handles(ApiKey.LIST_OFFSETS)
     def handle(broker: Services, request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse: ...
 
-It returns a response, or a `Completion` when its effect has taken place and the answer comes later, or None when
-nothing is to be answered. It may be `async def` instead: then its connection takes no further request until it is done,
-so that the requests of a connection take effect in their order of arrival. Replies leave in request order in every
-case.
+It returns a response, or a `Completion` if its effect has taken place and the answer comes later, or None if there is
+no answer. It may be `async def` instead: its connection then takes no further request until it is done, so that the
+requests of a connection take effect in their order of arrival. Replies leave in request order in every case.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def handles(key: ApiKey) -> Callable[[Handler], Handler]:
 
 
 def handler_of(key: int) -> Handler:
-    """The handler of a served API key; imports its module on first use."""
+    """Returns the handler of a served API key; imports its module on first use."""
     handler = _handlers.get(key)
     if handler is None:
         importlib.import_module(f"headrace.broker.requests.apis.{APIS[key].module}")

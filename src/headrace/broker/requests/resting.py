@@ -1,10 +1,11 @@
-"""The partitions of a session that rest: they cost nothing until they move.
+"""Idle partitions of a fetch session: they rest, and cost nothing until they change.
 
-A follower has one session with each leader, of thousands of partitions, and fetches twice a second; a consumer may have
-as many. A partition rests while the reader has all there is, and has been sent that: its fetch would only note the time
-of a follower's, which is noted once for all of them. A partition that rests is watched like one that a fetch
-waits for, from one fetch to the next. It wakes with an append, another epoch or in-sync set, another start of its log,
-when the request names it, and when the follower begins another life. The next fetch looks at it, and has it rest again.
+A follower has one session with each leader, with thousands of partitions, and fetches twice a second; a consumer may
+have as many. A partition rests while the reader has all of its data and has been sent its current offsets. A follower's
+fetch would only update the fetch time, which is kept once for all resting partitions. A resting partition is watched,
+from one fetch to the next, like one that a fetch waits for. It wakes with an append, another leader epoch or in-sync
+set, another log start offset, when the request names it, and when the follower restarts. The next fetch checks it, and
+lets it rest again.
 """
 
 from __future__ import annotations
@@ -22,50 +23,55 @@ if TYPE_CHECKING:
     from headrace.replicas.sessions import SessionPartition
 
 CONSUMERS_REST_FROM: Final = 64
-"""Partitions of a consumer's session from which on they may rest; of fewer it costs less to look at each."""
+"""Least partitions of a consumer's session with resting partitions; with fewer it is cheaper to check each."""
 
 
 class WaitingFetch(Protocol):
-    """A fetch of the session that waits for more."""
+    """A fetch of the session that waits for more data."""
 
     def woke(self, replica: Replica, byte_count: int) -> None:
-        """A partition that rested moved: see `FetchWaiter.moved`."""
+        """Handles a change of a partition that rested (`FetchWaiter.moved`)."""
         ...
 
 
 class Resting(ABC):
-    """See the module. The state of a session, for consumers and followers."""
+    """The resting partitions of one session, of a consumer or a follower."""
 
     def __init__(self, resources: Resources, partitions: Iterable[SessionPartition]) -> None:
         """`partitions` are those of the session, `resources` those of its logs."""
         self.awake = dict.fromkeys(partitions)
-        """Those that do not rest, in the order in which they take their turn."""
+        """Partitions that do not rest, in the order in which they are read."""
         self.waiting: dict[WaitingFetch, None] = {}
+        """Fetches of the session that wait for more data."""
         self._resources = resources
         self._starts = resources.starts
+        """The `Resources.starts` at the last check; another object means that a log start offset has moved."""
         self._at_rest: dict[Replica, SessionPartition] = {}
+        """Resting partitions, by replica."""
         self._lies_at: dict[SessionPartition, Replica] = {}
+        """Replicas of resting partitions."""
 
     def __len__(self) -> int:
-        """How many rest."""
+        """Returns the number of resting partitions."""
         return len(self._at_rest)
 
     @abstractmethod
     def _waiters(self, replica: Replica) -> dict[FetchWaiter, None]:
-        """Returns where fetches are registered that wait for a replica to change."""
+        """Returns the registry of the fetches that wait for a replica to change."""
 
     @abstractmethod
     def _may_rest(self, replica: Replica, partition: SessionPartition) -> bool:
-        """Whether a partition may rest."""
+        """Returns whether a partition may rest."""
 
     @abstractmethod
     def _woke(self, replica: Replica) -> None:
-        """Takes note that a replica rests no longer."""
+        """Handles the end of a replica's rest."""
 
     # --- a fetch
 
     def look_at_log_starts(self) -> None:
-        """Wakes those whose log start differs from what the reader was sent; checks all if any log start has moved."""
+        """Wakes partitions whose log start offset differs from what the reader was sent. Checks all if any log start
+        has moved."""
         if self._starts is self._resources.starts:
             return
         self._starts = self._resources.starts
@@ -74,7 +80,7 @@ class Resting(ABC):
                 self._wake(replica)
 
     def lay_down(self, led: Mapping[Key, Replica], partitions: Iterable[SessionPartition]) -> None:
-        """Has those of these rest that may, if they are awake; they count as fetched. `led` are those that this broker
+        """Lets those awake partitions rest that may; they count as fetched. `led` has the replicas that this broker
         leads."""
         awake = self.awake
         for partition in partitions:
@@ -90,13 +96,13 @@ class Resting(ABC):
     # --- waking
 
     def moved(self, replica: Replica, byte_count: int) -> None:
-        """See `FetchWaiter`."""
+        """Wakes a partition whose replica changed, and notifies the waiting fetches."""
         self._wake(replica)
         for fetch in list(self.waiting):
             fetch.woke(replica, byte_count)
 
     def wake_all(self) -> None:
-        """None rests."""
+        """Wakes all partitions."""
         for replica in list(self._at_rest):
             self._wake(replica)
 
@@ -110,25 +116,25 @@ class Resting(ABC):
     # --- the session
 
     def named(self, partition: SessionPartition) -> None:
-        """See `Kept`."""
+        """Wakes a partition that a request adds or changes."""
         replica = self._lies_at.get(partition)
         if replica is not None:
             self._wake(replica)
         self.awake[partition] = None
 
     def forgotten(self, partition: SessionPartition) -> None:
-        """See `Kept`."""
+        """Removes a partition that left the session."""
         self.named(partition)
         del self.awake[partition]
 
     def served(self, partition: SessionPartition) -> None:
-        """See `Kept`."""
+        """Moves a partition to the end of the order, as it has been served."""
         if partition in self.awake:
             del self.awake[partition]
             self.awake[partition] = None
 
     def end(self) -> None:
-        """See `Kept`."""
+        """Stops watching, as the session is over."""
         for replica in self._at_rest:
             del self._waiters(replica)[self]
             self._woke(replica)
@@ -138,7 +144,7 @@ class Resting(ABC):
 
 
 class RestingPartitions(Resting):
-    """Of a session of `follower`, under the broker epoch of its registration."""
+    """The resting partitions of a session of `follower`, under the broker epoch of its registration."""
 
     def __init__(
         self, resources: Resources, partitions: Iterable[SessionPartition], follower: int, broker_epoch: int
@@ -147,10 +153,11 @@ class RestingPartitions(Resting):
         self.follower = follower
         self.broker_epoch = broker_epoch
         self._rest = Rest()
+        """The time of the follower's last fetch, shared by all resting partitions."""
 
     def fetched(self, now_ms: int, *, has_restarted: bool) -> None:
-        """The follower asks again for what rests, which counts; not if it `has_restarted`: the request is that of
-        an earlier registration then, and each partition refuses it."""
+        """Counts the resting partitions as fetched at `now_ms`. If the follower `has_restarted`, wakes them instead:
+        the request is from before its restart, and each partition refuses it."""
         if has_restarted:
             self.wake_all()
         self._rest.fetched_at_ms = now_ms
@@ -179,16 +186,16 @@ class RestingPartitions(Resting):
 
 
 class ConsumerReads(NamedTuple):
-    """How a consumer reads its session: partitions rest for as long as it reads alike."""
+    """The terms under which a consumer reads its session. Partitions rest only as long as they stay the same."""
 
     committed_only: bool
     generation: int
-    """That of the authorizer when it allowed reading the topics."""
+    """The authorizer's generation in which reading the topics was allowed."""
     host: str
 
 
 class RestingForConsumer(Resting):
-    """Of a session of a consumer."""
+    """The resting partitions of a consumer's session."""
 
     def __init__(
         self,
@@ -197,7 +204,7 @@ class RestingForConsumer(Resting):
         reads: ConsumerReads,
         refuse: Callable[[str], ErrorCode],
     ) -> None:
-        """`refuse` returns why a topic may not be read."""
+        """`refuse` returns the error if a topic may not be read."""
         super().__init__(resources, partitions)
         self.reads = reads
         self._refuse = refuse
@@ -206,7 +213,7 @@ class RestingForConsumer(Resting):
         return replica.fetch_waiters
 
     def _woke(self, replica: Replica) -> None:
-        """Does nothing: a replica counts nothing of consumers that rest."""
+        """Does nothing: replicas keep no state of consumers."""
 
     def _may_rest(self, replica: Replica, partition: SessionPartition) -> bool:
         state, log, offset = replica.state, replica.log, partition.fetch_offset

@@ -1,4 +1,4 @@
-"""What a handler sees of the node around it: a controller alone has `NodeServices`, a broker `Services`."""
+"""The parts of a node that handlers use: `NodeServices` on a controller alone, `Services` on a broker."""
 
 from __future__ import annotations
 
@@ -37,45 +37,48 @@ if TYPE_CHECKING:
 
 
 class NodeServices(Protocol):
-    """Attributes that change while the node runs (`config`, `image`) are read again for each request."""
+    """The parts of any node. Handlers read `config` and `image` again for each request, as they change while the node
+    runs."""
 
     node: Node
     requests_owner: Owner
-    """Of what handlers start and do not wait for."""
+    """Owner of tasks and timers that handlers start and do not wait for."""
     metrics: Registry
     request_errors: RequestErrors
+    """Counts of error codes in responses."""
     authorizer: Authorizer
     audit: AuditLog
     quotas: ClientQuotas
     long_answers: LongAnswers
-    """The turn for making an answer that takes many turns of the loop."""
+    """Lock and workers for answers that take many turns of the event loop."""
     random: random.Random
     node_id: int
     cluster_id: str
     quorum: QuorumDriver
     controller: Controller
     local_controller: Controller
-    """The controller of this process: what other nodes ask of it goes no further."""
+    """The controller of this process, for other nodes' requests, which are not forwarded again."""
     controller_link: ControllerLink | None
     """The link to the active controller for forwarded requests; None if none are forwarded."""
     controller_tasks: ControllerTasks | None
-    """What this node does while it is the active controller of several nodes; None where it votes alone."""
+    """The tasks of this node while it is the active controller of several nodes; None if it votes alone."""
 
     @property
     def config(self) -> BrokerConfig:
-        """The settings in force as of now; replaced as a whole."""
+        """The current settings; replaced as a whole."""
         ...
 
     @property
     def image(self) -> ClusterImage:
-        """The cluster's metadata as of now; immutable, replaced as a whole."""
+        """The current metadata of the cluster; immutable, replaced as a whole."""
         ...
 
 
 class Services(NodeServices, Protocol):
-    """What a broker has beside that."""
+    """The parts of a broker."""
 
     epoch: int
+    """The broker epoch of the current registration."""
     server: Server
     dynamic: DynamicConfig
     logs: LogManager

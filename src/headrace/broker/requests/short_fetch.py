@@ -1,9 +1,9 @@
-"""The common path of Fetch: a consumer that asks for more of what it reads, in a session or without one.
+"""The short path of Fetch: a consumer that continues to read, in a session or without one.
 
-Such requests differ in a few numbers, which are read where they lie (`wire/fetch_layout.py`); the batches are read from
-where the reader's last ones ended (`log/cursor.py`), and the answer leaves in one send. Whatever is not plain - too
-little to read yet, an error, data that is not in memory, aborted transactions, a session that changes - is left to the
-handler in `apis/k01_fetch.py`, which gives the same answers.
+Such requests differ in a few numbers, which are read in place (`wire/fetch_layout.py`). Batches are read from where the
+reader's last ones ended (`log/cursor.py`), and the answer leaves in one send. All else - too little data yet, an error,
+data that is not in memory, aborted transactions, a session that changes - is left to the handler in
+`apis/k01_fetch.py`, which gives the same answers.
 """
 
 from __future__ import annotations
@@ -37,13 +37,14 @@ if TYPE_CHECKING:
 
 FETCH: Final = int(ApiKey.FETCH)
 CLIENT_ID_AT: Final = 12
-"""Where the client id begins in a frame, its size included: what is before it was looked at already."""
+"""Position of the client id in a frame that begins with its size: the caller has checked the bytes before it."""
 READERS_MAX: Final = 4096
-"""A connection keeps the places of so many partitions, and begins again when it reads more without a session."""
+"""Most readers that a connection keeps without a session; it drops them all when it needs more."""
 
 LOOKED_AT_MAX: Final = 1000
+"""Most partitions of a session that are read in one turn of the loop."""
 NAMED_BYTES_MAX: Final = 32 * 1024
-"""Partitions that are looked at in one turn of the loop, and bytes that name them in a request."""
+"""Most bytes of the topics in a request."""
 
 _pack_front = struct.Struct(">ii").pack
 _read_offset = struct.Struct(">q").unpack_from
@@ -52,12 +53,13 @@ _layout = cache(FetchLayout)
 
 
 class Reader:
-    """One partition as one connection reads it, or one session; and what is asked of it where there is no session."""
+    """The position of one connection, or one session, in a partition, and without a session also the request's
+    fields."""
 
     __slots__ = ("current_leader_epoch", "cursor", "fetch_offset", "key", "max_bytes", "replica", "session_partition")
 
     def __init__(self, replica: Replica, key: Key, session_partition: SessionPartition | None) -> None:
-        """`session_partition` is that of the session, and knows what is asked for."""
+        """`session_partition` is None without a session; with one it has the request's fields."""
         self.replica = replica
         self.cursor = Cursor()
         self.key = key
@@ -68,7 +70,7 @@ class Reader:
 
 
 class _Alike(NamedTuple):
-    """The topics of a request that names one partition: all but its offset, and who reads it."""
+    """The topics of a request for one partition, as bytes around the offset, and its reader."""
 
     before: bytes
     offset_at: int
@@ -76,7 +78,7 @@ class _Alike(NamedTuple):
     wanted: list[Reader]
 
     def offset(self, view: memoryview, at: int, end: int) -> int:
-        """The offset that topics like these ask for; -1 where they are not like these."""
+        """Returns the offset in topics that differ in nothing else; -1 if they differ."""
         offset_at = self.offset_at
         if view[at:offset_at] == self.before and view[offset_at + 8 : end] == self.behind:
             offset: int = _read_offset(view, offset_at)[0]
@@ -85,7 +87,7 @@ class _Alike(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """The part of an answer about one partition: `size` bytes are in `copied`, or else come out of `records`."""
+    """The answer's part for one partition: `size` bytes are in `copied`, or else sent from `records`."""
 
     reader: Reader
     high_watermark: int
@@ -97,7 +99,7 @@ class _Found(NamedTuple):
 
 
 class ShortFetch:
-    """One connection's requests of one version, with one client id and one rack."""
+    """The short path for one connection's requests of one version, client id and rack."""
 
     __slots__ = (
         "_alike",
@@ -129,15 +131,17 @@ class ShortFetch:
         self._count = broker.metrics.counter(f"requests.{APIS[FETCH].name}")
         self._readers: dict[tuple[bytes, int], Reader] = {}
         self._readable: set[str] = set()
-        """Topics that the connection may read as of the authorizer's generation `_permitted_at`."""
+        """Topics that the connection may read, in the authorizer's generation `_permitted_at`."""
         self._permitted_at = OPEN_GENERATION
         self._permitted: list[Reader] | None = None
-        """What was asked for last, all of it readable."""
+        """The readers of the last request; the client may read all of them."""
         self._alike: _Alike | None = None
+        """The last request without a session, if it was for one partition."""
         self._alike_in_session: _Alike | None = None
+        """The last request in a session, if it changed the session's only partition."""
 
     def is_for(self, request: FetchRequest, context: RequestContext) -> bool:
-        """Whether this was made for requests like that one."""
+        """Returns whether this path fits a request: same version, client id and rack."""
         return (
             context.api_version == self.version
             and context.client_id == self._client_id
@@ -145,8 +149,8 @@ class ShortFetch:
         )
 
     def answer(self, connection: AnsweredConnection, view: memoryview, at: int, stop: int, correlation_id: int) -> bool:
-        """Answers the request in `view[at:stop]` (size included); False leaves it to the handler: nothing has happened
-        but that a session may know already what the request asks for.
+        """Answers the request in `view[at:stop]` (size included). Returns false if the handler has to answer it;
+        nothing has changed then, except that the session may have the request's fields already.
 
         The caller has compared key and version.
         """
@@ -199,7 +203,8 @@ class ShortFetch:
         return True
 
     def _may_read(self, connection: AnsweredConnection, asked: list[Reader], generation: int) -> bool:
-        """Whether the connection may read all of that, and may go on to for as long as the generation stays."""
+        """Returns whether the connection may read these partitions, and remembers it for this generation of the
+        authorizer."""
         if generation < OPEN_GENERATION:
             return False
         readable = self._readable
@@ -235,14 +240,15 @@ class ShortFetch:
         return found if isinstance(found, Session) else None
 
     def _goes_on(self, session: Session, connection: AnsweredConnection, isolation: int) -> bool:
-        """Whether those partitions of a session that rest may rest on."""
+        """Returns whether the resting partitions of a session may continue to rest."""
         kept = session.kept
         return isinstance(kept, RestingForConsumer) and kept.reads == ConsumerReads(
             isolation == READ_COMMITTED, self._services.authorizer.generation, connection.client.peer_host
         )
 
     def _asked_again(self, view: memoryview, at: int, end: int) -> list[Reader] | None:
-        """`_asked`, which looks at nothing but the offset where a request for one partition is like the one before."""
+        """Returns what `_asked` does. Reads only the offset if a request for one partition is otherwise like the last
+        one."""
         alike = self._alike
         if alike is not None and (offset := alike.offset(view, at, end)) >= 0:
             alike.wanted[0].fetch_offset = offset
@@ -256,7 +262,7 @@ class ShortFetch:
         return _Alike(bytes(view[at:offset_at]), offset_at, bytes(view[offset_at + 8 : end]), wanted)
 
     def _asked(self, view: memoryview, at: int, end: int) -> list[Reader] | None:
-        """What a request without a session asks for, in its order."""
+        """Returns the readers of a request without a session, in its order; None if the handler has to answer it."""
         named = self._named(view, at, end)
         if named is None:
             return None
@@ -274,8 +280,8 @@ class ShortFetch:
         return None if twice else wanted
 
     def _named(self, view: memoryview, at: int, end: int) -> list[tuple[bytes, int, int, int, int]] | None:
-        """(topic, index, offset, maximum of bytes, leader epoch) of each partition in the topics of a request; None
-        where one is not plain."""
+        """Returns (topic, index, offset, maximum of bytes, leader epoch) of each partition in the topics of a request;
+        None if one needs the handler."""
         layout = self._layout
         named: list[tuple[bytes, int, int, int, int]] = []
         topics, at = layout.read_count(view, at)
@@ -293,7 +299,8 @@ class ShortFetch:
         return named if at == end else None
 
     def _partition(self, view: memoryview, at: int) -> tuple[int, int, int, int]:
-        """(index, offset, maximum of bytes, leader epoch); the maximum is -1 where the partition is not plain."""
+        """Returns (index, offset, maximum of bytes, leader epoch); the maximum is -1 if the partition needs the
+        handler."""
         layout = self._layout
         if layout.is_flexible:
             index, epoch, offset, last_epoch, max_bytes = layout.read_partition(view, at)
@@ -307,7 +314,7 @@ class ShortFetch:
         return index, offset, max_bytes, epoch
 
     def _find(self, topic: bytes, index: int) -> Replica | None:
-        """The replica that is led here, or one that follows."""
+        """Returns the replica of this broker that leads or follows the partition."""
         replicas = self._services.replicas
         if not self._layout.has_topic_ids:
             return replicas.held((topic.decode(errors="replace"), index))
@@ -328,10 +335,9 @@ class ShortFetch:
         return reader
 
     def _asked_in(self, session: Session, view: memoryview, at: int, end: int) -> list[Reader] | None:
-        """What a session asks for once it has taken in what the request changes of its partitions.
-
-        Nothing but the offset is looked at where its only partition is asked for as it was the last time.
-        """
+        """Updates a session with a request's partitions, and returns the readers of what it fetches; None if the
+        handler has to answer. Reads only the offset if the session's only partition is otherwise requested as the last
+        time."""
         alike = self._alike_in_session
         if alike is not None and session.kept is None and (offset := alike.offset(view, at, end)) >= 0:
             reader = alike.wanted[0]
@@ -353,7 +359,7 @@ class ShortFetch:
         return wanted
 
     def _taken_in(self, session: Session, view: memoryview, at: int, end: int) -> list[Reader] | None:
-        """`_asked_in`, from every field of the request."""
+        """Returns what `_asked_in` does, from every field of the request."""
         named = self._named(view, at, end)
         if named is None:
             return None
@@ -397,9 +403,9 @@ class ShortFetch:
     # --- what there is
 
     def _read(self, wanted: list[Reader], left: int, committed: bool, room: memoryview) -> list[_Found] | None:
-        """Reads every partition once, in order, while there is room in the answer; None where one is not plain.
+        """Reads every partition once, in order, until the answer is full. None if one needs the handler.
 
-        Of a session's partitions those are left out of which there is nothing new.
+        Leaves out partitions of a session that have no news. Small reads are copied into the buffer `room`.
         """
         found: list[_Found] = []
         min_one = True
@@ -424,7 +430,7 @@ class ShortFetch:
                 try:
                     size, records = self._read_one(reader, offset, limit, upper, min_one, committed, room)
                 except OSError:
-                    return None  # cold, or failing: the handler meets it again, and answers
+                    return None  # cold or failing: the handler gets the same error, and answers
                 if size:
                     min_one = False
                     left -= size
@@ -443,7 +449,8 @@ class ShortFetch:
     def _read_one(
         self, reader: Reader, offset: int, limit: int, upper: int, min_one: bool, committed: bool, room: memoryview
     ) -> tuple[int, FileSlice | None]:
-        """How many bytes there are, and where in the file if not in `room`. Raises OSError where it is not plain."""
+        """Returns the number of bytes read, and their file slice unless they are in `room`. Raises OSError if the
+        handler has to read them."""
         cursor, log = reader.cursor, reader.replica.log.reader
         if offset >= upper:
             return 0, None
@@ -459,7 +466,8 @@ class ShortFetch:
         return size, records
 
     def _forget(self, reader: Reader) -> None:
-        """The replica is another one by now, or led by another broker: it is looked for again."""
+        """Drops the readers, as a replica was replaced or is led by another broker now. The next request looks them up
+        again."""
         self._readers.clear()
         self._alike = self._alike_in_session = None
         if reader.session_partition is not None:
@@ -511,7 +519,7 @@ class ShortFetch:
 
 
 def _answer(connection: AnsweredConnection, heads: list[bytes], records: list[_Found], tail: bytes, total: int) -> None:
-    """Sends an answer at once where nothing is before it, as far as its reader takes it, and queues the rest."""
+    """Sends an answer at once if no earlier one is pending, as far as the socket takes it, and queues the rest."""
     sent = 0
     if all(each.copied is not None for each in records):
         buffers: list[Buffer] = []
@@ -531,7 +539,7 @@ def _answer(connection: AnsweredConnection, heads: list[bytes], records: list[_F
 
 
 def _tell(session: Session, found: list[_Found]) -> None:
-    """Notes in the session what an answer says."""
+    """Records in the session which offsets an answer reports."""
     for each in found:
         partition = each.reader.session_partition
         assert partition is not None, "a session reads its own partitions"
@@ -554,17 +562,17 @@ def short_fetch_of(
 
 
 def reads_of(context: RequestContext, isolation: int) -> ConsumerReads:
-    """How a request reads."""
+    """Returns the terms under which a request reads."""
     return ConsumerReads(isolation == READ_COMMITTED, context.authorizer.generation, context.client_host)
 
 
 class _NearestShortFetch(ShortFetch):
-    """That of a consumer which may have to read elsewhere: see `nearest_replicas`."""
+    """The short path for a consumer that may be sent to a nearer replica (`nearest_replicas`)."""
 
     __slots__ = ("_nearest",)
 
     def _goes_on(self, session: Session, connection: AnsweredConnection, isolation: int) -> bool:
-        return False  # what rests may be nearer elsewhere by now
+        return False  # a resting partition may have a nearer replica by now
 
     def __init__(self, broker: Services, request: FetchRequest, context: RequestContext, nearest: Nearest) -> None:
         super().__init__(broker, request, context)

@@ -1,5 +1,5 @@
-"""Who may ask about delegation tokens: only who has logged in, and not with such a token; the rules of a cluster; and
-how a token is renewed or ended.
+"""Authorization and rules of delegation tokens, and their renewal and expiry: only a client that has logged in, and not
+with a token, may use the APIs.
 
 Source: KIP-48.
 """
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 Changed = TypeVar("Changed", "RenewDelegationTokenResponse", "ExpireDelegationTokenResponse")
 SECRET_KEY: Final = "delegation.token.secret.key"
 ERROR_MS: Final = -1
-"""The time in the answer to a client that may not ask; if the controller refuses it is 0, as in Kafka."""
+"""The time in the answer to a client that may not use the API; if the controller refuses it is 0, as in Kafka."""
 
 
 def token_rules(config: BrokerConfig) -> TokenRules:
-    """What the settings say of tokens."""
+    """Returns the rules for tokens from the settings."""
     return TokenRules(
         str(config[SECRET_KEY] or ""),
         config.delegation_token_max_lifetime_ms,
@@ -43,8 +43,8 @@ def token_rules(config: BrokerConfig) -> TokenRules:
 
 
 def may_ask(context: RequestContext) -> bool:
-    """Returns whether a client may ask about tokens at all. The broker that forwards a request has checked the protocol
-    of its client."""
+    """Returns whether a client may use the APIs of tokens at all. For a forwarded request the sending broker has
+    checked the protocol of its client."""
     client = context.client
     if client.is_token:
         return False
@@ -54,8 +54,8 @@ def may_ask(context: RequestContext) -> bool:
 
 
 async def decided_elsewhere(broker: NodeServices, request: Any, context: RequestContext) -> Any:
-    """The active controller's answer, where this node does not decide and its clients' requests are forwarded; or
-    None: it is to be decided here, or refused."""
+    """Returns the active controller's answer to a request that this node forwards; None if it is to be decided or
+    refused here."""
     if broker.quorum.decides or context.listener in broker.config.controller_listener_names:
         return None
     with broker.long_answers.freed_later(context):
@@ -70,7 +70,8 @@ async def change_token(
     period_ms: int,
     response: type[Changed],
 ) -> Changed:
-    """The answer to a request that renews or ends the token with its HMAC: `change` of it by `period_ms`."""
+    """Returns the answer to a request that renews or expires the token with its HMAC, by a `change` with
+    `period_ms`."""
     if not may_ask(context):
         return _changed(response, TokenChanged(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, ERROR_MS))
     answer = await decided_elsewhere(broker, request, context)
@@ -91,7 +92,7 @@ async def change_token(
 def _tell(
     broker: NodeServices, context: RequestContext, code: ErrorCode, done: str, token: DelegationTokenRecord
 ) -> None:
-    """Records in the audit who has altered a token, and who was not allowed to: ACLs do not decide that."""
+    """Records in the audit log that a client changed a token, or was not allowed to: ACLs do not decide that."""
     audit, principal, host = broker.audit, context.principal, context.client_host
     if code:
         kind, name = ResourceType.DELEGATION_TOKEN, token.token_id

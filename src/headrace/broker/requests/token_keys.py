@@ -1,7 +1,7 @@
-"""The keys of a token issuer, fetched on a worker and again every so often, for as long as a listener needs them.
+"""Keeps the keys of a token issuer up to date: fetches them on a worker, again and again, while a listener needs them.
 
-Those that are known stay in force while no others can be had. A token of an unknown key is a reason to look at once, as
-far as `oauthbearer.refresh` allows: that login fails, and the next one finds the key. Source: KIP-768.
+Known keys stay in force while a fetch fails. A token with an unknown key starts a fetch at once, as far as
+`oauthbearer.refresh` allows: that login fails, and the next one finds the key. Source: KIP-768.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ NO_KEYS: Final = KeySet(())
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How often keys are fetched again, how long the wait after a failure is at first, and at most; in ms."""
+    """The interval between fetches, and the least and the longest wait after a failure; in ms."""
 
     refresh_ms: int
     backoff_ms: int
     backoff_max_ms: int
 
     def after_failures(self, count: int) -> int:
-        """How long to wait after so many failures in a row: twice as long each time."""
+        """Returns the wait after so many failures in a row, in ms: twice as long each time."""
         return min(self.backoff_ms << min(count - 1, 30), max(self.backoff_ms, self.backoff_max_ms))
 
 
 class TokenKeys:
-    """See the module, and `logins.Source`. One fetch is in flight at a time."""
+    """The keys of one issuer, as a `logins.Source`. One fetch is in flight at a time."""
 
     def __init__(self, node: Node, url: str, pace: Pace, fetch: Callable[[], bytes]) -> None:
-        """`fetch` reads what is published at `url`, on a worker; it raises OSError. The first one begins at once."""
+        """`fetch` reads the keys at `url`, on a worker; it raises OSError. The first fetch begins at once."""
         self.keys = NO_KEYS
-        """Those in force; none before any were fetched."""
+        """Keys in force; none before the first successful fetch."""
         self._node = node
         self._url = url
         self._pace = pace
@@ -58,17 +58,17 @@ class TokenKeys:
         self._begin()
 
     async def ready(self) -> None:
-        """See Source.ready."""
+        """Returns when the first fetch has ended, with or without success."""
         await self._first
 
     def close(self) -> None:
-        """See Source.close."""
+        """Stops fetching."""
         self._is_closed = True
         self._owner.close()
         self._was_looked()
 
     def unknown(self, key_id: str) -> None:
-        """A token came whose key is not known."""
+        """Starts a fetch because of a token with an unknown key, if one is due."""
         if not self._is_fetching and self._unknown.wants_fetch(key_id, int(self._node.clock.monotonic() * 1000)):
             self._begin()
 

@@ -1,4 +1,4 @@
-"""Creates topics for all that need them: requests of clients, first use (auto-creation), and Kafka's own state."""
+"""Creates topics: for clients' requests, on first use (auto-creation), and Kafka's internal topics."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def automatic_topic(broker: Services, name: str) -> CreatableTopic:
-    """A topic that nobody asked for by its shape: the broker's defaults, or what Kafka gives its internal topics.
+    """Returns a topic to create automatically, with the broker's defaults, or the settings of Kafka's internal topics.
 
-    A broker that votes alone can serve groups and transactions: the replication factor of an internal topic is at most
-    the number of brokers there. In a cluster it is what the settings say, and the topic waits until there are as many
+    On a node that votes alone the replication factor of an internal topic is at most the number of brokers, so that
+    groups and transactions can be served. In a cluster it is as configured, and the topic waits until there are as many
     brokers.
     """
     config = broker.config
@@ -49,18 +49,18 @@ def automatic_topic(broker: Services, name: str) -> CreatableTopic:
 
 
 async def create_automatically(broker: Services, names: Iterable[str]) -> dict[str, ErrorCode]:
-    """Creates topics with the shape that `automatic_topic` gives; one that exists already is no error."""
+    """Creates topics in the form of `automatic_topic`; returns the error of each. An existing topic is no error."""
     return await ControllerTopics(broker.controller).create([automatic_topic(broker, name) for name in names])
 
 
 def start_creating(broker: Services, names: list[str]) -> None:
-    """The same without waiting; what fails will be asked for again."""
+    """Starts to create topics without waiting for the result; clients request a topic that failed again."""
 
     async def create() -> None:
         try:
             await create_automatically(broker, names)
         except ControllerError:
-            # A failure was logged, and the client gets the error of its next request.
+            # The failure was logged, and the client gets an error from its next request.
             return
 
     broker.requests_owner.spawn(create())

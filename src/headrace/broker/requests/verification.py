@@ -1,4 +1,4 @@
-"""Checks requests for transactions before a leader takes them: their owner, and the answer of the coordinator."""
+"""Checks transactional requests at a partition leader: the producer in their batches, and the coordinator's answer."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from headrace.wire.primitives import Buffer
 
 ADDS_FROM: Final = 12
-"""From this version of Produce on the leader takes partitions into the transaction, and its end raises the epoch."""
+"""First version of Produce in which the leader adds partitions to the transaction, and its end raises the epoch."""
 _ABORTABLE_FROM: Final = 11
 _OFFSETS_ABORTABLE_FROM: Final = 4
 OFFSETS_ADDED_FROM: Final = 5
-"""The same of TxnOffsetCommit."""
+"""First version of TxnOffsetCommit in which the leader adds the group's partition to the transaction."""
 TRANSACTIONAL: Final = 0x10
 _ATTRIBUTES_AT: Final = 22
 _NOT_NOW: Final = frozenset(
@@ -30,12 +30,13 @@ _NOT_NOW: Final = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
+"""Errors of a coordinator that is not available at the moment."""
 _unpack_producer = Struct(">qhi").unpack_from
 _PRODUCER_AT: Final = 43
 
 
 class Sequenced(NamedTuple):
-    """Whose batch it is, and where in the sequence of its producer."""
+    """The producer of a batch, and the batch's position in its sequence."""
 
     producer_id: int
     producer_epoch: int
@@ -43,19 +44,20 @@ class Sequenced(NamedTuple):
 
 
 def transactional(records: object) -> Sequenced | None:
-    """Whose transaction a batch is for, by its header; None where it is for none, or too short to say."""
+    """Returns the producer of a transactional batch, from its header; None for other batches, and for too short
+    ones."""
     if not isinstance(records, (bytes, bytearray, memoryview)) or len(records) < BATCH_OVERHEAD:
         return None
     return sequenced(records) if records[_ATTRIBUTES_AT] & TRANSACTIONAL else None
 
 
 def sequenced(records: Buffer) -> Sequenced:
-    """The producer in the header of a batch."""
+    """Returns the producer in the header of a batch."""
     return Sequenced(*_unpack_producer(records, _PRODUCER_AT))
 
 
 def producers_of(request: ProduceRequest) -> set[tuple[int, int]]:
-    """(id, epoch) of the producers whose transactions a Produce request writes to."""
+    """Returns (id, epoch) of the producers whose transactions a Produce request writes to."""
     return {
         batch[:2]
         for topic in request.topic_data
@@ -65,8 +67,8 @@ def producers_of(request: ProduceRequest) -> set[tuple[int, int]]:
 
 
 def check_producers(found: set[tuple[int, int]], request: ProduceRequest, context: RequestContext) -> ErrorCode:
-    """Why nothing of a Produce request is taken: transactions that the client may not write to, or are not named, and
-    those of several producers."""
+    """Returns the error that refuses a whole Produce request, or NONE: its transactional id is missing or not allowed,
+    or its transactions have several producers."""
     name = request.transactional_id
     if name is None or not context.authorize(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name):
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -77,15 +79,15 @@ def check_producers(found: set[tuple[int, int]], request: ProduceRequest, contex
 
 def fenced_error(error: ErrorCode, api_version: int, fenced_from: int) -> ErrorCode:
     """Returns the error of a transaction's coordinator for a version of an API that knows PRODUCER_FENCED from
-    `fenced_from` on: earlier clients know INVALID_PRODUCER_EPOCH (KIP-588)."""
+    `fenced_from` on. Earlier clients get INVALID_PRODUCER_EPOCH (KIP-588)."""
     if error is ErrorCode.PRODUCER_FENCED and api_version < fenced_from:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return error
 
 
 def produce_error(error: ErrorCode, api_version: int) -> ErrorCode:
-    """Returns the error for a producer whose coordinator answered `error`: a passing one must not send it looking for
-    another leader, or end an old client."""
+    """Returns the error for a producer whose coordinator answered `error`. A temporary one must not make it look for
+    another leader, or fail an old client."""
     if error in _NOT_NOW or (error is ErrorCode.CONCURRENT_TRANSACTIONS and api_version < ADDS_FROM):
         return ErrorCode.NOT_ENOUGH_REPLICAS
     if error is ErrorCode.TRANSACTION_ABORTABLE and api_version < _ABORTABLE_FROM:
@@ -94,7 +96,7 @@ def produce_error(error: ErrorCode, api_version: int) -> ErrorCode:
 
 
 def offsets_error(error: ErrorCode, api_version: int) -> ErrorCode:
-    """Returns the error for a TxnOffsetCommit if the coordinator answered `error`: old clients know no
+    """Returns the error for a TxnOffsetCommit whose coordinator answered `error`; old clients do not know
     NETWORK_EXCEPTION."""
     if error is ErrorCode.NETWORK_EXCEPTION:
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

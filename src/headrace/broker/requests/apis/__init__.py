@@ -1,20 +1,20 @@
-"""The APIs that are served: ApiVersions advertises exactly these. One module a key, named as in `wire/messages`.
+"""The served APIs, which ApiVersions advertises: one module for each key, named as in `wire/messages`.
 
-Beside each key are the resources and operations that its handler asks the authorizer about, in one case or another;
-those are not among them of which a response only says whether they are allowed.
+Beside each key are the resources and operations that its handler may ask the authorizer about, except those whose
+permission is only reported in the response.
 
-What one request may cost the others:
+Rules that bound what one request costs others:
 
-1. Nothing is computed before the right to it is known, beyond what the check needs. A name is looked up in a dict or a
+1. Nothing is computed before the client is authorized, beyond what the check needs. A name is looked up in a dict or a
    set, never compared with all others.
-2. Work that grows with what is asked for, or with what there is, goes in pieces (`requests/pieces.py`): a reader is a
-   generator of steps (`in_pieces`), what writes takes effect part by part (`in_parts`), what the controller decides is
-   decided in pieces there (`controller/pieces.py`). A small request is answered in the same call, without a coroutine.
+2. Work that grows with the request, or with the data, is done in pieces (`requests/pieces.py`): a reader is a generator
+   of steps (`in_pieces`), a writer's effects are committed part by part (`in_parts`), and the controller decides in
+   pieces too (`controller/pieces.py`). A small request is answered in the same call, without a coroutine.
 3. A name that a request repeats is looked up, and answered, once.
 4. Requests of many elements are decoded, and long answers encoded, on a worker, one at a time, within the budgets for
    requests and responses in memory (`net/long_answers.py`).
-5. A list or table that grows with a request, and is no result of steps, is kept (`RequestContext.keep`): it is freed a
-   few things at a time.
+5. A list or table that grows with a request, and is no result of steps, is kept by the context
+   (`RequestContext.keep`), which frees it a few elements at a time.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from headrace.wire.apis import ApiKey
 
 
 class Access(NamedTuple):
-    """What a handler asks the authorizer about."""
+    """An operation on a type of resource that a handler asks the authorizer about."""
 
     resource: On
     operation: Op
 
 
 def may(resource: On, *operations: Op) -> frozenset[Access]:
-    """Operations on one resource."""
+    """Returns operations on one type of resource."""
     return frozenset(Access(resource, operation) for operation in operations)
 
 
@@ -130,7 +130,7 @@ CLUSTER: dict[int, frozenset[Access]] = {
     ApiKey.ASSIGN_REPLICAS_TO_DIRS: may(On.CLUSTER, Op.CLUSTER_ACTION),
     ApiKey.UPDATE_RAFT_VOTER: may(On.CLUSTER, Op.CLUSTER_ACTION),
 }
-"""What nodes ask of each other's controller: served where there are several voters."""
+"""APIs between nodes, served if there are several voters."""
 
 FORWARDED: Final = frozenset(
     {
@@ -156,7 +156,7 @@ FORWARDED: Final = frozenset(
         ApiKey.REMOVE_RAFT_VOTER,
     }
 )
-"""What an envelope may hold."""
+"""APIs whose requests an envelope may contain."""
 SPLIT: Final = frozenset(
     {
         ApiKey.ALTER_CONFIGS,
@@ -166,4 +166,4 @@ SPLIT: Final = frozenset(
         ApiKey.EXPIRE_DELEGATION_TOKEN,
     }
 )
-"""Of these a broker does a part itself; their handlers forward the rest."""
+"""Forwarded APIs of which a broker handles a part itself; their handlers forward the rest."""

@@ -1,11 +1,10 @@
-"""ListOffsets (2), versions 1-11.
+"""ListOffsets (2), versions 1-11: the offsets of partitions, earliest, latest or by timestamp.
 
-Earliest, latest and by time; what reads a segment is read on a worker. The latest offset is the high watermark, or the
-last stable offset for read_committed. Without tiered storage the earliest local offset is the log start, and there is
-no tiered offset and none pending upload.
+A lookup that reads a segment runs on a worker. The latest offset is the high watermark, or the last stable offset for
+read_committed. Without tiered storage the earliest local offset is the log start, and there is no tiered offset and
+none pending upload.
 v2 isolation level. v4 leader epochs. v6 flexible. v7 the largest timestamp (-3). v8 earliest local (-4). v9 latest
-tiered (-5).
-v10 a timeout for tiered reads. v11 earliest pending upload (-6).
+tiered (-5). v10 a timeout for tiered reads. v11 earliest pending upload (-6).
 """
 
 from __future__ import annotations
@@ -59,6 +58,7 @@ Lookup = tuple[ListOffsetsPartitionResponse, Replica, int, Callable[[LogReader],
 
 @handles(ApiKey.LIST_OFFSETS)
 def handle(broker: Services, request: ListOffsetsRequest, context: RequestContext) -> Any:
+    """Answers once the partitions are ready, on a worker if files must be read."""
     keys = keys_in((topic.name, (each.partition_index for each in topic.partitions)) for topic in request.topics)
     return once_ready(broker, keys, lambda: in_pieces(broker, context, _list(broker, request, context)))
 
@@ -102,7 +102,7 @@ def _answer(
     found: ListOffsetsPartitionResponse,
     lookups: list[Lookup],
 ) -> None:
-    """Answers what is known without reading a file; leaves the rest in `lookups`."""
+    """Answers a partition if no file must be read; else adds it to `lookups`."""
     timestamp = asked.timestamp
     if timestamp < 0 and version < SINCE_VERSION.get(timestamp, version + 1):
         found.error_code = ErrorCode.UNSUPPORTED_VERSION
@@ -142,7 +142,7 @@ def _fill(found: ListOffsetsPartitionResponse, where: TimestampOffset, version: 
 
 
 Searched = tuple[Log, "TimestampOffset | OSError | None"]
-"""In which log, and with what result."""
+"""The log that was searched, and the result."""
 
 
 def _searched(replica: Replica, search: Callable[[LogReader], TimestampOffset | None]) -> Searched:
@@ -151,7 +151,7 @@ def _searched(replica: Replica, search: Callable[[LogReader], TimestampOffset | 
         try:
             return log, search(log.reader)
         except FileNotFoundError:
-            # Retention, compaction or a move took a segment away in between: there is another answer now.
+            # Retention, compaction or a move removed a segment in between: the answer is another one now.
             log = replica.log
             return log, search(log.reader)
     except OSError as error:
@@ -161,7 +161,7 @@ def _searched(replica: Replica, search: Callable[[LogReader], TimestampOffset | 
 async def _look_up(
     broker: Services, response: ListOffsetsResponse, lookups: list[Lookup], version: int
 ) -> ListOffsetsResponse:
-    """Reads on a worker what has to be read."""
+    """Searches the logs of `lookups` on a worker, and returns the complete response."""
 
     def read() -> list[Searched]:
         return [_searched(replica, search) for _, replica, _, search in lookups]

@@ -1,7 +1,7 @@
 """Metadata (3), versions 0-13: brokers, the controller, and topics with their leaders; may create topics.
 
 KIP-4, KIP-516.
-v4 says whether topics may be created. v8 authorized operations. v9 flexible. v10 topic ids. v11 no cluster operations.
+v4 whether topics may be created. v8 authorized operations. v9 flexible. v10 topic ids. v11 no cluster operations.
 v12 topics by id. v13 a top-level error.
 """
 
@@ -38,24 +38,25 @@ if TYPE_CHECKING:
 
 
 PIECE_PARTITIONS: Final = 1000
-"""An answer of more partitions is made in pieces of so many, and of whole topics: others have their turn in between."""
+"""Partitions of a piece, in whole topics, of an answer that has more; other work runs between the pieces."""
 TOPIC_PARTITIONS: Final = 5
-"""A topic takes as long as so many partitions, whether it exists or not."""
+"""Partitions that take as long as one topic, whether it exists or not."""
 CREATED_MAX: Final = 1000
-"""Topics that are created because of one request."""
+"""Most topics that are created because of one request."""
 PIECE_TOPICS: Final = 1000
-"""Of so many topics the leaders are looked at without a pause."""
+"""Topics whose leaders are checked without a pause."""
 NAMED_AT_ONCE: Final = 2000
-"""Topics of which one turn finds out whether the request has named them before."""
+"""Topics of a request that are checked for repetition in one turn."""
 
 
 @handles(ApiKey.METADATA)
 def handle(
     broker: Services, request: MetadataRequest, context: RequestContext
 ) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse | PiecewiseMetadata]:
-    """Answers from the image as it is; topics that are created for it appear in a later answer.
+    """Answers from the current image; topics that are created for the request appear in a later answer.
 
-    Where the image names a leader that was just lost the answer waits for the next one."""
+    If the image has a leader that was just lost, the answer waits for the next leader.
+    """
     image = broker.image
     if _is_long(image, request, context):
         return _answer_in_pieces(broker, request, context)
@@ -73,7 +74,7 @@ async def _later(
 
 
 def _just_lost(broker: Services, image: ClusterImage) -> Iterator[Broker]:
-    """Brokers that were fenced a moment ago. See `lost_leaders`."""
+    """Returns the brokers that were fenced a moment ago (see `lost_leaders`)."""
     for leader in broker.replicas.lost_leaders.recent:
         known = image.brokers.get(leader)
         if known is not None and known.fenced:
@@ -85,7 +86,7 @@ def _is_of_all(request: MetadataRequest, context: RequestContext) -> bool:
 
 
 def _topics(image: ClusterImage, request: MetadataRequest, context: RequestContext) -> Iterable[Topic]:
-    """Those that are asked for and exist, in any order."""
+    """Returns the requested topics that exist, in any order."""
     if _is_of_all(request, context):
         return image.topics.topics_by_name.values()
     found = (
@@ -96,7 +97,7 @@ def _topics(image: ClusterImage, request: MetadataRequest, context: RequestConte
 
 
 def _leaders(image: ClusterImage, request: MetadataRequest, context: RequestContext) -> Iterator[int]:
-    """Of the partitions that are asked for."""
+    """Yields the leaders of the requested partitions."""
     return (partition.leader for topic in _topics(image, request, context) for partition in topic.partitions)
 
 
@@ -112,8 +113,8 @@ def _is_long(image: ClusterImage, request: MetadataRequest, context: RequestCont
 
 
 async def _answer_in_pieces(broker: Services, request: MetadataRequest, context: RequestContext) -> PiecewiseMetadata:
-    """The answer from one image, which does not change meanwhile. One such answer is made at a time: a piece of each of
-    many in one turn of the loop would be as long as the whole of one."""
+    """Returns the answer from one image, which does not change meanwhile. Such answers are made one at a time: with a
+    piece of each in every turn of the loop, a turn would take as long as a whole answer."""
     if request.topics is not None:
         request.topics = await _named_once(request.topics, context)
     lost_leaders = broker.replicas.lost_leaders
@@ -137,7 +138,7 @@ async def _answer_in_pieces(broker: Services, request: MetadataRequest, context:
 
 
 async def _named_once(topics: Sequence[MetadataRequestTopic], context: RequestContext) -> list[MetadataRequestTopic]:
-    """The first of each topic that a request names, in its order."""
+    """Returns the topics of a request without repetitions, in its order."""
     first: dict[str | bytes, MetadataRequestTopic] = {}
     context.keep(topics)
     context.keep(first)
@@ -150,7 +151,7 @@ async def _named_once(topics: Sequence[MetadataRequestTopic], context: RequestCo
 
 
 def _in_pieces(image: ClusterImage, request: MetadataRequest, context: RequestContext) -> Iterator[MetadataRequest]:
-    """Requests for a few of the topics each."""
+    """Splits a request into requests for a few topics each."""
     if _is_of_all(request, context):
         names = [MetadataRequestTopic(name=name) for name in image.topics.topics_by_name]
     else:
@@ -193,7 +194,8 @@ def _without_topics(
 def _described_topics(
     broker: Services, image: ClusterImage, request: MetadataRequest, context: RequestContext
 ) -> Iterator[MetadataResponseTopic]:
-    """The answer of each topic, in the order of the names or of the request; missing ones may be created at the end."""
+    """Yields the answer of each topic, in the order of the names or of the request; may start to create missing ones at
+    the end."""
     if _is_of_all(request, context):
         for topic in image.topics:
             if context.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
@@ -229,11 +231,11 @@ def _wanted_topics(
                 missing.append(asked.name)
             yield _absent(error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, asked.name, request, context)
     if missing:
-        start_creating(broker, missing[:CREATED_MAX])  # the others when they are asked for again
+        start_creating(broker, missing[:CREATED_MAX])  # others are created when they are requested again
 
 
 def _missing(broker: Services, name: str, request: MetadataRequest, context: RequestContext) -> ErrorCode | None:
-    """What a topic that does not exist is answered with; None when it may be created now."""
+    """Returns the error for a topic that does not exist; None if it may be created now."""
     wanted = request.allow_auto_topic_creation or context.api_version < 4
     if not wanted or not broker.config.auto_create_topics_enable:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -252,7 +254,7 @@ def _by_id(
     if topic is None:
         return _refused(ErrorCode.UNKNOWN_TOPIC_ID, None, asked.topic_id)
     if not context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
-        # As in Kafka: that there is such a topic shows, its name does not.
+        # As in Kafka: the client learns that the topic exists, but not its name.
         return _refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, asked.topic_id)
     return _described(image, topic, request, context)
 
@@ -262,7 +264,7 @@ def _refused(error: ErrorCode, name: str | None, topic_id: bytes = ZERO) -> Meta
 
 
 def _absent(error: ErrorCode, name: str, request: MetadataRequest, context: RequestContext) -> MetadataResponseTopic:
-    """What there is not yet; as in Kafka the answer has what the client may do to it."""
+    """Returns the answer for a topic that does not exist yet; as in Kafka it has the client's authorized operations."""
     answer = _refused(error, name)
     if error is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         answer.topic_authorized_operations = _operations(name, request, context)

@@ -1,7 +1,7 @@
-"""OffsetCommit (8), versions 2-10: stores how far a group has come.
+"""OffsetCommit (8), versions 2-10: stores the offsets that a group has read.
 
 Each partition succeeds or fails alone: unknown topics and partitions, metadata beyond offset.metadata.max.bytes.
-v2-4: a retention of the client's own. v6: leader epochs (KIP-320). v7: static members. v9: GROUP_ID_NOT_FOUND and the
+v2-4: a retention set by the client. v6: leader epochs (KIP-320). v7: static members. v9: GROUP_ID_NOT_FOUND and the
 errors of KIP-848. v10: topics by id.
 """
 
@@ -35,7 +35,7 @@ _NO_RETENTION_FROM = 5
 
 @handles(ApiKey.OFFSET_COMMIT)
 def handle(broker: Services, request: OffsetCommitRequest, context: RequestContext) -> Any:
-    """Commits what can be committed; a commit of very many partitions in several steps."""
+    """Commits offsets; those of very many partitions in several steps."""
     if not are_many(request.topics, "partitions"):
         return _commit(broker, request, context)
     parts = requests_in_parts(request, "topics", "partitions")
@@ -68,7 +68,8 @@ def _commit(
 def _keep_known(
     broker: Services, request: OffsetCommitRequest, context: RequestContext
 ) -> list[OffsetCommitResponseTopic]:
-    """Leaves in the request what exists and may be read, with name and id; returns the answers to the rest."""
+    """Removes partitions from the request that do not exist or may not be read, and fills in names and ids; returns
+    their errors."""
     topics = broker.image.topics
     by_id = context.api_version >= _TOPIC_IDS_FROM
     kept: list[OffsetCommitRequestTopic] = []
@@ -78,7 +79,7 @@ def _keep_known(
         name = asked.name if topic is None else topic.name
         error = ErrorCode.UNKNOWN_TOPIC_ID if by_id and topic is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         count = 0 if topic is None else len(topic.partitions)
-        # A topic that a client may not read is not distinguished from one that it may, until it names it.
+        # A topic that the client may not read gets the same error whether or not a topic of that name exists.
         if not (by_id and topic is None) and not context.authorize(Operation.READ, ResourceType.TOPIC, name):
             error, count = ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0
         bad = [p for p in asked.partitions if not 0 <= p.partition_index < count]
@@ -96,7 +97,7 @@ def _keep_known(
 
 
 def _merge(response: OffsetCommitResponse, refused: list[OffsetCommitResponseTopic]) -> OffsetCommitResponse:
-    """Adds the refused partitions: to the topic's own entry where it has one."""
+    """Adds the refused partitions to the response, to the topic's own entry if there is one."""
     by_name = {topic.name: topic for topic in response.topics}
     by_id = {topic.topic_id: topic for topic in response.topics if topic.topic_id != ZERO}
     for topic in refused:

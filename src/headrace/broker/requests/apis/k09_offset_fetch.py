@@ -1,4 +1,4 @@
-"""OffsetFetch (9), versions 1-10: how far groups have come.
+"""OffsetFetch (9), versions 1-10: returns the committed offsets of groups.
 
 Unknown groups and partitions have -1 and no error. A null list of topics means all of them (v2+). v7: RequireStable
 (KIP-447). v8: batched (KIP-709). v9: member id and epoch (KIP-848). v10: topics by id.
@@ -36,7 +36,7 @@ _TOPIC_IDS_FROM = 10
 
 @handles(ApiKey.OFFSET_FETCH)
 def handle(broker: Services, request: OffsetFetchRequest, context: RequestContext) -> Any:
-    """Reads committed offsets."""
+    """Returns committed offsets."""
     if context.api_version >= _BATCHED_FROM:
         return in_pieces(broker, context, _batched(broker, request, context))
     return in_pieces(broker, context, _of_one_group(broker, request, context))
@@ -66,7 +66,7 @@ def _of_one_group(broker: Services, request: OffsetFetchRequest, context: Reques
     assert found is not None, "one group is asked for once"
     context.keep(found)
     if found.error_code and context.api_version < _ERROR_OF_GROUP_FROM:
-        # Version 1 has no error of its own: every partition carries it.
+        # Version 1 has no top-level error: every partition has it.
         found.topics = []
         for topic in topics or ():
             answer = OffsetFetchResponseTopics(name=topic.name)
@@ -88,16 +88,16 @@ def _of_one_group(broker: Services, request: OffsetFetchRequest, context: Reques
 
 
 class _Asked:
-    """What a request has asked for so far: each offset is answered once, however often it is asked for."""
+    """The offsets that a request has asked for so far: repeated ones are answered once."""
 
     def __init__(self, context: RequestContext) -> None:
         self.groups: set[str] = set()
-        """Those of which all offsets were asked for."""
+        """Groups of which all offsets were requested."""
         self.partitions: set[tuple[str, str, int]] = set()
         context.keep(self.partitions)
 
     def is_new(self, group_id: str, topic: OffsetFetchRequestTopics) -> Steps[bool]:
-        """Leaves in a topic the partitions that are new; whether any is, or none were asked for at all."""
+        """Removes repeated partitions from a topic; returns whether any are left, or none were listed at all."""
         indexes: list[int] = []
         for some in parts_of(topic.partition_indexes, SMALL_PER_STEP):
             for index in some:
@@ -114,7 +114,7 @@ class _Asked:
 def _fetch(
     broker: Services, asked: OffsetFetchRequestGroup, require_stable: bool, context: RequestContext, known: _Asked
 ) -> Steps[OffsetFetchResponseGroup | None]:
-    """None where all of it was asked for before."""
+    """Returns the answer for a group; None if all of it was requested before."""
     group_id = asked.group_id
     if not context.authorize(Operation.DESCRIBE, ResourceType.GROUP, group_id):
         return OffsetFetchResponseGroup(group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
@@ -145,7 +145,7 @@ def _fetch(
 
 
 def _with_ids(broker: Services, topics: list[OffsetFetchResponseTopics]) -> list[OffsetFetchResponseTopics]:
-    """The topics that exist, with their ids; an answer by id cannot speak of others."""
+    """Returns the topics that exist, with their ids; an answer by id cannot contain others."""
     known = []
     for topic in topics:
         there = broker.image.topics.by_name(topic.name)
@@ -158,8 +158,8 @@ def _with_ids(broker: Services, topics: list[OffsetFetchResponseTopics]) -> list
 def _keep_known(
     broker: Services, asked: OffsetFetchRequestGroup, by_id: bool, context: RequestContext, asked_before: _Asked
 ) -> Steps[list[OffsetFetchResponseTopics]]:
-    """Leaves in the request what may be read and is asked for the first time, with names for ids; returns the answers
-    to the rest."""
+    """Removes partitions from the request that may not be read or are repeated, and replaces ids by names; returns
+    their errors."""
     kept: list[OffsetFetchRequestTopics] = []
     refused: list[OffsetFetchResponseTopics] = []
     for topic in asked.topics or ():
@@ -183,7 +183,7 @@ def _keep_known(
 
 
 def _with_errors(answer: OffsetFetchResponseTopics, indexes: list[int], error: int) -> Steps[OffsetFetchResponseTopics]:
-    """The answer to partitions of a topic that all have one error."""
+    """Returns the answer for partitions of a topic that have the same error."""
     for some in parts_of(indexes, SMALL_PER_STEP):
         answer.partitions += [_error(index, error) for index in some]
         yield 1

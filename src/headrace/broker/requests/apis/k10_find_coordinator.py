@@ -1,7 +1,7 @@
-"""FindCoordinator (10), versions 0-6: who coordinates these groups, or these transactional ids.
+"""FindCoordinator (10), versions 0-6: the coordinators of groups or of transactional ids.
 
-A group is coordinated by the leader of its `__consumer_offsets` partition, a transactional id by that of its
-`__transaction_state` partition; the first question creates the topic, and is answered when it is there (Kafka answers
+The coordinator of a group is the leader of its `__consumer_offsets` partition, that of a transactional id the leader of
+its `__transaction_state` partition. The first request creates the topic, and is answered when it exists (Kafka answers
 COORDINATOR_NOT_AVAILABLE until then). Keys of share groups, which are not served, get an error that no client retries.
 
 v1: key types. v3: flexible. v4: batched (KIP-699). v6: share groups (KIP-932).
@@ -37,7 +37,7 @@ _SHARE_FROM: Final = 6
 
 
 class _Kind(NamedTuple):
-    """What a type of key means."""
+    """The topic and the authorization of a key type."""
 
     topic: str
     resource: ResourceType
@@ -58,7 +58,7 @@ def _coordinators(broker: Services, key_type: int) -> Any:
 
 @handles(ApiKey.FIND_COORDINATOR)
 async def handle(broker: Services, request: FindCoordinatorRequest, context: RequestContext) -> Any:
-    """Names the coordinator of each key."""
+    """Returns the coordinator of each key."""
     batched = context.api_version >= _BATCHED_FROM
     keys = request.coordinator_keys if batched else [request.key]
     kind = _KINDS.get(request.key_type)
@@ -83,7 +83,7 @@ async def handle(broker: Services, request: FindCoordinatorRequest, context: Req
 
 
 async def _made(broker: Services, context: RequestContext, key_type: int, kind: _Kind, keys: list[str]) -> None:
-    """Creates the topic, if there is none and somebody asks who may."""
+    """Creates the topic if it does not exist and the client is authorized for a key."""
     if broker.image.topics.by_name(kind.topic) is not None:
         return
     if not await in_turn(broker, context, _may_any(context, kind, keys)):
@@ -91,12 +91,12 @@ async def _made(broker: Services, context: RequestContext, key_type: int, kind: 
     try:
         codes = await create_automatically(broker, [kind.topic])
     except ControllerError:
-        codes = {}  # it logged that; the answers below are that there is no coordinator
+        codes = {}  # logged there; the answers below have no coordinator
     for code in codes.values():
         if code is not ErrorCode.NONE:
             lines = _coordinators(broker, key_type).lines
             lines.warning(kind.topic, "topic of a coordinator cannot be created", topic=kind.topic, error=code.name)
-    # A client that is sent to a new coordinator finds it at work.
+    # A client that is sent to a new coordinator must find it loaded.
     indexes = await in_turn(broker, context, _indexes(broker, key_type, keys))
     await until_ready(broker, {(kind.topic, index): None for index in indexes}, for_appends=True)
 
@@ -110,7 +110,7 @@ def _may_any(context: RequestContext, kind: _Kind, keys: Iterable[str]) -> Steps
 
 
 def _indexes(broker: Services, key_type: int, keys: Iterable[str]) -> Steps[set[int]]:
-    """Of the partitions that the keys are kept in."""
+    """Returns the indexes of the keys' partitions."""
     indexes: set[int] = set()
     partition_for = _coordinators(broker, key_type).partition_for
     for key in keys:
@@ -120,7 +120,7 @@ def _indexes(broker: Services, key_type: int, keys: Iterable[str]) -> Steps[set[
 
 
 def _leaders(broker: Services, key_type: int, kind: _Kind, keys: Iterable[str]) -> Steps[set[int]]:
-    """Of the partitions that the keys are kept in."""
+    """Returns the leaders of the keys' partitions."""
     topic = broker.image.topics.by_name(kind.topic)
     if topic is None:
         return set()

@@ -1,4 +1,4 @@
-"""JoinGroup (11), versions 0-9: become a member, or take part in the next generation.
+"""JoinGroup (11), versions 0-9: a client becomes a member of a classic group, or joins its next generation.
 
 The answer comes when the rebalance is over. v0: the rebalance timeout is the session timeout. v4: MEMBER_ID_REQUIRED
 (KIP-394). v5: static members (KIP-345). v7: protocol type in the answer (KIP-559). v8: reasons. v9: SkipAssignment
@@ -31,7 +31,7 @@ _NULL_PROTOCOL_FROM = 7
 def handle(
     broker: Services, request: JoinGroupRequest, context: RequestContext
 ) -> JoinGroupResponse | Completion[JoinGroupResponse]:
-    """Joins; the answer may wait for every other member."""
+    """Joins the group; the answer may wait for every other member."""
     member_id = request.member_id
 
     def refuse(error: ErrorCode) -> JoinGroupResponse:

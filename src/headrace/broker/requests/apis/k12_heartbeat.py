@@ -1,4 +1,4 @@
-"""Heartbeat (12), versions 0-4: a member is alive. With REBALANCE_IN_PROGRESS it joins again.
+"""Heartbeat (12), versions 0-4: keeps a member's session alive. With REBALANCE_IN_PROGRESS the member joins again.
 
 v3: static members. v4: flexible.
 """
@@ -29,7 +29,7 @@ def handle(broker: Services, request: HeartbeatRequest, context: RequestContext)
     groups = broker.groups
     shard = groups.read(group_id)
     if isinstance(shard, ErrorCode):
-        # A member loses nothing while its coordinator loads: sessions start again afterwards (as in Kafka).
+        # No session expires while the coordinator loads: all start again afterwards (as in Kafka).
         loading = shard is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return HeartbeatResponse(error_code=ErrorCode.NONE if loading else shard)
     error = shard.heartbeat(

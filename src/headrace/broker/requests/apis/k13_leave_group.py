@@ -1,4 +1,4 @@
-"""LeaveGroup (13), versions 0-5: members leave, or an administrator takes static members out.
+"""LeaveGroup (13), versions 0-5: members leave, or an administrator removes static members.
 
 v3: batched, static members by their instance id (KIP-345). v4: flexible. v5: reasons (KIP-800).
 """
@@ -24,7 +24,7 @@ _BATCHED_FROM = 3
 
 @handles(ApiKey.LEAVE_GROUP)
 def handle(broker: Services, request: LeaveGroupRequest, context: RequestContext) -> Any:
-    """Takes the members out, very many in several steps; the others rebalance."""
+    """Removes the members, very many in several steps; the others rebalance."""
     if len(request.members) <= PART_THINGS:
         return _leave(broker, request, context)
     parts = (
@@ -56,7 +56,7 @@ def _leave(
 
 
 def _of_one_member(response: LeaveGroupResponse) -> LeaveGroupResponse:
-    """Returns the response for a version before 3: the error of the one member is that of the response."""
+    """Returns the response for a version before 3, whose error is that of its only member."""
     if not response.members:
         return response
     return LeaveGroupResponse(error_code=response.error_code or response.members[0].error_code)

@@ -1,7 +1,7 @@
-"""SyncGroup (14), versions 0-5: the leader brings the assignment, everyone gets its part.
+"""SyncGroup (14), versions 0-5: the leader sends the assignment, and each member gets its part.
 
 The answer comes when the leader's assignment is stored. v3: static members. v5: protocol type and name, which a member
-must then say (KIP-559).
+must then send (KIP-559).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PROTOCOL_FROM = 5
 def handle(
     broker: Services, request: SyncGroupRequest, context: RequestContext
 ) -> SyncGroupResponse | Completion[SyncGroupResponse]:
-    """Syncs; the answer may wait for the leader."""
+    """Syncs the member; the answer may wait for the leader."""
     if context.api_version >= _PROTOCOL_FROM and (request.protocol_type is None or request.protocol_name is None):
         return _refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if not context.authorize(Operation.READ, ResourceType.GROUP, request.group_id):
@@ -40,6 +40,6 @@ def handle(
 
 def _refuse(error: ErrorCode) -> SyncGroupResponse:
     if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-        # While a coordinator loads, a rejoin makes a member ask again, as in Kafka (KAFKA-6266).
+        # While a coordinator loads, this error makes a member join again, as in Kafka (KAFKA-6266).
         error = ErrorCode.REBALANCE_IN_PROGRESS
     return SyncGroupResponse(error_code=error)

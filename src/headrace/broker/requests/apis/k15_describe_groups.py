@@ -1,6 +1,6 @@
-"""DescribeGroups (15), versions 0-6: the members of classic groups and what they are assigned.
+"""DescribeGroups (15), versions 0-6: the members of classic groups and their assignments.
 
-An unknown group is Dead: without an error up to v5, with GROUP_ID_NOT_FOUND and a sentence from v6 (KIP-1043). v3:
+An unknown group is Dead: without an error up to v5, with GROUP_ID_NOT_FOUND and a message from v6 (KIP-1043). v3:
 authorized operations. v4: static members. v5: flexible.
 """
 
@@ -29,7 +29,7 @@ _NOT_FOUND_FROM = 6
 
 @handles(ApiKey.DESCRIBE_GROUPS)
 def handle(broker: Services, request: DescribeGroupsRequest, context: RequestContext) -> Any:
-    """Describes each group in the order asked for, once."""
+    """Describes each group once, in request order."""
     return in_pieces(broker, context, _described(broker, request, context))
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @handles(ApiKey.LIST_GROUPS)
 def handle(broker: Services, request: ListGroupsRequest, context: RequestContext) -> Any:
-    """Lists the groups of every partition that is loaded; while one is loading there is no complete answer."""
+    """Lists the groups of every partition that this broker coordinates; returns an error while one is loading."""
     return in_pieces(broker, context, _listed(broker, request, context))
 
 

@@ -1,6 +1,6 @@
-"""SaslHandshake (17), versions 0-1: the client names the mechanism by which it logs in. Source: KIP-43, KIP-152.
+"""SaslHandshake (17), versions 0-1: the client chooses the mechanism of its login. Source: KIP-43, KIP-152.
 
-v1 the mechanism's tokens follow in SaslAuthenticate requests; before, as they are.
+v1 the mechanism's tokens follow in SaslAuthenticate requests; after v0 they follow without a request header.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @handles(ApiKey.SASL_HANDSHAKE)
 def handle(_broker: NodeServices, request: SaslHandshakeRequest, context: RequestContext) -> Any:
-    """The mechanisms that there are; a client that has logged in, or need not, gets ILLEGAL_SASL_STATE."""
+    """Returns the enabled mechanisms; a client that has logged in, or need not, gets ILLEGAL_SASL_STATE."""
     login = context.client.login
     if login is None:
         return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)

@@ -1,10 +1,9 @@
-"""ApiVersions (18), versions 0-5.
+"""ApiVersions (18), versions 0-5: the APIs of the listener with their versions, and the features.
 
-Advertises exactly what the listener serves, at one release's versions, and the features. A version that does not exist
-is answered in version 0 with UNSUPPORTED_VERSION and its own versions alone, so that a newer client can come again
+Advertises exactly what the listener serves, at one release's versions. A version that does not exist is answered in
+version 0 with UNSUPPORTED_VERSION and the versions of ApiVersions alone, so that a newer client can try again
 (KIP-511).
-v3 flexible, software name and version. v4 features from level 0. v5 the cluster and node that the client believes to
-speak to.
+v3 flexible, software name and version. v4 features from level 0. v5 the cluster and node that the client expects.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _PRODUCE_MIN_VERSION: Final = 0
 
 
 def listed(keys: Iterable[int]) -> list[ApiVersion]:
-    """The API keys with their versions, Produce from 0 (see `produce_before_v3`)."""
+    """Returns the API keys with their versions, Produce from 0 (see `produce_before_v3`)."""
     return [
         ApiVersion(
             api_key=int(key),
@@ -50,7 +49,7 @@ def listed(keys: Iterable[int]) -> list[ApiVersion]:
 
 
 def answer_unknown_version(correlation_id: int) -> bytearray:
-    """The frame that answers a version of ApiVersions that does not exist: which ones do."""
+    """Returns the frame that answers an unknown version of ApiVersions with the known ones."""
     response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=listed([ApiKey.API_VERSIONS]))
     return encode_response(ApiKey.API_VERSIONS, 0, correlation_id, response)
 
@@ -76,7 +75,7 @@ def handle(broker: Services, request: ApiVersionsRequest, context: RequestContex
 
 
 def _is_misrouted(broker: Services, request: Any) -> bool:
-    """Whether the client means another cluster, or another node of this one."""
+    """Returns whether the client expects another cluster, or another node of this one."""
     if request.cluster_id is not None and request.cluster_id != broker.cluster_id:
         return True
     return request.node_id not in (-1, broker.node_id)
@@ -84,13 +83,13 @@ def _is_misrouted(broker: Services, request: Any) -> bool:
 
 def _add_features(broker: Services, response: ApiVersionsResponse, version: int) -> None:
     for name, (lowest, highest) in sorted(SUPPORTED_FEATURES.items()):
-        # Before version 4 a feature that can be off cannot be expressed: its range would start at 0.
+        # Versions before 4 cannot contain a feature that can be off, as its range starts at 0.
         if lowest == 0 and version < _LEVEL_ZERO_VERSION:
             continue
         response.supported_features.append(SupportedFeatureKey(name=name, min_version=lowest, max_version=highest))
     image = broker.image
     response.finalized_features_epoch = image.offset
-    # kraft.version is the quorum's own: control records say it, not the image.
+    # kraft.version is the quorum's own feature: it is in control records, not in the image.
     finalized = {**image.features.levels, KRAFT_VERSION: broker.quorum.kraft_version}
     for name in sorted(finalized):
         level = finalized[name]

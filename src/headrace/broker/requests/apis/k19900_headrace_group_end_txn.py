@@ -1,8 +1,8 @@
 """HeadraceGroupEndTxn (19900), version 0: the transactions of several transactional ids end as one.
 
-Headrace's own: who writes from many machines gives each its transaction, and one request decides for all. The ids must
-be of one partition of `__transaction_state`, as one append there is the decision. The answer leaves when that is
-replicated, before the markers are written. See docs/formats/group-end-txn.md.
+Headrace's own: an application that writes from many machines gives each a transaction, and one request decides on all.
+The ids must be of one partition of `__transaction_state`, as one append there is the decision. The answer leaves when
+that is replicated, before the markers are written. See docs/formats/group-end-txn.md.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from headrace.transactions.shard import PreparedChildren, TransactionShard
 
 FEW_CHILDREN: Final = PIECE_STEPS
-"""Children that are looked at when all is decided; what becomes of more is found out before, piece by piece."""
+"""Children whose states are checked in the turn that decides; those of more are checked before, piece by piece."""
 
 
 @handles(ApiKey.HEADRACE_GROUP_END_TXN)
@@ -77,7 +77,7 @@ def _end(
         yield SMALL_PER_STEP
 
     def decide(shard: TransactionShard, now_ms: int) -> Outcome:
-        if shard is not preparing:  # the log was loaded again meanwhile: all would have to be found out in one turn
+        if shard is not preparing:  # the log was reloaded meanwhile: all would have to be checked in one turn
             return Outcome(GroupIdentity(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
         return shard.end_group(ask, now_ms, prepared)
 
@@ -86,7 +86,7 @@ def _end(
 
 
 def _refusal_of(broker: Services, context: RequestContext, main: GroupMember, child: GroupMember) -> ErrorCode:
-    """What forbids a child before its coordinator is asked; NONE where nothing does."""
+    """Returns the error of a child that is refused before its coordinator decides; NONE if it is not."""
     if not context.authorize(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, child.transactional_id):
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     partition_for = broker.transactions.partition_for
@@ -95,7 +95,7 @@ def _refusal_of(broker: Services, context: RequestContext, main: GroupMember, ch
 
 
 def _response(results: list[GroupEndTxnChildResult], ended: GroupIdentity) -> HeadraceGroupEndTxnResponse:
-    """Returns the coordinator's decision; `results` has the error of each child that was refused before."""
+    """Returns the response to the coordinator's decision; `results` has the errors of children refused before."""
     error, producer_id, producer_epoch, errors = ended
     if errors:
         for result, code in zip(results, errors, strict=True):

@@ -1,4 +1,4 @@
-"""CreateTopics (19), versions 2-7: the controller decides, and the reply leaves when the topics exist.
+"""CreateTopics (19), versions 2-7: creates topics. The controller decides, and the reply leaves when the topics exist.
 
 v4 defaults by -1. v5 flexible, configurations in the answer. v6 THROTTLING_QUOTA_EXCEEDED. v7 topic ids.
 """
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from headrace.broker.requests.services import Services
 
 STRICT_FROM: Final = 6
-"""From this version on a client gets an error if its quota is used up."""
+"""First version whose clients get an error if their quota is used up."""
 
 
 @handles(ApiKey.CREATE_TOPICS)
 async def handle(broker: Services, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
-    """Creates what can be created; each topic has a result of its own."""
+    """Creates topics; each has its own result."""
     mutations = broker.quotas.mutations(context, strict_from=STRICT_FROM)
     access = ClientAccess(broker.authorizer, context, mutations.pay)
     try:

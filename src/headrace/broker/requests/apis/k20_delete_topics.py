@@ -1,4 +1,4 @@
-"""DeleteTopics (20), versions 1-6: by name or by id. Source: KIP-4, KIP-516.
+"""DeleteTopics (20), versions 1-6: deletes topics by name or by id. Source: KIP-4, KIP-516.
 
 v4 flexible. v5 error messages, THROTTLING_QUOTA_EXCEEDED. v6 by id.
 """
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from headrace.broker.requests.services import Services
 
 STRICT_FROM: Final = 5
-"""From this version on a client gets an error if its quota is used up."""
+"""First version whose clients get an error if their quota is used up."""
 
 
 @handles(ApiKey.DELETE_TOPICS)
 async def handle(broker: Services, request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
-    """Deletes what can be deleted; each topic has a result of its own, in the request's order."""
+    """Deletes topics; each has its own result, in request order."""
     wanted: list[tuple[str | None, bytes]]
     if context.api_version >= 6:
         wanted = await listed(broker, context, request.topics, lambda topic: (topic.name, topic.topic_id))
@@ -65,7 +65,7 @@ async def _all(
 def _joined(
     refused: list[DeletableTopicResult], results: list[DeletableTopicResult]
 ) -> Steps[list[DeletableTopicResult]]:
-    """All results; where some were refused here, those of the controller behind them."""
+    """Returns all results: those of topics refused here, and then those of the controller."""
     if not refused:
         return results
     for some in parts_of(results, SMALL_PER_STEP):
@@ -77,7 +77,7 @@ def _joined(
 def _check(
     wanted: list[tuple[str | None, bytes]], context: RequestContext
 ) -> Steps[tuple[list[DeletableTopicResult], list[tuple[str | None, bytes]]]]:
-    """Splits off what names a topic badly: not at all, twice, or in both ways."""
+    """Separates topics that are named badly: not at all, twice, or by both name and id."""
     twice = yield from named_twice(wanted, _key, context)
     answered: SplitTable[str | bytes, None] = SplitTable()
     context.keep(answered)

@@ -1,8 +1,7 @@
-"""DeleteRecords (21), versions 0-2.
+"""DeleteRecords (21), versions 0-2: moves the log start offset up; -1 means up to the high watermark.
 
-Moves the log start offset up; -1 means the high watermark. Segments that lie wholly below it go with the next
-retention. The answer waits until the followers whose brokers serve have done the same, for timeout_ms at most. Records
-of a topic that is only compacted cannot be deleted so (POLICY_VIOLATION).
+Retention deletes the segments wholly below it later. The answer waits, for timeout_ms at most, until the followers on
+unfenced brokers have done the same. Records of a topic that is only compacted cannot be deleted (POLICY_VIOLATION).
 v2 flexible.
 """
 
@@ -51,7 +50,7 @@ def _delete(broker: Services, request: DeleteRecordsRequest, context: RequestCon
 
 
 class _Deletion:
-    """One request: it is answered when the last of its partitions is."""
+    """One request, which is answered when the last of its partitions is done."""
 
     def __init__(self, broker: Services, timeout_ms: int) -> None:
         self._broker = broker
@@ -61,7 +60,7 @@ class _Deletion:
         self._left = 1
 
     def of(self, request: DeleteRecordsRequest, context: RequestContext) -> Completion[DeleteRecordsResponse]:
-        """Deletes what a request asks for; its answer may come later."""
+        """Deletes the records of a request; returns the completion of its answer."""
         for topic in request.topics:
             answer = DeleteRecordsTopicResult(name=topic.name)
             self._response.topics.append(answer)

@@ -1,4 +1,4 @@
-"""InitProducerId (22), versions 0-5: for idempotent producers, and for those of a transactional id.
+"""InitProducerId (22), versions 0-5: assigns producer ids, to idempotent and to transactional producers.
 
 v2 flexible. v3 producer id and epoch (KIP-360). v4 PRODUCER_FENCED. v5 TRANSACTION_ABORTABLE.
 Unsupported: version 6 (KIP-939), which Kafka marks as unstable.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headrace.broker.requests.services import Services
 
 _FENCED_FROM = 4
-"""The version that knows PRODUCER_FENCED."""
+"""First version that knows PRODUCER_FENCED."""
 
 Answer = InitProducerIdResponse | Completion[InitProducerIdResponse]
 
@@ -34,7 +34,7 @@ Answer = InitProducerIdResponse | Completion[InitProducerIdResponse]
 def handle(
     broker: Services, request: InitProducerIdRequest, context: RequestContext
 ) -> Answer | Coroutine[Any, Any, Answer]:
-    """A fresh producer id with epoch 0; or those of a transactional id, as its coordinator gives them."""
+    """Returns a new producer id with epoch 0, or the id and epoch of a transactional id from its coordinator."""
     transactional_id = request.transactional_id
     if transactional_id is not None:
         if not _may(context, transactional_id, enable_2pc=request.enable_2pc):
@@ -42,7 +42,7 @@ def handle(
         if broker.producer_ids.is_empty:
             return _initialize_with_ids(broker, transactional_id, request, context)
         return _initialize(broker, transactional_id, request, context)
-    # The right on the cluster, which few have, is asked for last: who may write to a topic lacks nothing.
+    # Few clients have the permission on the cluster, so it is checked last: Write on any topic is enough.
     if not (
         context.authorize_any(Operation.WRITE, ResourceType.TOPIC)
         or context.authorize(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME)
@@ -58,7 +58,7 @@ async def _wait(broker: Services) -> InitProducerIdResponse:
     try:
         return _granted(await broker.producer_ids.take_from_next_block())
     except ControllerError:
-        # Retriable: there will be room again, or another broker.
+        # Retriable: there will be capacity again, or another broker.
         return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
@@ -81,11 +81,11 @@ def _may(context: RequestContext, transactional_id: str, *, enable_2pc: bool) ->
 async def _initialize_with_ids(
     broker: Services, transactional_id: str, request: InitProducerIdRequest, context: RequestContext
 ) -> Answer:
-    """The coordinator decides at once: the id that it may need has to be at hand."""
+    """Waits for a block of producer ids first, as the coordinator decides at once and may need one."""
     try:
         await broker.producer_ids.fill()
     except ControllerError:
-        pass  # an id that has a producer already needs none; for others the coordinator says that they come again
+        pass  # an id with a producer needs none; for others the coordinator returns a retriable error
     return _initialize(broker, transactional_id, request, context)
 
 

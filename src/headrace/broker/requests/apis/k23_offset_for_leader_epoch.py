@@ -1,7 +1,6 @@
-"""OffsetForLeaderEpoch (23), versions 2-4.
+"""OffsetForLeaderEpoch (23), versions 2-4: the end offset of a leader epoch in the leader's log.
 
-Where the records of an epoch end in the leader's log, for a consumer that looks for the point where its log and the
-leader's part ways (KIP-320).
+A consumer uses it to find the offset at which its log and the leader's diverge (KIP-320).
 v3 the replica that asks. v4 flexible.
 """
 
@@ -39,7 +38,7 @@ def _answer(
     broker: Services, request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> Steps[OffsetForLeaderEpochResponse]:
     response = OffsetForLeaderEpochResponse()
-    # The brokers of a cluster ask this too, who may by their right to act for it.
+    # Brokers of the cluster may ask too, by their ClusterAction permission.
     is_broker = context.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
     for topic in request.topics:
         answer = OffsetForLeaderTopicResult(topic=topic.topic)

@@ -1,8 +1,8 @@
-"""AddPartitionsToTxn (24), versions 0-5: partitions become part of a transaction.
+"""AddPartitionsToTxn (24), versions 0-5: adds partitions to a transaction.
 
-From a client (v0-3) it is about one transaction, and the client has to be allowed to write. From a broker (v4 and
-above, KIP-890) it is about any number, each of which may be a question (`verify_only`). One topic that is unknown or
-forbidden fails the whole of a transaction's part.
+A client's request (v0-3) has one transaction, and the client must be allowed to write. A broker's (v4 and above,
+KIP-890) has any number, each of which may be only verified (`verify_only`). One topic that is unknown or forbidden
+fails the whole part of a transaction.
 v2 PRODUCER_FENCED. v3 flexible. v5 TRANSACTION_ABORTABLE.
 """
 
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
 BROKERS_FROM: Final = 4
 _FENCED_FROM: Final = 2
-"""The version that knows PRODUCER_FENCED."""
+"""First version that knows PRODUCER_FENCED."""
 _OF_BROKERS: Final = 2
-"""The transaction.version of a transaction that brokers add to."""
+"""The transaction.version of transactions to which brokers add partitions."""
 
 _Results = tuple[list[AddPartitionsToTxnTopicResult], list[tuple[TopicPartition, AddPartitionsToTxnPartitionResult]]]
-"""An answer, and its partitions."""
+"""The result of each topic, and each partition with its own result in it."""
 Answer = AddPartitionsToTxnResponse | Completion[AddPartitionsToTxnResponse]
 
 
@@ -54,12 +54,12 @@ class _Asked(NamedTuple):
     producer_epoch: int
     verify_only: bool
     partitions: list[tuple[TopicPartition, AddPartitionsToTxnPartitionResult]]
-    """Those that exist, each once, with their places in the answer."""
+    """The partitions that exist, each once, with their results in the answer."""
 
 
 @handles(ApiKey.ADD_PARTITIONS_TO_TXN)
 def handle(broker: Services, request: AddPartitionsToTxnRequest, context: RequestContext) -> Any:
-    """Answers when each transaction has been decided upon, and what was decided is committed."""
+    """Answers when each transaction has been decided on, and the decisions are committed."""
     if context.api_version >= BROKERS_FROM:
         if not is_node(context):
             return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -71,7 +71,7 @@ def handle(broker: Services, request: AddPartitionsToTxnRequest, context: Reques
 def _of_client(
     broker: Services, request: AddPartitionsToTxnRequest, context: RequestContext
 ) -> Steps[AddPartitionsToTxnResponse | Completion[AddPartitionsToTxnResponse]]:
-    """Looks at what is asked for, and refuses it as a whole where a part of it cannot be; else it is asked for."""
+    """Checks a client's request, and refuses all of it if any part fails; else asks the coordinator."""
     transactional_id, topics = request.v3_and_below_transactional_id, request.v3_and_below_topics
     refused = ErrorCode.NONE
     if not context.authorize(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
@@ -95,7 +95,7 @@ def _of_client(
 
 
 class _Adding:
-    """One request: it is answered when the last of its transactions is."""
+    """One request, which is answered when the last of its transactions is done."""
 
     def __init__(self, broker: Services, context: RequestContext) -> None:
         self._broker = broker
@@ -108,7 +108,7 @@ class _Adding:
     def errors_of(
         self, topics: Sequence[AddPartitionsToTxnTopic], once: dict[str, dict[int, None]]
     ) -> Steps[dict[TopicPartition, ErrorCode]]:
-        """Which partitions cannot be part of a transaction, and why; puts each partition into `once`."""
+        """Returns the errors of partitions that cannot be added; puts each partition into `once`."""
         errors: dict[TopicPartition, ErrorCode] = {}
         self._context.keep(errors)
         self._context.keep(once)
@@ -125,7 +125,7 @@ class _Adding:
         return errors
 
     def results_of(self, once: Mapping[str, Collection[int]]) -> Steps[_Results]:
-        """The answer for these partitions where there is no error."""
+        """Returns the results of these partitions if there is no error."""
         results: list[AddPartitionsToTxnTopicResult] = []
         partitions: list[tuple[TopicPartition, AddPartitionsToTxnPartitionResult]] = []
         self._context.keep(results)
@@ -147,7 +147,7 @@ class _Adding:
         results: list[AddPartitionsToTxnTopicResult],
         partitions: list[tuple[TopicPartition, AddPartitionsToTxnPartitionResult]],
     ) -> Completion[AddPartitionsToTxnResponse]:
-        """A request of a version that is about one transaction, and of which nothing is refused here."""
+        """Asks the coordinator for one transaction, of which nothing was refused here."""
         asked = _Asked(
             request.v3_and_below_transactional_id,
             request.v3_and_below_producer_id,
@@ -161,7 +161,7 @@ class _Adding:
         return self._pending
 
     def of_brokers(self, request: AddPartitionsToTxnRequest) -> Steps[Completion[AddPartitionsToTxnResponse]]:
-        """A request of a version that is about many."""
+        """Handles a request with many transactions."""
         for each in request.transactions:
             result = AddPartitionsToTxnResult(each.transactional_id, [])
             self._response.results_by_transaction.append(result)
@@ -220,7 +220,7 @@ class _Adding:
         self._one_less()
 
     def _error_of(self, partition: TopicPartition) -> ErrorCode:
-        """Why a partition cannot be part of a transaction; NONE where it can."""
+        """Returns why a partition cannot be added; NONE if it can."""
         topic, index = partition
         if self._from_client and not self._context.authorize(Operation.WRITE, ResourceType.TOPIC, topic):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED

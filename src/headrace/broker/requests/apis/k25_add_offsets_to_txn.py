@@ -1,6 +1,6 @@
-"""AddOffsetsToTxn (25), versions 0-4: the offsets of a group become part of a transaction.
+"""AddOffsetsToTxn (25), versions 0-4: adds the offsets of a group to a transaction.
 
-That is the partition of `__consumer_offsets` that the group is kept in.
+That is the partition of `__consumer_offsets` with the group's records.
 v2 PRODUCER_FENCED. v3 flexible. v4 TRANSACTION_ABORTABLE.
 """
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from headrace.broker.requests.services import Services
 
 _FENCED_FROM: Final = 2
-"""The version that knows PRODUCER_FENCED."""
+"""First version that knows PRODUCER_FENCED."""
 
 
 @handles(ApiKey.ADD_OFFSETS_TO_TXN)
 def handle(
     broker: Services, request: AddOffsetsToTxnRequest, context: RequestContext
 ) -> AddOffsetsToTxnResponse | Completion[AddOffsetsToTxnResponse]:
-    """Answers when it is committed."""
+    """Answers when the addition is committed."""
     transactional_id = request.transactional_id
     if not context.authorize(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
         return AddOffsetsToTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)

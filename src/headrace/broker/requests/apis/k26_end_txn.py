@@ -1,8 +1,8 @@
-"""EndTxn (26), versions 0-5: a transaction is committed or aborted.
+"""EndTxn (26), versions 0-5: commits or aborts a transaction.
 
-The answer leaves when that is decided for good, before the markers are written.
+The answer leaves when the decision is committed, before the markers are written.
 v2 PRODUCER_FENCED. v3 flexible. v4 TRANSACTION_ABORTABLE. v5: every end raises the producer's epoch, and the answer
-tells the producer's id and epoch from now on (KIP-890).
+has the producer's new id and epoch (KIP-890).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from headrace.broker.requests.services import Services
 
 _FENCED_FROM: Final = 2
-"""The version that knows PRODUCER_FENCED."""
+"""First version that knows PRODUCER_FENCED."""
 _EPOCHS_FROM: Final = 5
 _RAISING: Final = 2
-"""The transaction.version of an end that raises the epoch."""
+"""The transaction.version from which an end raises the epoch."""
 
 
 @handles(ApiKey.END_TXN)

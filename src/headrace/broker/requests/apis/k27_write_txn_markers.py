@@ -1,12 +1,13 @@
-"""WriteTxnMarkers (27), versions 1-2: the coordinator of a transaction, or an administrator, says how it ended.
+"""WriteTxnMarkers (27), versions 1-2: a coordinator, or an administrator, ends a transaction in partitions.
 
-Each partition succeeds or fails alone; the answer leaves when all of it is committed, and lists every partition. On
-`__consumer_offsets` the group coordinator writes the marker, in order with its own records, and it is answered when the
+Each partition succeeds or fails alone; the answer lists every partition, and leaves when all markers are committed. On
+`__consumer_offsets` the group coordinator writes the marker, in order with its own records, and is done when the
 offsets of the transaction count (KAFKA-17507).
-A partition whose replicas do not keep up holds nobody else up: after `ANSWERED_AFTER_MS` it is answered
-REQUEST_TIMED_OUT, which coordinators take for a reason to ask again. One that is asked for again while it is not
-committed is not written a second time.
-v2: the version of the transaction, which says whether a marker's epoch is above that of what it ends (KIP-1228).
+A partition whose replicas do not keep up does not delay others: after `ANSWERED_AFTER_MS` it is answered with
+REQUEST_TIMED_OUT, on which coordinators retry. A marker that is requested again before it is committed is not written a
+second time.
+v2: the version of the transaction, which decides whether a marker must have a higher epoch than its transaction
+(KIP-1228).
 """
 
 from __future__ import annotations
@@ -41,13 +42,15 @@ if TYPE_CHECKING:
     from headrace.env.owner import Timer
 
 ANSWERED_AFTER_MS: Final = 100
-"""A coordinator has one request in flight to each broker: the markers of all other transactions wait for its answer."""
+"""Time limit for an answer. A coordinator has one request in flight to each broker, and all other markers wait for
+it."""
 WRITTEN_AT_ONCE: Final = 20
-"""Markers that are written without looking whether the piece is full."""
+"""Markers that are written without checking whether the piece is full."""
 
 
 @handles(ApiKey.WRITE_TXN_MARKERS)
 def handle(broker: Services, request: WriteTxnMarkersRequest, context: RequestContext) -> Any:
+    """Writes markers once the partitions take appends."""
     keys = _keys(request)
     may = context.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME) or context.authorize(
         Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
@@ -72,7 +75,7 @@ def _keys(request: WriteTxnMarkersRequest) -> Iterator[tuple[str, int] | None]:
 
 
 class _Writing:
-    """One request: it is answered when the last of its partitions is, or as far as they are when its time is up."""
+    """One request: it is answered when the last of its partitions is done, or when its time is up."""
 
     def __init__(self, broker: Services, context: RequestContext) -> None:
         self._broker = broker
@@ -84,7 +87,7 @@ class _Writing:
         self._timer: Timer | None = None
 
     def refuse(self, request: WriteTxnMarkersRequest, error: ErrorCode) -> Steps[WriteTxnMarkersResponse]:
-        """The same error for every partition."""
+        """Returns the response with the same error for every partition."""
         for marker in request.markers:
             yield 1
             for some in self._partitions(marker):
@@ -94,8 +97,7 @@ class _Writing:
         return self._response
 
     def of_another_broker(self, request: WriteTxnMarkersRequest) -> Steps[Completion[WriteTxnMarkersResponse]]:
-        """Writes what a request asks for, for a coordinator whose other markers wait for the answer: it leaves once all
-        is committed, or after a while."""
+        """Writes the markers of a request. Its answer leaves once all are committed, or after ANSWERED_AFTER_MS."""
         markers: list[PartitionEnding] = []
         results: list[WritableTxnMarkerPartitionResult] = []
         self._context.keep(markers)
@@ -127,8 +129,8 @@ class _Writing:
         self._pending.complete(self._response)
 
     def _partitions(self, marker: WritableTxnMarker) -> Iterator[list[tuple[str, WritableTxnMarkerPartitionResult]]]:
-        """(topic, its place in the answer) of each partition of a marker, a few at a time; those who ask look for a
-        producer once."""
+        """Yields (topic, result in the answer) of each partition of a marker, a few at a time. Markers of one producer
+        share one result, as coordinators look a producer up only once."""
         answer = self._results.get(marker.producer_id)
         if answer is None:
             answer = self._results[marker.producer_id] = WritableTxnMarkerResult(producer_id=marker.producer_id)

@@ -1,8 +1,8 @@
-"""TxnOffsetCommit (28), versions 0-6: stores how far a group has come, once the producer's transaction commits.
+"""TxnOffsetCommit (28), versions 0-6: stores a group's offsets, when the producer's transaction commits.
 
 Each partition succeeds or fails alone: unknown topics and partitions, metadata beyond offset.metadata.max.bytes. The
-group's partition of `__consumer_offsets` has to be in the transaction, as a leader's has (KIP-890): before v5
-AddOffsetsToTxn brought it there, from then on this request does.
+group's partition of `__consumer_offsets` must be in the transaction (KIP-890): before v5 AddOffsetsToTxn adds it, since
+then this request does.
 v2: leader epochs (KIP-320). v3: members, so that their generation fences a commit (KIP-447). v4: TRANSACTION_ABORTABLE.
 v6: topics by id (KIP-1319).
 """
@@ -50,7 +50,7 @@ Answer = TxnOffsetCommitResponse | Completion[TxnOffsetCommitResponse]
 
 @handles(ApiKey.TXN_OFFSET_COMMIT)
 def handle(broker: Services, request: TxnOffsetCommitRequest, context: RequestContext) -> Any:
-    """Commits what can be committed, in the producer's transaction; very many partitions in several steps."""
+    """Commits offsets in the producer's transaction; those of very many partitions in several steps."""
     if not are_many(request.topics, "partitions"):
         return _checked(broker, request, context)
     parts = requests_in_parts(request, "topics", "partitions")
@@ -117,7 +117,7 @@ def _continue(
     claimed: tuple[Producers, Guard],
     error: ErrorCode,
 ) -> Answer:
-    """Commits, or refuses, as the transaction's coordinator has answered for the group's partition."""
+    """Commits or refuses, by the answer of the transaction's coordinator for the group's partition."""
     if error:
         return _with(refused, txn_commit_error(request, offsets_error(error, context.api_version)))
     return _commit(broker, request, context, refused, claimed)
@@ -143,7 +143,7 @@ def _decide(
     shard: GroupShard,
     now_ms: int,
 ) -> Outcome:
-    """Compares with the producer's state in the log, which has everything that was decided before."""
+    """Compares the commit with the producer's state in the log, which includes all earlier decisions."""
     if claimed is not None:
         producers, guard = claimed
         refusal = producers.check_guard(request.producer_id, request.producer_epoch, 0, -1, guard)
@@ -155,7 +155,8 @@ def _decide(
 def _keep_known(
     broker: Services, request: TxnOffsetCommitRequest, context: RequestContext
 ) -> list[TxnOffsetCommitResponseTopic]:
-    """Leaves in the request what exists and may be read, with name and id; returns the answers to the rest."""
+    """Removes partitions from the request that do not exist or may not be read, and fills in names and ids; returns
+    their errors."""
     topics = broker.image.topics
     by_id = context.api_version >= _TOPIC_IDS_FROM
     kept: list[TxnOffsetCommitRequestTopic] = []
@@ -182,7 +183,7 @@ def _keep_known(
 
 
 def _with(refused: list[TxnOffsetCommitResponseTopic], response: TxnOffsetCommitResponse) -> TxnOffsetCommitResponse:
-    """Adds the refused partitions: to the topic's own entry where it has one."""
+    """Adds the refused partitions to the response, to the topic's own entry if there is one."""
     by_name = {topic.name: topic for topic in response.topics}
     by_id = {topic.topic_id: topic for topic in response.topics if topic.topic_id != ZERO}
     for topic in refused:

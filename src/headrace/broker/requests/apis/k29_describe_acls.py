@@ -1,4 +1,4 @@
-"""DescribeAcls (29), versions 1-3: the ACLs that a filter finds, by resource.
+"""DescribeAcls (29), versions 1-3: the ACLs that match a filter, by resource.
 
 Source: KIP-140, KIP-290.
 v1 pattern types. v2 flexible. v3 resources of type USER.
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @handles(ApiKey.DESCRIBE_ACLS)
 def handle(node: NodeServices, request: DescribeAclsRequest, context: RequestContext) -> Any:
-    """What this node goes by."""
+    """Returns matching ACLs from this node's metadata."""
     return in_pieces(node, context, _described(request, context))
 
 

@@ -1,7 +1,7 @@
-"""Produce 0 to 2: advertised, because old librdkafka drops compression where they are not (KAFKA-18659), never served.
+"""Produce 0 to 2: advertised, as old librdkafka does not compress without them (KAFKA-18659), but never served.
 
-The answer names every partition that was asked for, each with UNSUPPORTED_VERSION; version 1 adds the throttle time,
-version 2 the append time.
+The answer has UNSUPPORTED_VERSION for every partition of the request; version 1 adds the throttle time, version 2 the
+append time.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _pack_head = Struct(">ii").pack
 
 
 def answer_old_version(frame: memoryview, at: int, header: RequestHeader) -> bytes | None:
-    """A whole response frame, or None where acks=0 forbids one. Raises DecodeError."""
-    # The layout is that of version 3 without the transactional id in front.
+    """Returns a whole response frame, or None if acks=0 forbids one. Raises DecodeError."""
+    # The layout is that of version 3 without the leading transactional id.
     request = ProduceRequest.decode(_NO_TRANSACTIONAL_ID + bytes(frame[at:]), _FIRST_LAYOUT_VERSION)
     if request.acks == 0:
         return None

@@ -1,5 +1,4 @@
-"""Reads partitions for a consumer: up to the high watermark, or up to the last stable offset if it wants committed
-records only."""
+"""Reads partitions for a consumer: up to the high watermark, or with read_committed up to the last stable offset."""
 
 from __future__ import annotations
 
@@ -33,7 +32,8 @@ class ConsumerReader:
         isolation_level: int,
         nearest: Nearest | None,
     ) -> None:
-        """`nearest` names the follower that the client should read from instead; None if it reads here."""
+        """`refuse` returns the error if the client may not read a topic. `nearest` finds the follower that the client
+        should read from instead; None if it reads here."""
         self._broker = broker
         self.refuse = refuse
         self._committed_only = isolation_level == READ_COMMITTED
@@ -41,23 +41,25 @@ class ConsumerReader:
         self._nearest = nearest
         self._follower_bytes = 0
         self.has_news = False
+        """Whether the last reading found a nearer replica or a diverging epoch to report."""
 
     def begin(self) -> None:
-        """See PartitionReader."""
+        """Starts another reading."""
         self._follower_bytes = 0
         self.has_news = False
 
     def update_resting(self, resting: Resting, *, is_waiting: bool) -> bool:
-        """See PartitionReader. A waiting fetch gets the partitions that change, so it lays down none again."""
+        """Wakes resting partitions whose log start moved. While the fetch waits no more are laid down: it is notified
+        of changes."""
         resting.look_at_log_starts()
         return not is_waiting
 
     def unknown_id_error(self) -> ErrorCode:
-        """See PartitionReader."""
+        """Returns UNKNOWN_TOPIC_ID."""
         return ErrorCode.UNKNOWN_TOPIC_ID
 
     def follower_here(self, topic: str, index: int) -> Replica | None:
-        """See PartitionReader. Followers serve consumers since KIP-392."""
+        """Returns this broker's follower replica if the request's version lets followers serve consumers (KIP-392)."""
         if not self._reads_followers:
             return None
         held = self._broker.replicas.held((topic, index))
@@ -66,7 +68,8 @@ class ConsumerReader:
     def read(
         self, replica: Replica, partition: SessionPartition, limit: int, *, min_one: bool, wait: bool
     ) -> PartitionData | ErrorCode:
-        """See PartitionReader."""
+        """Reads up to `limit` bytes. Raises OSError, and BlockingIOError if data is not in memory and `wait` is
+        false."""
         log, state, offset = replica.log, replica.state, partition.fetch_offset
         stable = state.last_stable_offset
         data = PartitionData(partition.index, 0, state.high_watermark, stable, log.bounds.log_start_offset)
@@ -105,7 +108,7 @@ class ConsumerReader:
         return data
 
     def cold_read(self, replica: Replica, partition: SessionPartition) -> Callable[[], object]:
-        """See PartitionReader."""
+        """Returns the read that loads a partition's data, and the list of its aborted transactions, into memory."""
         reader, state = replica.log.reader, replica.state
         offset, max_bytes, committed_only = partition.fetch_offset, partition.max_bytes, self._committed_only
         upper = state.last_stable_offset if committed_only else state.high_watermark
@@ -118,17 +121,17 @@ class ConsumerReader:
         return read
 
     def waiters(self, replica: Replica) -> dict[FetchWaiter, None]:
-        """See PartitionReader."""
+        """Returns the fetches that wait for the high watermark of a replica."""
         return replica.fetch_waiters
 
     def count_bytes(self, size: int) -> None:
-        """See PartitionReader."""
+        """Counts the bytes of an answer, those from followers also separately."""
         fetches = self._broker.fetches
         fetches.bytes.value += size
         fetches.follower_bytes.value += self._follower_bytes
 
     def count_partitions(self, answers: Sequence[Answer]) -> None:
-        """See PartitionReader."""
+        """Counts the bytes of an answer's partitions at their replicas."""
         led = self._broker.replicas.by_name
         for partition, data in answers:
             if data.records and (replica := led.get((partition.topic, partition.index))) is not None:

@@ -1,6 +1,6 @@
-"""A Fetch request with as many partitions as one turn of the event loop can read: it reads, and waits for more.
+"""A Fetch request with as many partitions as one turn of the event loop can read: reads them, and waits for more data.
 
-A fetch that waits is no task and no thread: it watches the replicas that it reads, and holds one timer.
+A waiting fetch has no task and no thread: it watches the replicas that it reads, and holds one timer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_WAIT_MS: Final = 2**31 - 1
 
 
 class Fetch:
-    """One such request. It ends with `count`ed answers, unless it is cancelled before."""
+    """One Fetch request. It ends with answers that are counted as sent, unless it is cancelled before."""
 
     __slots__ = (
         "_broker",
@@ -39,31 +39,35 @@ class Fetch:
         self, broker: Services, reading: Reading, *, max_wait_ms: int, holder: str, is_followers: bool
     ) -> None:
         """`holder` is the name under which the wait of a consumer is counted (`RequestContext.holder`). The wait of a
-        follower takes no place, and ends if its connection sends another request."""
+        follower is not counted, and ends if its connection sends another request."""
         self._broker = broker
         self._reading = reading
         self._max_wait_ms = max_wait_ms
         self._holder = "" if is_followers else holder
         self._is_followers = is_followers
         self._found: Completion[list[Answer]] | None = None
+        """The answers to come, once `run` has returned their completion; None again after the end."""
         self._timer: Timer | None = None
-        """Runs while it waits."""
+        """The timer for `max_wait_ms`, while the fetch waits."""
         self._watch: Watch | None = None
+        """The watched replicas, from the first wait on."""
         self._unmoved: list[Answer] | None = None
-        """The answers from before the wait if they have no records, until anything changes."""
+        """The answers from before the wait if they have no records, until a replica changes."""
 
     def run(self) -> list[Answer] | Completion[list[Answer]]:
-        """Reads. Returns the answers, or their completion if data is to be loaded or too little can be read yet."""
+        """Reads the partitions. Returns the answers, or their completion if data has to be loaded or there is too
+        little yet."""
         answers = self._attempt()
         if answers is not None:
             self._reading.count(answers)
             return answers
         hurry = self.hurry if self._is_followers else None
+        """Answers with the data available in the next turn, as the connection has further requests."""
         self._found = Completion(self._broker.node.completions, self.cancel, hurry=hurry)
         return self._found
 
     def _attempt(self) -> list[Answer] | None:
-        """Reads; returns None if the answers come later."""
+        """Reads the partitions; returns None if the answers come later."""
         reading = self._reading
         answers = reading.read()
         loading = reading.load_cold()
@@ -76,7 +80,7 @@ class Fetch:
         return None
 
     def _loaded(self, _: Raised | None) -> None:
-        """Reads again. An error of the worker is met by this reading too."""
+        """Reads again, with the data loaded. An error of the worker occurs in this reading too."""
         if self._is_open:
             answers = self._attempt()
             if answers is not None:
@@ -94,7 +98,7 @@ class Fetch:
             if replica is not None:
                 watch.add(replica)
         watch.add_session()
-        # Of a session with partitions that rest the others are few: they are read again.
+        # In a session with resting partitions the others are few: they are read again.
         if reading.resting is None and not reading.bytes_read and len(watch.replicas) == len(answers):
             self._unmoved = answers
         broker.fetches.waits(self, self._holder)
@@ -115,7 +119,7 @@ class Fetch:
             watch.enough(reading.bytes_wanted).deliver_to(self._look)
 
     def end_wait(self) -> None:
-        """Answers now with what there is, as another fetch takes its place."""
+        """Answers now with the data available, as another fetch takes its place."""
         self._max_wait_ms = 0
         self._time_is_up()
 
@@ -133,7 +137,7 @@ class Fetch:
         if self._unmoved is None or watch.has_moved:
             self._finish(self._reading.read())
             return
-        # Another reading would give the same: a session of thousands of idle partitions costs as little as possible.
+        # Another reading would give the same, so the answers are reused: a session may have thousands of partitions.
         for replica, (_, data) in zip(watch.replicas, self._unmoved, strict=True):
             refresh(replica, data)
         self._finish(self._unmoved)
@@ -142,7 +146,7 @@ class Fetch:
 
     @property
     def _is_open(self) -> bool:
-        """Whether its answers are still waited for."""
+        """Whether the client still waits for the answers."""
         return self._found is not None and not self._found.done
 
     def _finish(self, answers: list[Answer]) -> None:
@@ -153,7 +157,7 @@ class Fetch:
         found.complete(answers)
 
     def cancel(self) -> None:
-        """Stops waiting: the connection is gone, or the answers are there."""
+        """Stops waiting: the connection is closed, or the answers are complete."""
         self._found = None
         if self._timer is None:
             return

@@ -1,11 +1,11 @@
-"""Reads partitions for a follower: up to the end of the log. The request also says how far the follower's logs reach.
+"""Reads partitions for a follower, up to the end of the log, and records how far the follower's logs reach.
 
-A follower that asks for an offset has everything before it. That advances the high watermark, and may add the follower
-to the in-sync set. A follower whose log has diverged gets the diverging epoch (KIP-595), and does not count until it
-has truncated.
+A follower that fetches from an offset has everything before it. That advances the high watermark, and may add the
+follower to the in-sync set. A follower whose log has diverged gets the diverging epoch (KIP-595), and does not count
+until it has truncated.
 
-A session has thousands of partitions, of which most never change. If its answer names changes only, partitions that
-rest are not even looked at: see `resting`.
+A session has thousands of partitions, of which most rarely change. If its answers contain changes only, resting
+partitions are not even read (see `resting`).
 """
 
 from __future__ import annotations
@@ -43,25 +43,31 @@ class FollowerReader:
     def __init__(
         self, broker: Services, refuse: Callable[[str], ErrorCode], *, follower: int, broker_epoch: int
     ) -> None:
-        """`follower` is the id of the broker that asks, `broker_epoch` that of its registration, -1 if it does not say.
+        """`refuse` returns the error if the client may not read a topic. `follower` is the id of the broker that
+        fetches, `broker_epoch` that of its registration, or -1 if the request has none.
 
-        The first reading counts as what the follower has; later ones do not, as its request is old by then."""
+        Only the first reading records the follower's offsets: for later ones the request is too old.
+        """
         self._broker = broker
         self.refuse = refuse
         self._follower = follower
         self._broker_epoch = broker_epoch
         self._is_first: bool | None = None
+        """Whether the current reading is the first; None before it."""
         self._throttled_bytes = 0
+        """Bytes of the last reading that count against the leader's replication throttle."""
         self.has_news = False
+        """Whether the last reading found a diverging epoch or a new log start to report."""
 
     def begin(self) -> None:
-        """See PartitionReader."""
+        """Starts another reading."""
         self._is_first = self._is_first is None
         self._throttled_bytes = 0
         self.has_news = False
 
     def update_resting(self, resting: Resting, *, is_waiting: bool) -> bool:
-        """See PartitionReader. At the first reading the partitions that rest count as fetched."""
+        """Counts resting partitions as fetched in the first reading, and then lets more rest. Later only wakes those
+        whose log start moved."""
         if not self._is_first:
             resting.look_at_log_starts()
             return False
@@ -72,22 +78,23 @@ class FollowerReader:
         return True
 
     def unknown_id_error(self) -> ErrorCode:
-        """See PartitionReader. A client that may not follow learns nothing about ids, not even that one is unknown."""
+        """Returns UNKNOWN_TOPIC_ID, or the refusal of a client that may not follow: it learns nothing about ids."""
         return self.refuse("") or ErrorCode.UNKNOWN_TOPIC_ID
 
     def follower_here(self, topic: str, index: int) -> Replica | None:
-        """See PartitionReader. Followers read from leaders only."""
+        """Returns None: followers read from leaders only."""
         return None
 
     def read(
         self, replica: Replica, partition: SessionPartition, limit: int, *, min_one: bool, wait: bool
     ) -> PartitionData | ErrorCode:
-        """See PartitionReader."""
+        """Reads up to `limit` bytes. Raises OSError, and BlockingIOError if data is not in memory and `wait` is
+        false."""
         log, state, offset = replica.log, replica.state, partition.fetch_offset
         refused = state.check_follower(self._follower, self._broker_epoch)
         if refused:
             if refused is ErrorCode.UNKNOWN_LEADER_EPOCH and partition.current_leader_epoch < 0:
-                return ErrorCode.NOT_LEADER_OR_FOLLOWER  # it did not say which leader it follows
+                return ErrorCode.NOT_LEADER_OR_FOLLOWER  # the request has no leader epoch
             return refused
         if offset < log.bounds.log_start_offset:
             return ErrorCode.OFFSET_OUT_OF_RANGE
@@ -122,18 +129,18 @@ class FollowerReader:
         return data
 
     def cold_read(self, replica: Replica, partition: SessionPartition) -> Callable[[], object]:
-        """See PartitionReader."""
+        """Returns the read that loads a partition's data into memory."""
         log = replica.log
         return partial(
             log.reader.read, partition.fetch_offset, max_bytes=partition.max_bytes, max_offset=log.bounds.end_offset
         )
 
     def waiters(self, replica: Replica) -> dict[FetchWaiter, None]:
-        """See PartitionReader."""
+        """Returns the fetches that wait for the log end of a replica."""
         return replica.follower_waiters
 
     def count_bytes(self, size: int) -> None:
-        """See PartitionReader. Bytes for followers are not bytes that clients fetched."""
+        """Counts the bytes of an answer as replication, not as bytes that clients fetched."""
         self._broker.fetches.bytes_to_followers.value += size
         if self._throttled_bytes:
             self._broker.replicas.throttles.leader.passed(self._throttled_bytes)

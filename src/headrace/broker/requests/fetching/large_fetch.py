@@ -1,7 +1,7 @@
 """A Fetch request with more partitions than one turn of the event loop can read.
 
-It answers what `Fetch` answers, and reads in pieces. A partition that it has read may change while it reads others, so
-it watches each replica before it reads it, and counts what is appended meanwhile.
+It gives the same answers as `Fetch`, and reads in pieces. A partition may change after it was read, while others are
+read, so each replica is watched before it is read, and appended bytes are counted meanwhile.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class LargeFetch:
-    """One such request at work."""
+    """One Fetch request with many partitions."""
 
     def __init__(
         self,
@@ -41,8 +41,8 @@ class LargeFetch:
         max_wait_ms: int,
         is_followers: bool,
     ) -> None:
-        """`response_of` makes the response from what was read. The wait of a consumer takes a place, that of a follower
-        ends if its connection sends another request."""
+        """`response_of` makes the response from the answers. The wait of a consumer is counted; that of a follower is
+        not, and ends if its connection sends another request."""
         self._broker = broker
         self._context = context
         self._reading = reading
@@ -51,14 +51,15 @@ class LargeFetch:
         self._holder = "" if is_followers else context.holder
         self._watch = Watch(broker.node.completions, reading.reader, reading.resting)
         self._unmoved: list[Answer] | None = None
-        """The answers from before the wait if they have no records, until anything changes."""
+        """The answers from before the wait if they have no records, until a replica changes."""
         self._timer: Timer | None = None
-        """Runs while it waits."""
+        """The timer for `max_wait_ms`, while the fetch waits."""
         self._task: Task[None] | None = None
-        """Works after a wait."""
+        """The task that reads again after a wait."""
         self._answer: Completion[Any] = Completion(
             broker.node.completions, self.cancel, hurry=self.end_wait if is_followers else None
         )
+        """The encoded answer, if it comes after a wait."""
 
     async def run(self) -> Any:
         """Returns the encoded answer, or its completion if the fetch waits. Raises CloseConnectionError."""
@@ -107,7 +108,7 @@ class LargeFetch:
                 self._watch.add(replica)
 
     def _refreshed(self, found: list[Answer]) -> Steps[list[Answer]]:
-        """Returns what another reading would, as nothing has changed."""
+        """Returns the answers with current offsets, as nothing else has changed."""
         for number, (replica, (_, data)) in enumerate(zip(self._watch.replicas, found, strict=True), 1):
             refresh(replica, data)
             if number % SMALL_PER_STEP == 0:
@@ -143,13 +144,13 @@ class LargeFetch:
             self._broker.fetches.waits_no_longer(self, self._holder)
 
     def end_wait(self) -> None:
-        """Answers with what there is: the time is up, the client sends another request, or another fetch waits
-        instead."""
+        """Ends the wait and answers with the data available: the time is up, the client sends another request, or
+        another fetch takes its place."""
         self._max_wait_ms = 0
         self._go_on(None)
 
     def _go_on(self, _: None) -> None:
-        """Works on if it still waits: more may be readable."""
+        """Reads again if the fetch still waits, as more may be readable."""
         if self._timer is not None:
             self._stop_waiting()
             self._task = self._broker.requests_owner.spawn(self._work_after_wait())
@@ -170,7 +171,7 @@ class LargeFetch:
             self._answer.complete(answer)
 
     def cancel(self) -> None:
-        """Stops: the connection is gone."""
+        """Stops the fetch, as the connection is closed."""
         self._stop_waiting()
         self._watch.close()
         if self._task is not None:

@@ -1,6 +1,6 @@
-"""Reads the partitions of a Fetch request: once over all of them, and again if the caller wants to look once more.
+"""Reads the partitions of a Fetch request: all of them once, and again whenever the caller wants.
 
-How a partition is read depends on who reads, a consumer or a follower: `PartitionReader` is the port for that.
+How a partition is read depends on the client, a consumer or a follower: `PartitionReader` is the port for that.
 """
 
 from __future__ import annotations
@@ -23,31 +23,32 @@ if TYPE_CHECKING:
 
 READ_COMMITTED: Final = 1
 FOLLOWERS_SERVE_FROM: Final = 11
-"""Clients of this version of Fetch know that a follower may serve them."""
+"""First version of Fetch whose clients know that a follower may serve them."""
 READ_AT_ONCE: Final = 20
 """Partitions that a reading in pieces reads without checking whether the piece is full."""
 NO_RECORDS: Final = b""
 _LEADER_FROM: Final = 12
 _MOVED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 _STORAGE_ERROR_FROM: Final = 6
-"""Earlier clients do not know KAFKA_STORAGE_ERROR and are sent to refresh their metadata instead, as Kafka does."""
+"""First version with KAFKA_STORAGE_ERROR. Earlier clients get an error that makes them refresh metadata, as in
+Kafka."""
 NOT_THERE: Final = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.UNKNOWN_TOPIC_ID,
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
 )
-"""The errors of a partition that does not exist, or not for this client."""
+"""The errors of a partition that does not exist, or that the client may not see."""
 
 Answer = tuple[SessionPartition, PartitionData]
 
 
 class PartitionReader(Protocol):
-    """Reads single partitions for a consumer or a follower, and keeps what only one of the two needs."""
+    """The part of reading that differs between consumers and followers."""
 
     has_news: bool
     """Whether the last reading found something to report beside records and errors."""
     refuse: Callable[[str], ErrorCode]
-    """Returns why the client may not read a topic, NONE if it may."""
+    """The check of a topic: the error if the client may not read it, else NONE."""
 
     def begin(self) -> None:
         """Starts another reading."""
@@ -58,11 +59,11 @@ class PartitionReader(Protocol):
         ...
 
     def unknown_id_error(self) -> ErrorCode:
-        """Returns the error of a topic id that no topic has."""
+        """Returns the error for a topic id that no topic has."""
         ...
 
     def follower_here(self, topic: str, index: int) -> Replica | None:
-        """Returns the replica of this broker that follows, if this client may read from it."""
+        """Returns this broker's follower replica if the client may read from it."""
         ...
 
     def read(
@@ -73,11 +74,11 @@ class PartitionReader(Protocol):
         ...
 
     def cold_read(self, replica: Replica, partition: SessionPartition) -> Callable[[], object]:
-        """Returns the read that brings into memory what `read` did not find there. It raises OSError."""
+        """Returns the read that loads into memory what `read` did not find there. It raises OSError."""
         ...
 
     def waiters(self, replica: Replica) -> dict[FetchWaiter, None]:
-        """Returns where a fetch is registered that waits for a replica to change."""
+        """Returns the registry of the fetches that wait for a replica to change."""
         ...
 
     def count_bytes(self, size: int) -> None:
@@ -90,7 +91,7 @@ class PartitionReader(Protocol):
 
 
 def refresh(replica: Replica, data: PartitionData) -> None:
-    """Brings the offsets in the answer of a partition without new records up to date."""
+    """Updates the offsets in a partition's answer that has no new records."""
     state = replica.state
     data.high_watermark = state.high_watermark
     data.last_stable_offset = state.last_stable_offset
@@ -98,7 +99,7 @@ def refresh(replica: Replica, data: PartitionData) -> None:
 
 
 class Reading:
-    """The partitions of one Fetch request, read as often as is asked, and the totals of the last reading."""
+    """The partitions of one Fetch request, to be read any number of times, and the totals of the last reading."""
 
     __slots__ = (
         "_broker",
@@ -126,43 +127,46 @@ class Reading:
         max_bytes: int,
         resting: Resting | None,
     ) -> None:
-        """`resting` is the state of a session whose answer may leave out the partitions that rest; it knows the others,
-        so `partitions` is not used then. `max_bytes` is bounded by the broker's own limit."""
+        """`resting` has the state of a session whose answers may leave out resting partitions, and all of its
+        partitions, so `partitions` is not used then. `max_bytes` is bounded by the broker's own limit."""
         self._broker = broker
         self.reader = reader
         self.partitions = list(partitions) if resting is None else []
-        """The partitions that the last reading read, or the next one will if none rest."""
+        """The partitions of the last reading; without `resting` also of the next one."""
         self.resting = resting
         self._version = version
         self._max_bytes = max_bytes = min(max_bytes, broker.config.fetch_max_bytes)
         self._min_bytes = min(min_bytes, max_bytes)
         self._may_wait = False
+        """Whether readings may wait for the disk, as the data was loaded before."""
         self._is_waiting = False
         self._cold: list[tuple[Replica, SessionPartition]] = []
+        """Partitions of the last reading whose data was not in memory."""
         self.bytes_read = 0
+        """Bytes of records in the last reading."""
         self._has_errors = False
 
     @property
     def bytes_wanted(self) -> int:
-        """The bytes that the last reading lacks for an answer."""
+        """Bytes that the last reading lacks for an answer."""
         return self._min_bytes - self.bytes_read
 
     @property
     def names(self) -> int:
-        """The number of partitions that a reading looks at, at most."""
+        """The largest number of partitions that a reading looks at."""
         return len(self.partitions if self.resting is None else self.resting.awake)
 
     @property
     def is_satisfied(self) -> bool:
-        """Whether the last reading is worth an answer now."""
+        """Whether the last reading should be answered now."""
         if self._has_errors or self.reader.has_news or self.bytes_read >= self._min_bytes:
             return True
-        return not self.partitions and self.resting is None  # all may rest, and one of them change
+        return not self.partitions and self.resting is None  # a resting partition may change later
 
     # --- all partitions
 
     def read(self) -> list[Answer]:
-        """Reads every partition once, in order, while there is room in the answer."""
+        """Reads every partition once, in order, until the answer is full."""
         answers: list[Answer] = []
         self._begin()
         resting = self.resting
@@ -174,8 +178,8 @@ class Reading:
         return answers
 
     def read_in_pieces(self, watch: Callable[[Iterable[SessionPartition]], None] | None) -> Steps[list[Answer]]:
-        """Reads as `read` does, in pieces. `watch` is called with partitions before they are read, as they may change
-        while others are read."""
+        """Reads in pieces, with the result of `read`. `watch` is called with partitions before they are read, as they
+        may change while others are read."""
         answers: list[Answer] = []
         self._begin()
         resting = self.resting
@@ -199,7 +203,7 @@ class Reading:
         self.reader.begin()
 
     def _read_some(self, partitions: Iterable[SessionPartition], left: int, answers: list[Answer]) -> int:
-        """Adds the answers of these partitions, with `left` bytes of room; returns the room that remains."""
+        """Adds the answers of these partitions, with at most `left` bytes of records; returns the bytes that remain."""
         min_one = not self.bytes_read
         for partition in partitions:
             data = self._read_partition(partition, left, min_one)
@@ -212,11 +216,11 @@ class Reading:
         return left
 
     def begin_wait(self) -> None:
-        """Notes that the fetch waits for changes: they are in memory, and partitions that rest report them."""
+        """Notes that the fetch waits: the data of changes is in memory, and resting partitions report them."""
         self._may_wait = self._is_waiting = True
 
     def count(self, answers: Sequence[Answer]) -> None:
-        """Counts the last reading as sent."""
+        """Counts the answers of the last reading as sent."""
         self.reader.count_bytes(self.bytes_read)
         self.reader.count_partitions(answers)
 
@@ -246,7 +250,7 @@ class Reading:
             try:
                 data = reader.read(replica, partition, limit, min_one=min_one, wait=self._may_wait)
             except FileNotFoundError:
-                # Retention or compaction removed a segment in between: another attempt reads the log as it is now.
+                # Retention or compaction removed a segment in between: the second attempt reads the log as it is now.
                 data = reader.read(replica, partition, limit, min_one=min_one, wait=self._may_wait)
         except BlockingIOError:
             self._cold.append((replica, partition))
@@ -255,7 +259,7 @@ class Reading:
             replicas.failures.storage_failed(replica, error)
             return self._error(partition, replica.error or ErrorCode.KAFKA_STORAGE_ERROR)
         except Exception as error:
-            # A defect in one partition is the answer of that partition: the others are read, and the client is served.
+            # A defect in one partition fails only that partition: the others are read and answered.
             self._broker.node.defects.report(
                 error, "a fetch", partition=f"{name}-{partition.index}", offset=partition.fetch_offset
             )
@@ -263,8 +267,8 @@ class Reading:
         return self._error(partition, data) if isinstance(data, ErrorCode) else data
 
     def _error_of_missing(self, partition: SessionPartition, error: ErrorCode) -> ErrorCode:
-        """Returns the error of a partition that this broker does not lead: a wrong epoch comes before a wrong leader,
-        as the client knows of a newer epoch or has to learn of it."""
+        """Returns the error of a partition that this broker does not lead. An epoch mismatch takes precedence over a
+        wrong leader: the client knows a newer epoch, or has to learn of one."""
         held = self._broker.replicas.held((partition.topic, partition.index))
         if held is None or error is not ErrorCode.NOT_LEADER_OR_FOLLOWER:
             return error
@@ -274,7 +278,7 @@ class Reading:
         self._has_errors = True
         if error is ErrorCode.KAFKA_STORAGE_ERROR and self._version < _STORAGE_ERROR_FROM:
             error = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        # Kafka's list is empty if it did not look for a log, and null if a log refused.
+        # As in Kafka: the list is empty if no log was looked up, and null if the log refused the read.
         aborted: list[AbortedTransaction] | None = [] if error in NOT_THERE else None
         data = PartitionData(partition.index, error, -1, aborted_transactions=aborted, records=NO_RECORDS)
         if error in _MOVED and self._version >= _LEADER_FROM:
@@ -286,10 +290,10 @@ class Reading:
     # --- data that is not in memory
 
     def load_cold(self) -> Completion[Raised | None] | None:
-        """Begins to load what the last reading did not find in memory; None if it found everything.
+        """Begins to load data that the last reading did not find in memory; None if it found everything.
 
         A worker reads it, so that the event loop never waits for the disk, and the next reading finds it in memory.
-        An error is not reported here, as that reading meets it too.
+        Errors are not reported here, as that reading gets them too.
         """
         if not self._cold:
             return None

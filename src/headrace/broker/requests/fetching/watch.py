@@ -1,4 +1,4 @@
-"""The replicas that a waiting fetch watches, and how much of them has become readable."""
+"""Watches the replicas of a waiting fetch, and counts the bytes that become readable."""
 
 from __future__ import annotations
 
@@ -23,30 +23,32 @@ class Watch:
         self._reader = reader
         self._resting = resting
         self.replicas: dict[Replica, None] = {}
+        """The watched replicas, in the order in which they were added."""
         self._appended = 0
         """Bytes that became readable since `restart`."""
         self._has_changed = False
-        """Whether something else has changed since then."""
+        """Whether anything else has changed since `restart`."""
         self._wanted = 0
+        """Bytes that complete `_enough`."""
         self._enough: Completion[None] | None = None
 
     def add(self, replica: Replica) -> None:
-        """Watches a replica too."""
+        """Watches one more replica."""
         self.replicas[replica] = None
         self._reader.waiters(replica)[self] = None
 
     def add_session(self) -> None:
-        """Watches the partitions of the session that rest."""
+        """Watches the resting partitions of the session."""
         if self._resting is not None:
             self._resting.waiting[self] = None
 
     def restart(self) -> None:
-        """Counts from here on: a reading begins."""
+        """Resets the counts, as a reading begins."""
         self._appended = 0
         self._has_changed = False
 
     def has_enough(self, bytes_wanted: int) -> bool:
-        """Whether another reading may find enough."""
+        """Returns whether another reading may find enough."""
         return self._has_changed or self._appended >= bytes_wanted
 
     @property
@@ -55,15 +57,15 @@ class Watch:
         return self._has_changed or self._appended > 0
 
     def enough(self, bytes_wanted: int) -> Completion[None]:
-        """Returns the completion of so many more bytes, or of any other change. The caller knows that there is not
-        enough yet."""
+        """Returns a completion for that many more bytes, or for any other change. The caller has checked that there is
+        not enough yet."""
         self._wanted = bytes_wanted
         enough: Completion[None] = Completion(self._completions)
         self._enough = enough
         return enough
 
     def moved(self, replica: Replica, byte_count: int) -> None:
-        """See FetchWaiter."""
+        """Counts bytes that became readable, or (0) notes another change, and completes `enough` if it is reached."""
         self._appended += byte_count
         if not byte_count:
             self._has_changed = True
@@ -73,12 +75,12 @@ class Watch:
             enough.complete(None)
 
     def woke(self, replica: Replica, byte_count: int) -> None:
-        """Watches a partition that no longer rests."""
+        """Watches a partition that no longer rests, and handles its change."""
         self.add(replica)
         self.moved(replica, byte_count)
 
     def close(self) -> None:
-        """Watches nothing from here on."""
+        """Stops watching."""
         if self._resting is not None:
             self._resting.waiting.pop(self, None)
         for replica in self.replicas:
