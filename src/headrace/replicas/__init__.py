@@ -1,1 +1,1 @@
-"""What a broker knows of the partitions that it has a replica of. Pure: events in, watermarks and decisions out."""
+"""The state of the partitions of which a broker holds a replica. Pure: events in, watermarks and decisions out."""

@@ -1,13 +1,13 @@
-"""What a follower fetches from one leader node: which partitions, from where, and what an answer means. A pure machine.
+"""A follower's fetches from one leader node: which partitions, from which offsets, and what a response means. Pure.
 
-The shell sends what `next_request` names, one request at a time, and carries out the step returned for each partition
-of the answer: it appends, cuts, or looks up where the leader's log begins and ends, and says how far the log is then.
-It owns logs, connections and timers. Times are milliseconds of a steady clock.
+The shell sends what `next_request` returns, one request at a time, and carries out the step returned for each partition
+of the response: it appends, truncates, or looks up the bounds of the leader's log, and reports the new log end. The
+shell owns logs, connections and timers. Times are milliseconds of a monotonic clock.
 
-The rules are Kafka's: a partition begins at the end of its log; a leader that finds another history there says where
-the two part (KIP-595), and the log is cut, several times if need be (KIP-279). An answer counts only where the
-partition is still fetched from the offset, and under the leader epoch, that it was asked with. Sessions are those of
-KIP-227, from the client's side.
+The rules are Kafka's. A partition starts at the end of its log. If the leader's log diverges there, the response names
+the point of divergence (KIP-595), and the log is truncated, several times if necessary (KIP-279). A response counts
+only if the partition is still fetched from the offset, and under the leader epoch, of the request. Sessions are those
+of KIP-227, from the client's side.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from headrace.wire.errors import ErrorCode
 
 UNKNOWN: Final = -1
 FIRST_BACKOFF_MS: Final = 10
-"""How soon a leader is asked again that does not know of itself yet; twice as long each time, up to the backoff."""
+"""The first backoff after a leader did not know yet that it leads; it doubles each time, up to the configured backoff.
+"""
 Key = tuple[bytes, int]
 """A partition: topic id and index."""
 
@@ -41,37 +42,37 @@ _NOT_YET: Final = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
-"""What a leader says that does not have the metadata yet which have reached its follower."""
+"""Errors of a leader that does not have the follower's metadata yet."""
 
 
 class FetchState(Enum):
-    """What happens to a partition now."""
+    """The state of a partition in the fetcher."""
 
     FETCHING = "fetching"
     CUTTING = "cutting"
-    """Its log is being cut, or it is looked up where the leader's begins and ends."""
+    """The log is being truncated, or the bounds of the leader's log are being looked up."""
     WAITING = "waiting"
-    """After an error, until it is tried again."""
+    """Backing off after an error."""
     STOPPED = "stopped"
-    """Its leader knows a newer epoch: metadata that say so are on their way."""
+    """The leader has a newer epoch: the partition waits for newer metadata."""
 
 
 class Step(Enum):
-    """What the shell is to do with the answer for a partition."""
+    """What the shell does with a partition's response."""
 
     NOTHING = "nothing"
     APPEND = "append"
-    """The records, if any, then the leader's watermarks; then `Fetcher.appended`."""
+    """Append the records, if any, take over the leader's watermarks, then call `Fetcher.appended`."""
     CUT = "cut"
-    """At `cut_at` of what the leader says of its epochs; then `Fetcher.cut`."""
+    """Truncate the log at `cut_at` of the leader's diverging epoch, then call `Fetcher.cut`."""
     LOOK_UP = "look up"
-    """Where the leader's log begins and ends; then `Fetcher.looked_up`."""
+    """Look up where the leader's log begins and ends, move the log by `bounds_of`, then call `Fetcher.cut`."""
 
 
 class Followed:
-    """One partition under one leader epoch.
+    """One partition followed under one leader epoch.
 
-    Following it again makes a new object, so old answers only reach the old one.
+    Following it again creates a new object, so late responses reach only the old one.
     """
 
     __slots__ = ("key", "last_epoch", "leader_epoch", "log_start", "offset", "refusals", "state", "until_ms")
@@ -82,21 +83,21 @@ class Followed:
         self.offset = offset
         """The end of the log, and the next offset to fetch."""
         self.last_epoch = last_epoch
-        """The epoch of the last batch of the log, -1 where it has none."""
+        """The leader epoch of the log's last batch; -1 if the log has none."""
         self.log_start = log_start
         self.state = FetchState.FETCHING
         self.until_ms = 0
         self.refusals = 0
-        """How often in a row the leader did not know yet that it leads."""
+        """Consecutive responses in which the leader did not know yet that it leads."""
 
     @property
     def is_stopped(self) -> bool:
-        """Whether only newer metadata make it go on."""
+        """Whether the partition waits for newer metadata."""
         return self.state is FetchState.STOPPED
 
 
 class Named(NamedTuple):
-    """What a request says of one partition."""
+    """The fetch position of one partition in a request."""
 
     leader_epoch: int
     offset: int
@@ -105,7 +106,8 @@ class Named(NamedTuple):
 
 
 class NextRequest(NamedTuple):
-    """`named` are all partitions of a full request, and of an incremental one those that changed."""
+    """A fetch request. `named` holds all partitions in a full request, and only the changed ones in an incremental
+    request."""
 
     session_id: int
     session_epoch: int
@@ -114,32 +116,36 @@ class NextRequest(NamedTuple):
 
 
 class PartitionAnswer(NamedTuple):
-    """What the leader says of one partition; `diverging` is (epoch, end offset)."""
+    """The leader's response for one partition; `diverging` is (epoch, end offset)."""
 
     error: ErrorCode
     diverging: tuple[int, int] | None = None
 
 
 class Bounds(NamedTuple):
-    """What to do with a log whose offset is out of the leader's range: it goes on at `offset`."""
+    """The repair of a log whose end is out of the leader's range: fetching goes on at `offset`."""
 
     offset: int
     is_restart: bool
-    """Whether the whole log is dropped, and begins there; else it is cut there, where it is longer."""
+    """Whether the whole log is dropped and starts at `offset`; otherwise it is truncated to `offset` if it is longer.
+    """
 
 
 def cut_at(leader: tuple[int, int], own: tuple[int, int], log_end: int) -> int:
-    """Where a log is cut that the leader's parts from. `leader` is the epoch that both may have, and its end there;
-    `own` is the largest epoch here that is not above, and its end (-1, -1: none is known)."""
+    """Returns where to truncate a log that diverges from the leader's.
+
+    `leader` is the epoch that both logs may have, with its end in the leader's log. `own` is the largest epoch of this
+    log that is not above it, with its end (-1, -1: none is known).
+    """
     if own[0] < 0:
         return min(leader[1], log_end)
     if own[0] != leader[0]:
-        return min(own[1], log_end)  # what the leader has of that epoch, it says next time
+        return min(own[1], log_end)  # the next response diverges at that epoch
     return min(own[1], leader[1], log_end)
 
 
 def bounds_of(leader_start: int, leader_end: int, log_end: int) -> Bounds:
-    """What becomes of a log that ends at `log_end`, where the leader's has no such offset."""
+    """Returns how to repair a log that ends at `log_end` if the leader's log does not have that offset."""
     if leader_end < log_end:
         return Bounds(leader_end, False)
     if leader_start > log_end:
@@ -148,23 +154,26 @@ def bounds_of(leader_start: int, leader_end: int, log_end: int) -> Bounds:
 
 
 class Fetcher:
-    """Fetches partitions from one leader node. One request is under way at a time."""
+    """The partitions fetched from one leader, and the fetch session with it. At most one request is in flight."""
 
     def __init__(self, backoff_ms: int, *, has_session: bool = True) -> None:
-        """`backoff_ms`: how long a partition waits after an error (replica.fetch.backoff.ms). Without a session every
-        request is a full one: for few partitions and a short time."""
+        """Creates a fetcher without partitions.
+
+        `backoff_ms` is how long a partition waits after an error (replica.fetch.backoff.ms). Without a session every
+        request is a full one, which suits few partitions and a short time.
+        """
         self.partitions: dict[Key, Followed] = {}
-        """In the order in which they take their turn."""
+        """The followed partitions, in the order in which they are fetched next."""
         self._backoff_ms = backoff_ms
         self._has_session = has_session
         self._session_id = NO_SESSION
         self._session_epoch = INITIAL_EPOCH
         self._in_session: dict[Key, Named] = {}
         self._requested: dict[Key, tuple[Followed, int]] = {}
-        """What the session has, which is what the newest request asks for: a partition, and from where."""
+        """The session's partitions as of the newest request, each with the offset asked for."""
         self._touched: dict[Key, None] = {}
-        """Those that may not be as the last request says, in the order in which they came to it: nearly all of
-        thousands rest, and are not looked at."""
+        """Partitions that may differ from the last request, in the order of their changes. Of thousands of partitions
+        nearly all are idle, so only these are looked at."""
         self._waiting: dict[Followed, None] = {}
         self._was_full = True
         self._session_failed = False
@@ -172,7 +181,7 @@ class Fetcher:
     # --- which partitions
 
     def follow(self, key: Key, leader_epoch: int, offset: int, last_epoch: int, log_start: int) -> Followed:
-        """Fetches a partition from the end of its log on; whatever was known of it is forgotten."""
+        """Starts to fetch a partition from the end of its log, and drops what was known of it."""
         assert offset >= 0 and leader_epoch >= 0
         followed = self.partitions[key] = Followed(key, leader_epoch, offset, last_epoch, log_start)
         self._touch(key)
@@ -188,17 +197,17 @@ class Fetcher:
         self._touch(key)
 
     def is_current(self, followed: Followed) -> bool:
-        """Whether nothing has taken its place meanwhile."""
+        """Returns whether the partition is still followed by this object."""
         return self.partitions.get(followed.key) is followed
 
     def touched(self, now_ms: int) -> list[Followed]:
-        """Those that the next request may ask for, and that the last one did not, or not so."""
+        """Returns the partitions to be fetched that changed since the last request."""
         self._wake(now_ms)
         found = (self.partitions.get(key) for key in self._touched)
         return [each for each in found if each is not None and each.state is FetchState.FETCHING]
 
     def _wake(self, now_ms: int) -> None:
-        """Those that have waited long enough are fetched again."""
+        """Resumes the partitions whose backoff has passed."""
         over = [each for each in self._waiting if each.until_ms <= now_ms or not self.is_current(each)]
         for each in over:
             del self._waiting[each]
@@ -207,7 +216,7 @@ class Fetcher:
                 self._touch(each.key)
 
     def wake_at_ms(self) -> int | None:
-        """When a partition that waits is tried again; None where none waits."""
+        """Returns when the first backoff passes; None if no partition is backing off."""
         return min(
             (each.until_ms for each in self._waiting if self.is_current(each) and each.state is FetchState.WAITING),
             default=None,
@@ -216,7 +225,7 @@ class Fetcher:
     # --- requests
 
     def next_request(self, now_ms: int, held_back: Callable[[Key], bool] | None = None) -> NextRequest | None:
-        """What to ask for now, without the partitions that are `held_back`; None while there is nothing to fetch."""
+        """Returns the next request, without the partitions that are `held_back`; None if there is nothing to fetch."""
         self._wake(now_ms)
         self._was_full = self._session_epoch == INITIAL_EPOCH
         changed: dict[Key, Named] = {}
@@ -239,7 +248,7 @@ class Fetcher:
             if self._was_full or self._in_session.get(key) != named:
                 self._in_session[key] = changed[key] = named
         if not self._requested:
-            self._in_session = forgotten  # the leader has them still
+            self._in_session = forgotten  # still in the leader's session
             return None
         self._touched = dict.fromkeys(held)
         if self._was_full:
@@ -253,14 +262,14 @@ class Fetcher:
         return [*self.partitions, *(key for key in self._in_session if key not in self.partitions)]
 
     def failed(self, now_ms: int) -> None:
-        """The request has no answer: everything that it asked for waits, and the session is another one."""
+        """Notes that the request failed: its partitions back off, and a new session starts."""
         self._close_session()
         for followed, _ in self._requested.values():
             if self.is_current(followed):
                 self.wait(followed, now_ms)
 
     def answered(self, error: ErrorCode, session_id: int, keys: Collection[Key], now_ms: int) -> bool:
-        """An answer came, for these partitions; whether what it says of them may be used."""
+        """Takes the header of a response for these partitions; returns whether its partitions may be used."""
         if error:
             if error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
                 self._new_session()
@@ -286,13 +295,13 @@ class Fetcher:
         self._session_epoch = INITIAL_EPOCH
 
     def _close_session(self) -> None:
-        """The next request is a full one, and closes the session that there may be."""
+        """Makes the next request a full one, which closes the current session, if any."""
         self._session_epoch = INITIAL_EPOCH
 
     # --- answers
 
     def heard(self, key: Key, answer: PartitionAnswer, now_ms: int) -> tuple[Step, Followed | None]:
-        """What to do with the answer for a partition."""
+        """Returns the step that a partition's response requires, and the partition if it is still current."""
         followed, offset = self._requested.get(key, (None, UNKNOWN))
         if (
             followed is None
@@ -323,10 +332,11 @@ class Fetcher:
         return Step.APPEND, followed
 
     def appended(self, followed: Followed, offset: int, last_epoch: int, log_start: int) -> None:
-        """The log reaches to `offset` now. `last_epoch` is that of the last batch appended, -1 where there was none."""
+        """Notes that the log now reaches `offset`. `last_epoch` is that of the last appended batch, -1 if there was
+        none."""
         assert self.is_current(followed) and offset >= followed.offset, "a follower's log grows by what was asked for"
         if offset > followed.offset:
-            # Others come first next time.
+            # The others come first in the next response.
             del self.partitions[followed.key]
             self.partitions[followed.key] = followed
         if (offset, log_start) != (followed.offset, followed.log_start):
@@ -337,28 +347,27 @@ class Fetcher:
             followed.last_epoch = last_epoch
 
     def is_behind(self, followed: Followed, high_watermark: int) -> bool:
-        """Whether a partition is so far behind that one answer did not have all it lacks: nobody waits for it, as the
-        leader's high watermark is beyond its end."""
+        """Returns whether the log lacks committed records after an append, so that the next fetch is answered at once."""
         return followed.offset < high_watermark
 
     def begin_cut(self, followed: Followed) -> None:
-        """The log has to begin elsewhere before it takes what the leader sent: `cut` is to follow."""
+        """Stops fetching until `cut` reports that the log was truncated or restarted."""
         followed.state = FetchState.CUTTING
         self._touch(followed.key)
 
     def cut(self, followed: Followed, offset: int, last_epoch: int, log_start: int, now_ms: int) -> None:
-        """The log was cut, or begins elsewhere, and ends at `offset`; `last_epoch` is the last that it knows of."""
+        """Notes that the log was truncated or restarted and ends at `offset`; `last_epoch` is its last known epoch."""
         assert self.is_current(followed) and followed.state is FetchState.CUTTING
         followed.state = FetchState.FETCHING
         self._touch(followed.key)
         if (offset, last_epoch) == (followed.offset, followed.last_epoch):
-            self.wait(followed, now_ms)  # the leader would say the same again
+            self.wait(followed, now_ms)  # the leader would diverge at the same point again
         followed.offset = offset
         followed.last_epoch = last_epoch
         followed.log_start = log_start
 
     def wait(self, followed: Followed, now_ms: int, backoff_ms: int = sys.maxsize) -> None:
-        """Something went wrong with a partition: it is tried again after a while, `backoff_ms` at most."""
+        """Backs off after an error: the partition is retried after at most `backoff_ms`."""
         followed.state = FetchState.WAITING
         followed.until_ms = now_ms + min(backoff_ms, self._backoff_ms)
         self._waiting[followed] = None

@@ -1,4 +1,4 @@
-"""Which replica a consumer reads from, where the one in its own rack is preferred (KIP-392). Pure."""
+"""The choice of the replica that a consumer reads from, if one in its own rack is preferred (KIP-392). Pure."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ if TYPE_CHECKING:
     from headrace.replicas.partition import PartitionState
 
 RackOf = Callable[[int], str | None]
-"""The rack of a broker that serves clients; None where it has none, or does not serve."""
+"""The rack of an active broker; None if it has none or is not active."""
 
 
 def nearest_replica(state: PartitionState, offset: int, log_start: int, rack: str, rack_of: RackOf) -> int:
-    """The follower that a consumer in `rack` is to read from at `offset`; -1 where it is to read from this leader.
+    """Returns the follower that a consumer in `rack` should read from at `offset`; -1 if it should read from this
+    leader.
 
-    That is the case if the leader is in that rack too, or no follower there is in sync and has the offset. `log_start`
-    is where the leader's log begins. Of several the one that has the most is named; of these the one that was at the
-    leader's end last.
+    The result is -1 if the leader is in that rack too, or if no in-sync follower in that rack has the offset.
+    `log_start` is the leader's log start offset. Among several followers the one with the highest log end is chosen,
+    and among equals the one that caught up last.
     """
     if not log_start <= offset <= state.log_end or rack_of(state.node_id) == rack:
         return UNKNOWN

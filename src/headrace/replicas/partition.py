@@ -1,15 +1,15 @@
-"""One partition as the broker that holds a replica of it sees it: leader, follower or offline. A pure machine.
+"""A partition on a broker that holds a replica of it: leader, follower or offline. A pure machine.
 
-It owns the epochs (of leader and partition), the in-sync set and a change of it that is under way, the high watermark,
-the last stable offset, and what each follower has fetched. Times are milliseconds of a steady clock, offsets are those
-of the partition's log. The shell around it owns the log and the waiting requests: it reports appends, transactions,
-fetches and metadata, and carries out the results.
+It owns the leader and partition epochs, the ISR and a pending change of it, the high watermark, the last stable offset,
+and the fetch state of each follower. Times are milliseconds of a monotonic clock, offsets are those of the partition's
+log. The shell owns the log and the waiting requests: it reports appends, transactions, fetches and metadata, and
+carries out the results.
 
-The rules are Kafka's: the high watermark is the lowest end of the maximal in-sync set (what is committed, and what may
-be by the time it counts: KIP-497), it waits for a replica that has caught up and may join, and it does not advance
-while fewer than min.insync.replicas are in sync. One change of the in-sync set is under way at a time (KIP-497); a
-replica joins only with the broker epoch that its broker has now (KIP-841, KIP-903). The last stable offset is the high
-watermark, or the first offset below it of a transaction that is open, or whose marker is not committed.
+The rules are Kafka's. The high watermark is the lowest log end of the maximal ISR (the committed ISR and the members of
+a pending change: KIP-497). It waits for a replica that has caught up and may join, and does not advance while the ISR
+is smaller than min.insync.replicas. At most one ISR change is pending (KIP-497). A replica joins only with the current
+epoch of its broker (KIP-841, KIP-903). The last stable offset is the high watermark, or the first offset below it of a
+transaction that is open or whose marker is not committed.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ UNKNOWN: Final = -1
 """An offset or an epoch that is not known yet."""
 NO_BROKERS: Final[Mapping[int, int]] = {}
 Unstable = tuple[tuple[int, int], ...]
-"""Transactions that may keep readers of committed records back, as (first offset, offset of the marker); the latter is
-beyond every offset while the transaction is open."""
+"""Transactions that may limit the last stable offset, as (first offset, marker offset). The marker offset of an open
+transaction is beyond every offset."""
 NEVER_MS: Final = -(1 << 62)
-"""When a replica caught up that is not known to have done so."""
+"""The catch-up time of a replica that is not known to have caught up."""
 
 _REVERTED: Final = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA})
-"""The controller refused the change: the committed in-sync set counts again."""
+"""Errors by which the controller refused the change: the committed ISR applies again."""
 _SETTLED_BY_METADATA: Final = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -42,21 +42,21 @@ _SETTLED_BY_METADATA: Final = frozenset(
         ErrorCode.NEW_LEADER_ELECTED,
     }
 )
-"""Newer metadata are on their way: whether the change was written is not known before they are here."""
+"""Errors after which only newer metadata tell whether the change was written."""
 
 
 class Role(Enum):
-    """What a broker is to a partition."""
+    """The role of a broker for a partition."""
 
     LEADER = "leader"
     FOLLOWER = "follower"
-    """Of another broker, or of nobody while there is no leader."""
+    """Follows another broker, or waits while there is no leader."""
     OFFLINE = "offline"
-    """The replica cannot be used: its disk failed, or a defect made it untrustworthy."""
+    """The replica cannot be used: its disk failed, or a defect was found in it."""
 
 
 class AlterIsr(NamedTuple):
-    """A change of the in-sync set that the controller is to be asked for: (node id, broker epoch) of each member."""
+    """An ISR change to request from the controller: (node id, broker epoch) of each member."""
 
     leader_epoch: int
     partition_epoch: int
@@ -64,14 +64,14 @@ class AlterIsr(NamedTuple):
 
 
 class EpochStart(NamedTuple):
-    """A leader's first act: its epoch and the end of its log, to be on disk before anything is appended under it."""
+    """The start of a leader's epoch, to be on disk before the first append: the epoch and the end of the log."""
 
     epoch: int
     offset: int
 
 
 class Fetched(NamedTuple):
-    """What a follower's fetch did."""
+    """The result of a follower's fetch."""
 
     error: ErrorCode
     moved: bool = False
@@ -80,14 +80,14 @@ class Fetched(NamedTuple):
 
 
 class AlterOutcome(NamedTuple):
-    """What the controller's answer to a change did."""
+    """The result of the controller's answer to an ISR change."""
 
     retry: AlterIsr | None = None
     moved: bool = False
 
 
 class Rest:
-    """When a follower last asked for all that is at rest, which it asks for together: one note for thousands."""
+    """The time of the last fetch of a follower's parked partitions: one shared object for thousands of them."""
 
     __slots__ = ("fetched_at_ms",)
 
@@ -96,7 +96,7 @@ class Rest:
 
 
 class Follower:
-    """What the leader knows of one other replica."""
+    """The leader's view of one other replica."""
 
     __slots__ = (
         "broker_epoch",
@@ -117,22 +117,22 @@ class Follower:
         """The leader's log end at this follower's last fetch."""
         self.last_caught_up_ms = last_caught_up_ms
         self.rest: Rest | None = None
-        """While it is at rest: what it asked for last it asks for again, each time that is noted here."""
+        """Set while the follower is parked: its last fetch counts as repeated at the time noted there."""
 
     def wake(self) -> None:
-        """Takes the follower out of the parked ones: the time of its last fetch is tracked for it alone again."""
+        """Unparks the follower: the time of its last fetch is tracked for it alone again."""
         rest, self.rest = self.rest, None
         if rest is not None:
             self.last_caught_up_ms = self.fetched_at_ms = rest.fetched_at_ms
 
     def lead_again(self, log_end: int, is_in_sync: bool, now_ms: int) -> None:
-        """The same leader leads under a new epoch: what was fetched is known, and the patience begins again."""
+        """Starts a new epoch of the same leader: the follower's log end is kept, and its lag timeout starts again."""
         self.wake()
         self.leader_end_then = log_end
         self.fetched_at_ms = self.last_caught_up_ms = now_ms if is_in_sync else NEVER_MS
 
     def fetched(self, offset: int, log_start: int, leader_end: int, broker_epoch: int, now_ms: int) -> None:
-        """It asked for what comes at `offset`, and so has everything from its log's start to there."""
+        """Notes a fetch at `offset`: the follower has everything from its log start up to there."""
         self.wake()
         if offset >= leader_end:
             self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
@@ -145,15 +145,16 @@ class Follower:
         self.leader_end_then = max(leader_end, self.leader_end_then)
 
     def is_caught_up(self, leader_end: int, now_ms: int, lag_max_ms: int) -> bool:
-        """Whether it is at the leader's end, or was so within `lag_max_ms`."""
+        """Returns whether the follower is at the leader's log end, or was there within `lag_max_ms`."""
         last_ms = self.last_caught_up_ms if self.rest is None else self.rest.fetched_at_ms
         return self.log_end == leader_end or now_ms - last_ms <= lag_max_ms
 
 
 class PartitionState:
-    """See the module. It begins as a follower of nobody; `high_watermark` is what the checkpoint says, 0 without one.
+    """The replication state of one partition. It starts as a follower without a leader.
 
-    `unstable` are the transactions of its log, `lag_max_ms` is replica.lag.time.max.ms.
+    `high_watermark` is that of the checkpoint (0 without one), `unstable` are the transactions of the log, and
+    `lag_max_ms` is replica.lag.time.max.ms.
     """
 
     __slots__ = (
@@ -194,33 +195,34 @@ class PartitionState:
         self.partition_epoch = UNKNOWN
         self.replicas: tuple[int, ...] = ()
         self.isr: tuple[int, ...] = ()
-        """The committed in-sync set, in the metadata's order."""
+        """The committed ISR, in the metadata's order."""
         self.pending: AlterIsr | None = None
-        """What the controller was asked for, until what became of it is known."""
+        """The ISR change requested from the controller whose outcome is not known yet."""
         self.high_watermark = high_watermark
         self.unstable = unstable
         self.log_start = log_start
-        """Where this broker's log begins: the deleted part of a transaction does not hold back the last stable offset.
-        """
+        """This broker's log start offset. The deleted part of a transaction does not limit the last stable offset."""
         self.last_stable_offset = self._stable()
-        """Up to where committed records may be read."""
+        """The offset below which `read_committed` consumers may read."""
         self.log_end = high_watermark
-        """Everything below it counts as this broker's: what it has written, or synced where that is the rule."""
+        """The end of this broker's log as it counts for the high watermark: what is written, or synced if the flush
+        policy demands it."""
         self.epoch_start = UNKNOWN
-        """The log's end when this broker began to lead under `leader_epoch`."""
+        """The log end at the start of this broker's leadership under `leader_epoch`."""
         self.followers: dict[int, Follower] = {}
         self.is_alone = False
-        """Whether this broker leads and holds the only replica: its own end is the high watermark."""
+        """Whether this broker leads and holds the only replica: the high watermark is its own log end."""
         self._brokers = NO_BROKERS
         self._lag_max_ms = lag_max_ms
 
     # --- roles
 
     def become_leader(self, partition: Partition, log_end: int, now_ms: int, counts_to: int) -> EpochStart | None:
-        """Leads, or goes on leading, as the metadata say; what has to be on disk before the first append.
+        """Becomes or remains leader as the metadata say. Returns the epoch start to store before the first append, if
+        any.
 
-        `log_end` is the log's end, `counts_to` as far as it counts for the high watermark. An older partition epoch
-        is no news, and changes nothing. The high watermark stays where it is: `advance` moves it on.
+        `log_end` is the end of the log, `counts_to` the part of it that counts for the high watermark. An older
+        partition epoch changes nothing. The high watermark does not move: `advance` moves it.
         """
         assert self.role is not Role.OFFLINE, "a replica that is offline stays so until the next start"
         assert partition.leader == self.node_id, "the metadata name another leader"
@@ -250,14 +252,15 @@ class PartitionState:
         known = self.followers.get(node_id)
         is_in_sync = node_id in self.isr
         if is_new or known is None:
-            # One that was in sync has the whole patience to come by; one that was not has none.
+            # An in-sync replica has the whole lag timeout to fetch; any other has none.
             return Follower(now_ms if is_in_sync else NEVER_MS)
         if has_new_epoch:
             known.lead_again(log_end, is_in_sync, now_ms)
         return known
 
     def become_follower(self, partition: Partition) -> bool:
-        """Follows the leader that the metadata name, or waits for one; whether it led, or followed another, before."""
+        """Follows the leader of the metadata, or waits for one. Returns whether it led or followed another leader
+        before."""
         assert self.role is not Role.OFFLINE, "a replica that is offline stays so until the next start"
         assert partition.leader != self.node_id
         if self._is_old(partition):
@@ -269,20 +272,20 @@ class PartitionState:
         return changed
 
     def become_offline(self) -> None:
-        """Nothing is known to be here any more, and nothing is counted. Once more is harmless."""
+        """Goes offline: drops the pending ISR change and the followers. Idempotent."""
         self.role = Role.OFFLINE
         self.pending = None
         self._end_leadership()
 
     def _is_old(self, partition: Partition) -> bool:
-        """Whether newer metadata were taken already: replayed and late ones are no news (KAFKA-13790)."""
+        """Returns whether newer metadata were applied already (KAFKA-13790)."""
         return (partition.leader_epoch, partition.partition_epoch) < (self.leader_epoch, self.partition_epoch)
 
     def _take(self, partition: Partition) -> None:
         assert set(partition.isr) <= set(partition.replicas), "only replicas are in sync"
         assert partition.leader_epoch >= self.leader_epoch, "leader epochs never fall"
         if partition.partition_epoch > self.partition_epoch or partition.leader_epoch > self.leader_epoch:
-            self.pending = None  # written or not, this is what came of it
+            self.pending = None  # settled by the new epoch, written or not
         self.leader = partition.leader
         self.leader_epoch = partition.leader_epoch
         self.partition_epoch = partition.partition_epoch
@@ -298,17 +301,17 @@ class PartitionState:
 
     @property
     def maximal_isr(self) -> tuple[int, ...]:
-        """Every replica that is in sync, or may be by now: nothing counts as committed that one of them lacks."""
+        """The committed ISR and the members of a pending change: an offset is committed only if all of them have it."""
         if self.pending is None:
             return self.isr
         return self.isr + tuple(each for each, _ in self.pending.members if each not in self.isr)
 
     def is_under_min_isr(self, min_insync_replicas: int) -> bool:
-        """Whether fewer are in sync than acks=all wants. More than there are replicas cannot be wanted (KIP-966)."""
+        """Returns whether the ISR is smaller than acks=all requires: at most the number of replicas (KIP-966)."""
         return len(self.isr) < min(min_insync_replicas, len(self.replicas))
 
     def append_counts(self, log_end: int) -> bool:
-        """The only replica has everything below `log_end`; whether the high watermark moved. See `is_alone`."""
+        """Sets the log end of the only replica (see `is_alone`); returns whether the high watermark moved."""
         self.log_end = log_end
         if log_end <= self.high_watermark:
             return False
@@ -316,7 +319,7 @@ class PartitionState:
         return True
 
     def advance(self, log_end: int, now_ms: int, min_insync_replicas: int) -> bool:
-        """This leader has everything below `log_end`; whether the high watermark moved."""
+        """Sets this leader's log end; returns whether the high watermark moved."""
         assert self.role is Role.LEADER
         assert log_end >= self.log_end, "a leader's log only grows"
         self.log_end = log_end
@@ -338,7 +341,7 @@ class PartitionState:
         return True
 
     def _commit(self, high_watermark: int) -> None:
-        """The high watermark rises, and the last stable offset with it, as far as transactions let it."""
+        """Raises the high watermark, and the last stable offset as far as transactions allow."""
         self.high_watermark = high_watermark
         self.last_stable_offset = self._stable() if self.unstable else high_watermark
 
@@ -350,17 +353,17 @@ class PartitionState:
         return max(stable, min(mark, self.log_start))
 
     def begins_at(self, log_start: int) -> None:
-        """Records were deleted: the log begins there now."""
+        """Sets the log start offset after records were deleted."""
         assert log_start >= 0
         self.log_start = log_start
         if self.unstable:
             self.last_stable_offset = self._stable()
 
     def transactions_are(self, unstable: Unstable) -> None:
-        """Takes the transactions of the log after an append changed them; call it before `log_end` moves over it.
+        """Sets the transactions of the log after an append changed them. Call it before `log_end` passes the append.
 
-        What was stable stays so: a transaction begins at the end of the log, and ends with a marker there. Those that
-        are left out have ended, and their markers are committed.
+        The last stable offset never falls here: a transaction begins and ends at the end of the log. Omitted
+        transactions have ended, and their markers are committed.
         """
         assert all(first < marker for first, marker in unstable), "a transaction ends behind its first record"
         self.unstable = unstable
@@ -368,7 +371,8 @@ class PartitionState:
         assert before <= self.last_stable_offset <= self.high_watermark, "what was read as committed stays so"
 
     def _is_about_to_join(self, node_id: int, follower: Follower, now_ms: int) -> bool:
-        """Whether the high watermark waits for it though it is not in sync yet: else it could never catch up."""
+        """Returns whether the high watermark waits for this follower before it is in sync; otherwise it could never
+        catch up."""
         return follower.is_caught_up(self.log_end, now_ms, self._lag_max_ms) and self._is_eligible(node_id, follower)
 
     def _is_eligible(self, node_id: int, follower: Follower) -> bool:
@@ -378,11 +382,11 @@ class PartitionState:
     # --- followers, as their leader sees them
 
     def brokers_are(self, brokers: Mapping[int, int]) -> None:
-        """The brokers that may join an in-sync set (unfenced, not shutting down), each with its broker epoch."""
+        """Sets the brokers that may join an ISR (unfenced, not shutting down), each with its broker epoch."""
         self._brokers = brokers
 
     def check_epoch(self, current_leader_epoch: int) -> ErrorCode:
-        """Compares the leader epoch that a client or a follower knows (-1: it does not) with ours (KIP-320)."""
+        """Compares the leader epoch of a client or follower (-1: unknown) with the partition's (KIP-320)."""
         if current_leader_epoch < 0 or current_leader_epoch == self.leader_epoch:
             return ErrorCode.NONE
         if current_leader_epoch < self.leader_epoch:
@@ -390,13 +394,13 @@ class PartitionState:
         return ErrorCode.UNKNOWN_LEADER_EPOCH
 
     def check_follower(self, node_id: int, broker_epoch: int) -> ErrorCode:
-        """Whether a broker may fetch as a follower (`broker_epoch` -1: it does not tell which life it lives)."""
+        """Returns whether a broker may fetch as a follower. `broker_epoch` is -1 if the request does not carry it."""
         if self.role is not Role.LEADER:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if node_id not in self.followers:
-            return ErrorCode.UNKNOWN_LEADER_EPOCH  # assigned in metadata that are not here yet, perhaps
+            return ErrorCode.UNKNOWN_LEADER_EPOCH  # perhaps assigned in newer metadata
         if UNKNOWN < broker_epoch < self._brokers.get(node_id, UNKNOWN):
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER  # the fetch of an earlier life
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER  # the fetch of an earlier broker epoch
         return ErrorCode.NONE
 
     def fetched(
@@ -408,8 +412,8 @@ class PartitionState:
         min_insync_replicas: int,
         log_start: int = UNKNOWN,
     ) -> Fetched:
-        """A follower has fetched at `offset`, and its log begins at `log_start` (-1: it does not tell); not to be
-        called for a fetch that was answered with a divergence."""
+        """Records a follower's fetch at `offset`; `log_start` is -1 if unknown. Not to be called for a fetch that was
+        answered with a divergence."""
         refused = self.check_follower(node_id, broker_epoch)
         if refused:
             return Fetched(refused)
@@ -421,12 +425,12 @@ class PartitionState:
         return Fetched(ErrorCode.NONE, self._move(now_ms, min_insync_replicas), alter)
 
     def rests(self, node_id: int, broker_epoch: int, offset: int, log_start: int, rest: Rest) -> bool:
-        """Has a follower rest where `fetched` does no more than to take note of the time: it is in sync and asks for
-        the same as before, and everything there is is committed. It counts as fetched whenever `rest` is noted, until
-        it wakes. False, and nothing is done, where there may be more to do.
+        """Parks a follower if `fetched` would only update the time of its last fetch: it is in sync, repeats its last
+        fetch, and everything in the log is committed. It then counts as fetched at the time noted in `rest`, until it
+        is unparked. Returns False, and changes nothing, otherwise.
 
-        The caller wakes it earlier if any of this changes: an append, the leader's epoch or the in-sync set, the
-        request, the life of the follower.
+        The caller unparks it with `wakes` if any of this changes: an append, the leader epoch, the ISR, the request or
+        the follower's broker epoch.
         """
         follower = self.followers.get(node_id)
         if (
@@ -442,27 +446,28 @@ class PartitionState:
         return True
 
     def wakes(self, node_id: int, rest: Rest) -> None:
-        """A follower that rested is looked at again; no news where it has fetched in another way since."""
+        """Unparks a follower; does nothing if it has fetched outside of `rest` since."""
         follower = self.followers.get(node_id)
         if follower is not None and follower.rest is rest:
             follower.wake()
 
     def low_watermark(self, log_start: int) -> int:
-        """Where the partition begins for sure, while this leader's log begins at `log_start`: the lowest start of the
-        replicas whose brokers serve; -1 if one of them has not sent its own yet."""
+        """Returns the lowest log start offset of the leader (`log_start`) and of the followers on active brokers; -1 if
+        one of these has not sent its own yet."""
         assert self.role is Role.LEADER
         starts = [each.log_start for node_id, each in self.followers.items() if node_id in self._brokers]
         return min([log_start, *starts])
 
     def _may_join(self, node_id: int, follower: Follower) -> bool:
-        """Whether it has all that is committed, and nothing that was deleted: its log start may have gone back in a
-        kill, and as the next leader it would make deleted records readable again."""
+        """Returns whether a follower may join the ISR: it has all committed records and no deleted ones. Its log start
+        may have gone back in a crash, and as leader it would make deleted records readable again."""
         reached = follower.log_end >= self.high_watermark and follower.log_end >= self.epoch_start
         begins_there = follower.log_start == UNKNOWN or follower.log_start >= self.log_start
         return reached and begins_there and self._is_eligible(node_id, follower)
 
     def shrink(self, now_ms: int) -> AlterIsr | None:
-        """Looks for members that have fallen behind, each half of replica.lag.time.max.ms; what to ask for, if any."""
+        """Returns an ISR change without the members that fell behind, if any. To be called every half of
+        replica.lag.time.max.ms."""
         if self.role is not Role.LEADER or self.pending is not None:
             return None
         kept = tuple(
@@ -487,9 +492,9 @@ class PartitionState:
     def altered(
         self, request: AlterIsr, error: ErrorCode, partition: Partition | None, now_ms: int, min_insync_replicas: int
     ) -> AlterOutcome:
-        """The controller answered a change: with the partition as it is now, or with an error.
+        """Takes the controller's answer to an ISR change: the current partition, or an error.
 
-        An answer to a change that is not pending any more says nothing: metadata were faster.
+        An answer to a change that is no longer pending is ignored: newer metadata have settled it.
         """
         if request is not self.pending:
             return AlterOutcome()
@@ -503,7 +508,7 @@ class PartitionState:
             assert partition is not None, "a success tells the written partition"
             if partition.leader_epoch != self.leader_epoch or partition.partition_epoch < self.partition_epoch:
                 return AlterOutcome()
-            self.pending = None  # of the same partition epoch: nothing was written, it was so already
+            self.pending = None  # an equal partition epoch means that nothing had to be written
             assert self.node_id in partition.isr and set(partition.isr) <= set(self.replicas)
             self.isr = partition.isr
             self.partition_epoch = partition.partition_epoch
@@ -512,7 +517,7 @@ class PartitionState:
     # --- as a follower
 
     def followed(self, log_end: int, leader_high_watermark: int) -> bool:
-        """A follower's log reaches to `log_end` now, and its leader's high watermark is known; whether ours moved."""
+        """Sets a follower's log end and takes over its leader's high watermark; returns whether this replica's moved."""
         assert self.role is Role.FOLLOWER
         self.log_end = log_end
         known = min(log_end, leader_high_watermark)
@@ -522,8 +527,8 @@ class PartitionState:
         return True
 
     def truncated(self, log_end: int, unstable: Unstable = ()) -> None:
-        """A follower's log was cut to its leader's, and these are its transactions: the only way in which a high
-        watermark falls, or a last stable offset."""
+        """Sets the log end and the transactions after a follower's log was truncated. Only here the high watermark and
+        the last stable offset may fall."""
         assert self.role is Role.FOLLOWER
         self.log_end = log_end
         self.unstable = unstable

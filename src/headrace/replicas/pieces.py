@@ -1,4 +1,4 @@
-"""Parts a leader's answer into pieces that are appended in one go each, without looking into a batch. Pure."""
+"""Splits a leader's response into pieces of whole batches, each to be appended at once. Pure."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from headrace.wire.batch import BATCH_OVERHEAD, LENGTH_OVERHEAD, MAGIC, CorruptB
 from headrace.wire.primitives import Buffer
 
 _PLACE: Final = Struct(">qiib6xi")
-"""Base offset, batch length, leader epoch, magic, delta of the last offset."""
+"""Base offset, batch length, leader epoch, magic, last offset delta."""
 
 
 class Piece(NamedTuple):
-    """Whole batches that follow each other."""
+    """A run of consecutive whole batches."""
 
     data: memoryview
     first_offset: int
@@ -23,10 +23,10 @@ class Piece(NamedTuple):
 
 
 def pieces(records: Buffer, epoch_max: int, *, bytes_max: int, batches_max: int) -> Iterator[Piece]:
-    """The whole batches of an answer, in order, so many at a time; a batch that the end cuts off is left out.
+    """Yields the whole batches of a response in order, in pieces of limited size; a truncated last batch is left out.
 
-    What a later leader wrote than the one that was asked (above `epoch_max`) is left out too, and all behind it: the
-    log might have to be cut before it (KAFKA-18723). Raises CorruptBatch where something else than a batch begins.
+    Batches of a leader epoch above `epoch_max`, that of the request, and all batches after them are left out: the log
+    might have to be truncated before them (KAFKA-18723). Raises CorruptBatch if the data are no batch.
     """
     view = memoryview(records)
     size = len(view)

@@ -1,13 +1,13 @@
-"""Incremental fetch sessions (KIP-227): which partitions a consumer reads, and what was last sent to it of each.
+"""Incremental fetch sessions (KIP-227): the partitions that a consumer reads, and what it was last sent of each.
 
 A client opens a session with a full fetch (session id 0, epoch 0), then sends only what changed (epochs 1, 2, ...). The
-answer to an incremental fetch omits partitions that have no records and of which nothing changed. Epoch -1 ends a
-session or asks for none. The cache has a bound: a session makes room for a new one when it has been idle for long
-enough, or when the new one reads more partitions and it has had its time. A client's makes room for a follower's at
-once, and takes the place of none in use.
+response to an incremental fetch omits partitions without records and without changes. Epoch -1 ends a session or asks
+for none. The cache is bounded: a session gives way to a new one if it has been idle for long enough, or if the new one
+reads more partitions and the old one has existed for long enough. A client's session gives way to a follower's at once,
+and never displaces a follower's in use.
 
-A session belongs to the principal that opened it. Another one that knows its number could move a waiting fetch to other
-offsets, and the owner would miss records silently.
+A session belongs to the principal that opened it. Another principal that knows its id could move a parked fetch to
+other offsets, and the owner would silently miss records.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ INITIAL_EPOCH: Final = 0
 NO_SESSION: Final = 0
 MAX_EPOCH: Final = 2**31 - 1
 EVICTION_MS: Final = 120_000
-"""A session that was not used for this long gives way to a new one (Kafka's
+"""How long a session must be unused before it gives way to a new one (Kafka's
 min.incremental.fetch.session.eviction.ms)."""
 
 PARTITIONS_MAX: Final = 500_000
-"""Partitions of all clients' sessions together: a client that would have more goes on with full fetches."""
+"""The limit of partitions in all clients' sessions together; a client beyond it stays with full fetches."""
 ERRORS_MAX: Final = 1_000
-"""Partitions of one session that are answered with an error, and so named in each answer."""
+"""The limit of partitions of one session that are answered with an error, and so are named in each response."""
 
 Key = tuple[bytes, str, int]
-"""A partition in a session: topic id (zeros where the version names topics), topic name, index."""
+"""A partition in a session: topic id (zeros in versions that name topics), topic name, index."""
 
 
 class SessionPartition:
-    """One partition of a fetch, and what was last sent to the client of it."""
+    """One partition of a fetch, and what the client was last sent of it."""
 
     __slots__ = (
         "current_leader_epoch",
@@ -60,17 +60,17 @@ class SessionPartition:
         self.current_leader_epoch = -1
         self.last_fetched_epoch = -1
         self.follower_log_start = -1
-        """Where the log of the follower begins that asks; -1: it is none, or does not tell."""
+        """The log start offset of the fetching follower; -1 if the reader is none or does not send it."""
         self.sent_high_watermark = -1
         self.sent_log_start_offset = -1
         self.reader: object = None
-        """What the shell keeps of the partition from one fetch to the next."""
+        """The shell's state of the partition between fetches."""
 
     def must_tell(
         self, *, error: int, has_records: bool, high_watermark: int, log_start_offset: int, leads_away: bool
     ) -> bool:
-        """Whether an incremental answer has to name this partition; `leads_away`: the reader's log diverges, or it is
-        to read from another replica."""
+        """Returns whether an incremental response has to name this partition. `leads_away`: the reader's log diverges,
+        or it should read from another replica."""
         return (
             has_records
             or error != ErrorCode.NONE
@@ -80,33 +80,33 @@ class SessionPartition:
         )
 
     def sent(self, *, error: int, high_watermark: int, log_start_offset: int) -> None:
-        """Remembers what an answer says. An error makes the next answer name the partition, when it is over."""
+        """Remembers what a response says. After an error the next response names the partition again."""
         self.sent_high_watermark = -1 if error else high_watermark
         self.sent_log_start_offset = log_start_offset
 
 
 class Kept(Protocol):
-    """What the shell keeps of a session as a whole from one fetch to the next. It hears of what changes there."""
+    """The shell's state of a session between fetches; receives the session's changes."""
 
     def named(self, partition: SessionPartition) -> None:
-        """The partition is in the session, and is asked for in another way than before."""
+        """Notes that a partition was added, or that its fetch position changed."""
         ...
 
     def forgotten(self, partition: SessionPartition) -> None:
-        """The partition is not in the session any more."""
+        """Notes that a partition was removed."""
         ...
 
     def served(self, partition: SessionPartition) -> None:
-        """The partition had its turn: the others come first next time."""
+        """Notes that a partition had records: the others come first in the next response."""
         ...
 
     def end(self) -> None:
-        """The session is over, or nothing is kept of it any more."""
+        """Ends the state with the session, or when other state replaces it."""
         ...
 
 
 class Session:
-    """One client's set of partitions, in the order in which they take their turn."""
+    """One client's partitions, in the order in which they are served."""
 
     __slots__ = (
         "created_ms",
@@ -131,14 +131,14 @@ class Session:
         self.uses_topic_ids = uses_topic_ids
         self.partitions: dict[Key, SessionPartition] = {}
         self.named_by: object = None
-        """The topics of the image that the names of its partitions were looked up in last."""
+        """The topics image in which the partitions' names were last looked up."""
         self.kept: Kept | None = None
         self.created_ms = now_ms
         self.used_ms = now_ms
 
     @property
     def only(self) -> SessionPartition | None:
-        """Its partition, where it has one."""
+        """The session's partition if it has exactly one."""
         partitions = self.partitions
         return next(iter(partitions.values())) if len(partitions) == 1 else None
 
@@ -158,24 +158,24 @@ class Session:
             self.kept.forgotten(partition)
 
     def keep(self, kept: Kept | None) -> None:
-        """Keeps this in place of what was kept before."""
+        """Replaces the shell's state of the session; ends the previous one."""
         before, self.kept = self.kept, kept
         if before is not None:
             before.end()
 
     def next_epoch(self) -> None:
-        """The epoch that the client's next request must carry."""
+        """Advances to the epoch that the client's next request must carry."""
         self.epoch = 1 if self.epoch == MAX_EPOCH else self.epoch + 1
 
 
 class Wanted(NamedTuple):
-    """What a new session would hold."""
+    """The size of a new session."""
 
     partitions: int
     readable: int
-    """Of them, those that the client may read."""
+    """Partitions that the client may read."""
     errors: int
-    """Of them, those that are answered with an error."""
+    """Partitions that are answered with an error."""
 
 
 class SessionCache:
@@ -196,13 +196,13 @@ class SessionCache:
 
     @property
     def partitions_of_clients(self) -> int:
-        """The same, without those of followers: these are replicas that exist."""
+        """Partitions in the sessions of clients; those of followers are bounded by the replicas that exist."""
         return sum(len(session.partitions) for session in self.sessions.values() if not session.is_followers)
 
     def find(
         self, session_id: int, epoch: int, uses_topic_ids: bool, now_ms: int, principal: str
     ) -> Session | ErrorCode:
-        """The session that an incremental request of a principal goes on with, or why it cannot."""
+        """Returns the session of a principal's incremental request, or why there is none."""
         session = self.sessions.get(session_id)
         if session is None or session.principal != principal:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
@@ -211,7 +211,7 @@ class SessionCache:
         if session.uses_topic_ids != uses_topic_ids:
             return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
         session.used_ms = now_ms
-        # The order of use is the order of the dictionary: the first is the one that gives way.
+        # The dictionary is in the order of use: the first session is evicted first.
         self.sessions[session_id] = self.sessions.pop(session_id)
         return session
 
@@ -225,10 +225,9 @@ class SessionCache:
         *,
         of_follower: bool = False,
     ) -> Session | None:
-        """A new session under a fresh id, or None when every slot is taken by a session with a better right to it, or
-        its partitions are too many. A client that may read none of them gets no session: it would take a slot from
-        others.
-        """
+        """Opens a session under a fresh id. Returns None if all slots are taken by sessions with precedence, or if its
+        partitions are too many. A client that may read none of them gets no session, which would take a slot from
+        others."""
         if self.slots <= 0 or wanted.readable == 0 or wanted.errors > ERRORS_MAX:
             return None
         if not of_follower and not self._has_room(wanted.partitions, now_ms):
@@ -245,7 +244,7 @@ class SessionCache:
         return session
 
     def _has_room(self, partitions: int, now_ms: int) -> bool:
-        """Whether clients' sessions may have so many partitions more. Those that were not used for long give way."""
+        """Returns whether clients' sessions may have this many more partitions. Evicts long unused sessions."""
         left = PARTITIONS_MAX - self.partitions_of_clients - partitions
         for session in list(self.sessions.values()) if left < 0 else ():
             if left >= 0 or now_ms - session.used_ms <= EVICTION_MS:
@@ -257,11 +256,11 @@ class SessionCache:
         return left >= 0
 
     def may_grow(self, session: Session) -> bool:
-        """Whether a session that has more partitions than before may have them."""
+        """Returns whether a session that has grown is within the limit."""
         return session.is_followers or self.partitions_of_clients <= PARTITIONS_MAX
 
     def _evictable(self, readable: int, now_ms: int, *, of_follower: bool) -> Session | None:
-        """The session whose place a new one takes."""
+        """Returns the session to evict for a new one, if any."""
         oldest = next(iter(self.sessions.values()))
         if now_ms - oldest.used_ms > EVICTION_MS:
             return oldest
@@ -274,13 +273,13 @@ class SessionCache:
         return peer
 
     def end(self, session_id: int, principal: str) -> None:
-        """Ends a session of a principal; one that is not there, or another's, is no error and stays."""
+        """Ends a session of a principal; ignores one that does not exist or belongs to another principal."""
         session = self.sessions.get(session_id)
         if session is not None and session.principal == principal:
             self.close(session_id)
 
     def close(self, session_id: int) -> None:
-        """Ends a session; one that is not there is no error."""
+        """Ends a session if it exists."""
         session = self.sessions.pop(session_id, None)
         if session is not None:
             session.keep(None)

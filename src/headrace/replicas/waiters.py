@@ -1,4 +1,4 @@
-"""Who waits for a watermark (committed, synced) to reach an offset."""
+"""Waiters for a watermark (committed, synced) to reach an offset."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ T = TypeVar("T")
 
 
 class OffsetWaiters(Generic[T]):
-    """Who waits for a watermark to reach an offset, released in order of offset, then of arrival.
+    """Waiters for a watermark to reach an offset, released in order of offset, then of arrival.
 
-    A waiter may have a deadline, on any clock that only goes forward. Almost all are released long before theirs, so
-    that deadlines have no order of their own: `expire` looks at everyone, and is to be called at `wake_at` only.
+    A waiter may have a deadline on any monotonic clock. Almost all are released long before it, so deadlines are not
+    sorted: `expire` scans all waiters, and is to be called at `wake_at` only.
     """
 
     __slots__ = ("_arrivals", "_heap", "wake_at")
@@ -22,13 +22,13 @@ class OffsetWaiters(Generic[T]):
         self._heap: list[tuple[int, int, T, float]] = []
         self._arrivals = 0
         self.wake_at = inf
-        """Nobody's deadline is before this; infinity while nobody has one."""
+        """A lower bound of all deadlines; infinity if there are none."""
 
     def __len__(self) -> int:
         return len(self._heap)
 
     def add(self, offset: int, waiter: T, deadline: float = inf) -> bool:
-        """Registers a waiter for `offset`; says whether `wake_at` is earlier by it."""
+        """Registers a waiter for `offset`; returns whether `wake_at` became earlier."""
         self._arrivals += 1
         heappush(self._heap, (offset, self._arrivals, waiter, deadline))
         if deadline >= self.wake_at:
@@ -37,7 +37,7 @@ class OffsetWaiters(Generic[T]):
         return True
 
     def reached(self, offset: int) -> list[T]:
-        """Removes and returns those whose offset is at most `offset`."""
+        """Removes and returns the waiters whose offset is at most `offset`."""
         heap = self._heap
         released: list[T] = []
         while heap and heap[0][0] <= offset:
@@ -45,14 +45,14 @@ class OffsetWaiters(Generic[T]):
         return released
 
     def take_all(self) -> list[T]:
-        """Removes and returns everyone: the replica can reach nothing any more."""
+        """Removes and returns all waiters."""
         released = [entry[2] for entry in sorted(self._heap, key=_in_order)]
         self._heap = []
         self.wake_at = inf
         return released
 
     def expire(self, now: float) -> list[T]:
-        """Removes and returns those whose deadline has come; sets `wake_at` to the next one."""
+        """Removes and returns the waiters whose deadline has passed; sets `wake_at` to the next deadline."""
         due = sorted((entry for entry in self._heap if entry[3] <= now), key=_in_order)
         if due:
             self._heap = [entry for entry in self._heap if entry[3] > now]
