@@ -1,4 +1,5 @@
-"""What a client may ask of the controller. It is asked by name, since only the controller's image knows the names."""
+"""The authorization of a client's request to the controller, checked by name: only the controller's image knows all
+names."""
 
 from __future__ import annotations
 
@@ -8,64 +9,64 @@ from headrace.wire.errors import ErrorCode
 
 
 class Access(Protocol):
-    """What the client that asks may do. A name that is not allowed is refused alone, or not even shown."""
+    """The rights of the requesting client. A name that is not allowed is refused alone, or not even shown."""
 
     def may_create(self, topic: str) -> bool:
-        """Create a topic of that name."""
+        """Returns whether the client may create a topic of that name."""
         ...
 
     def may_see_to_delete(self, topic: str) -> bool:
-        """Know that a topic exists which is to be deleted."""
+        """Returns whether the client may know that a topic to be deleted exists."""
         ...
 
     def may_describe_configs(self, topic: str) -> bool:
-        """See the settings of a topic."""
+        """Returns whether the client may see the settings of a topic."""
         ...
 
     def may_delete(self, topic: str) -> bool:
-        """Delete a topic."""
+        """Returns whether the client may delete a topic."""
         ...
 
     def may_alter(self, topic: str) -> bool:
-        """Alter a topic: add partitions to it."""
+        """Returns whether the client may alter a topic, that is add partitions to it."""
         ...
 
     def may_alter_configs(self, resource_type: int, name: str) -> ErrorCode:
-        """Alter the settings of a resource: NONE, or the error that says which access is missing."""
+        """Returns NONE if the client may alter the settings of a resource, or the authorization error."""
         ...
 
     def may_change(self, partitions: int) -> bool:
-        """Create or delete so many partitions: they are paid for with the answer True."""
+        """Returns whether the client's quota allows to create or delete this many partitions, and charges it if so."""
         ...
 
 
 class FullAccess:
-    """The access of a node that asks for itself: it may do everything."""
+    """The access of a node that asks for itself: everything is allowed."""
 
     def may_create(self, topic: str) -> bool:
-        """See Access."""
+        """Allows every topic."""
         return True
 
     def may_see_to_delete(self, topic: str) -> bool:
-        """See Access."""
+        """Allows every topic."""
         return True
 
     def may_describe_configs(self, topic: str) -> bool:
-        """See Access."""
+        """Allows every topic."""
         return True
 
     def may_delete(self, topic: str) -> bool:
-        """See Access."""
+        """Allows every topic."""
         return True
 
     def may_alter(self, topic: str) -> bool:
-        """See Access."""
+        """Allows every topic."""
         return True
 
     def may_alter_configs(self, resource_type: int, name: str) -> ErrorCode:
-        """See Access."""
+        """Allows every resource."""
         return ErrorCode.NONE
 
     def may_change(self, partitions: int) -> bool:
-        """See Access."""
+        """Allows any number, without a charge."""
         return True

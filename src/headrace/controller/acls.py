@@ -1,6 +1,6 @@
-"""Storing ACLs and removing them. Source: KIP-11, KIP-290, KIP-801.
+"""Creates and deletes ACLs. Source: KIP-11, KIP-290, KIP-801.
 
-All that one request changes is one decision: nobody is served by half of a set of rules.
+All changes of one request are one decision, so a broker never enforces half of a set of rules.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.metadata_records import RemoveAccessControlEntryRecord
 
 AclsDeleted = list[ApiError | list[AclBinding]]
-"""For each filter the ACLs that go, or why none does."""
+"""For each filter the deleted ACLs, or why none was deleted."""
 
 ACLS_MAX: Final = 2_000
-"""Different ACLs that one request stores, and filters that it has: they are one decision, some 6 us each with all that
-comes of it."""
+"""The limit of distinct ACLs that one request creates, and of its filters: they are one decision, and each takes some 6
+us in all."""
 _OK = ApiError(ErrorCode.NONE, "")
 _TOO_MANY_TO_DELETE = ApiError(
     ErrorCode.INVALID_REQUEST, f"Cannot remove more than {MAX_RECORDS_PER_REQUEST} acls in a single delete operation."
@@ -46,14 +46,14 @@ class CreateAcls:
     acls: Sequence[AclBinding]
 
     def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[list[ApiError]]:
-        """See ControllerRequest."""
+        """Decides the request upon `image`."""
         return decide_create_acls(image, self.acls, context)
 
 
 def decide_create_acls(
     image: ClusterImage, acls: Sequence[AclBinding], context: ControllerContext
 ) -> Decision[list[ApiError]]:
-    """Stores the new ACLs; answers in the request's order. Too many: none is."""
+    """Stores new ACLs; returns results in the request's order. Stores none if there are too many."""
     stored = image.kept.acls
     names = {acl.name for acl in acls}
     known = {binding_of(record) for record in stored.values() if record.resource_name in names}
@@ -80,20 +80,23 @@ def decide_create_acls(
 
 @dataclass(frozen=True, slots=True)
 class DeleteAcls:
-    """What finds ACLs that are to go, and how often the client has named each filter; each has a result of its own."""
+    """Filters of ACLs to delete, each with the number of times that the request has it; each has its own result."""
 
     filters: Mapping[AclFilter, int]
 
     def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[AclsDeleted]:
-        """See ControllerRequest."""
+        """Decides the request upon `image`."""
         return decide_delete_acls(image, list(self.filters), self.filters)
 
 
 def decide_delete_acls(
     image: ClusterImage, filters: Sequence[AclFilter], times: Mapping[AclFilter, int] = MappingProxyType({})
 ) -> Decision[AclsDeleted]:
-    """Removes what the filters find, and names it by filter, sorted. `times` is how often the request has a filter, if
-    more than once. Too many to go, or to name: none goes."""
+    """Deletes the ACLs that the filters match, and returns them by filter, sorted.
+
+    `times` is how often the request has each filter, if more than once. Deletes none if there are too many to delete or
+    to return.
+    """
     stored = _Stored([(acl_id, binding_of(record)) for acl_id, record in image.kept.acls.items()])
     known: dict[AclFilter, list[AclBinding]] = {}
     named = 0
@@ -118,7 +121,7 @@ _Entry = tuple[bytes, AclBinding]
 
 
 class _Stored:
-    """The ACLs that are stored, by what filters name: each filter looks at few of them."""
+    """The stored ACLs, indexed by what filters name, so that a filter scans few of them."""
 
     def __init__(self, entries: Sequence[_Entry]) -> None:
         self._all = entries
@@ -135,7 +138,7 @@ class _Stored:
                 self._prefix_lengths.add(len(acl.name))
 
     def found_by(self, wanted: AclFilter) -> list[_Entry]:
-        """Those that a filter finds."""
+        """Returns the ACLs that a filter matches."""
         some = [self._all]
         if wanted.name is not None:
             some.append(self._named_by(wanted.name, wanted.pattern_type))
@@ -147,6 +150,6 @@ class _Stored:
 
     def _named_by(self, name: str, pattern_type: int) -> list[_Entry]:
         names = [name]
-        if pattern_type == PatternType.MATCH:  # in one order in every process: the matches are replicated in it
+        if pattern_type == PatternType.MATCH:  # a fixed order in every process: the matches are replicated in it
             names += [WILDCARD, *(name[:length] for length in sorted(self._prefix_lengths))]
         return [entry for each in dict.fromkeys(names) for entry in self._of_name.get(each, ())]

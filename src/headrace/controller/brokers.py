@@ -1,8 +1,8 @@
-"""What a broker registers; and a cluster of one broker: registration, unfencing, the elections of a broker that came
-back, fencing at the end.
+"""Broker registrations, and the decisions of a single-node cluster: registration, unfencing, elections after a restart,
+fencing at a clean stop.
 
-Each is a decision of its own: between them the broker catches up and recovers its logs. It has no sessions and no
-heartbeats, and leads whatever it has. Brokers of a larger cluster are in `membership` and `heartbeats`.
+Each is a decision of its own: between them the broker catches up and recovers its logs. A single node has neither
+sessions nor heartbeats. The brokers of larger clusters are in `membership` and `heartbeats`.
 
 Source: KIP-631, KIP-841, KIP-858, KIP-919, KIP-966.
 """
@@ -26,16 +26,16 @@ _FENCE, _UNFENCE = 1, -1
 
 
 def supported_features() -> tuple[im.SupportedFeature, ...]:
-    """The feature levels that a node of ours can run at."""
+    """Returns the feature levels at which this version can run."""
     return tuple(im.SupportedFeature(name, *span) for name, span in bootstrap.SUPPORTED_FEATURES.items())
 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What a node says of itself when it starts; `incarnation_id` is drawn afresh at every start.
+    """What a node registers at its start; `incarnation_id` is fresh for every start.
 
-    `previous_broker_epoch` is the one that it noted at its last clean stop, or -1. Only a cluster's controller asks for
-    the cluster id, the features and that epoch; only a cluster of one broker asks for the controller's endpoints.
+    `previous_broker_epoch` is the one noted at the last clean stop, or -1. Only a cluster's controller needs the
+    cluster id, the features and that epoch; only a single-node cluster needs the controller's endpoints.
     """
 
     node_id: int
@@ -51,7 +51,7 @@ class Registration:
 
 
 class Registered(NamedTuple):
-    """The answer to a registration: the broker epoch, or why there is none."""
+    """The answer to a registration: the broker epoch, or the error."""
 
     error: ErrorCode
     message: str | None = None
@@ -59,7 +59,7 @@ class Registered(NamedTuple):
 
 
 def decide_register(image: ClusterImage, registration: Registration) -> Decision[Registered]:
-    """Registers a node as controller and broker. It is fenced: nobody sends clients to it before it is unfenced.
+    """Registers a node as controller and broker. It starts fenced: clients do not see it before it is unfenced.
 
     The broker epoch is the offset of the first of these records.
     """
@@ -95,18 +95,18 @@ def decide_register(image: ClusterImage, registration: Registration) -> Decision
 
 @dataclass(frozen=True, slots=True)
 class UnfenceBroker:
-    """A registered broker is ready to lead. STALE_BROKER_EPOCH where another registration has followed its own."""
+    """A registered broker is ready to lead. STALE_BROKER_EPOCH if it has registered again since."""
 
     broker_id: int
     broker_epoch: int
 
     def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[ErrorCode]:
-        """See ControllerRequest."""
+        """Decides the request upon `image`."""
         return decide_unfence(image, self.broker_id, self.broker_epoch)
 
 
 def decide_unfence(image: ClusterImage, node_id: int, broker_epoch: int) -> Decision[ErrorCode]:
-    """Lets a registered broker lead and be seen by clients, if this is still its registration."""
+    """Unfences a broker, so that it may lead and clients see it, if this is still its registration."""
     broker = image.brokers.get(node_id)
     if broker is None or broker.epoch != broker_epoch:
         return Decision(ErrorCode.STALE_BROKER_EPOCH)
@@ -118,21 +118,21 @@ def decide_unfence(image: ClusterImage, node_id: int, broker_epoch: int) -> Deci
 
 @dataclass(frozen=True, slots=True)
 class ElectReturned:
-    """What a broker that came back may lead now. `was_clean`: it lost nothing of what it acknowledged."""
+    """The partitions that a restarted broker may lead. `was_clean`: it lost no acknowledged record."""
 
     broker_id: int
     was_clean: bool
 
     def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[None]:
-        """See ControllerRequest."""
+        """Decides the request upon `image`."""
         return decide_elect_returned(image, self.broker_id, was_clean=self.was_clean)
 
 
 def decide_elect_returned(image: ClusterImage, node_id: int, *, was_clean: bool) -> Decision[None]:
-    """Lets a broker that came back lead what only it can lead.
+    """Elects a restarted broker leader of the partitions that only it can lead.
 
-    `was_clean`: it went down cleanly, so every record that it acknowledged is still there, and the leader epochs may
-    stay. After a crash they rise, so that readers who saw more of the log than is left find out.
+    `was_clean`: it stopped cleanly, so it has every acknowledged record, and the leader epochs may stay. After a crash
+    they rise, so that readers which saw more of the log than is left notice.
     """
     broker = image.brokers.get(node_id)
     if broker is None or broker.fenced:
@@ -159,12 +159,12 @@ def decide_elect_returned(image: ClusterImage, node_id: int, *, was_clean: bool)
 
 
 def _election(topic_id: bytes, partition: Partition, node_id: int, has_elr: bool) -> PartitionChangeRecord | None:
-    """Makes a replica the leader of a partition without one, where it holds all that was acknowledged."""
+    """Elects a replica of a partition without a leader, if it has every acknowledged record."""
     assert partition.leader == im.NO_LEADER and node_id in partition.replicas
     safe = node_id in partition.isr or node_id in partition.eligible_leaders
     if not safe and len(partition.replicas) > 1:
         return None
-    # A lone replica has all that there is: what it lost in a crash nobody else has either.
+    # A lone replica is complete by definition: what it lost in a crash no other replica has either.
     change = PartitionChangeRecord(partition_id=partition.index, topic_id=topic_id, leader=node_id)
     if partition.isr != (node_id,) and node_id not in partition.isr:
         change.isr = [node_id]
@@ -179,24 +179,25 @@ def _election(topic_id: bytes, partition: Partition, node_id: int, has_elr: bool
 
 
 def step_down(topic_id: bytes, partition: Partition) -> PartitionChangeRecord:
-    """Leaves a partition without leader: its only replica cannot be read. It stays in sync, so it may lead again."""
+    """Leaves a partition without a leader because its only replica is offline. It stays in the ISR, so it may lead
+    again."""
     assert partition.leader != im.NO_LEADER, "nobody leads, and nobody steps down"
     return PartitionChangeRecord(partition_id=partition.index, topic_id=topic_id, leader=im.NO_LEADER)
 
 
 @dataclass(frozen=True, slots=True)
 class FenceBroker:
-    """A broker stops cleanly."""
+    """A clean stop of a broker."""
 
     broker_id: int
 
     def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[None]:
-        """See ControllerRequest."""
+        """Decides the request upon `image`."""
         return decide_fence(image, self.broker_id)
 
 
 def decide_fence(image: ClusterImage, node_id: int) -> Decision[None]:
-    """Fences a broker that stops cleanly: a controller that finds it so lets its successor register at once."""
+    """Fences a broker that stops cleanly, so that its next incarnation can register at once."""
     broker = image.brokers.get(node_id)
     if broker is None or broker.fenced:
         return Decision(None)

@@ -63,7 +63,7 @@ class AlterConfigs:
     validate_only: bool = False
 
     def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[list[ApiError]]:
-        """See ControllerRequest."""
+        """Decides the request upon `image`."""
         return decide_alter_configs(
             image, self.alterations, context, may_alter=access.may_alter_configs, validate_only=self.validate_only
         )

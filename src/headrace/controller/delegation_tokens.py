@@ -72,7 +72,7 @@ class CreateToken:
     now_ms: int
 
     def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[TokenCreated]:
-        """See ControllerRequest."""
+        """Decides the request upon `image`."""
         return decide_create_token(image, self.wanted, self.rules, self.now_ms, context.new_id)
 
 
@@ -143,7 +143,7 @@ class RenewToken:
     now_ms: int
 
     def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[TokenChanged]:
-        """See ControllerRequest."""
+        """Decides the request upon `image`."""
         return decide_renew_token(image, self.hmac, self.principal, self.period_ms, self.rules, self.now_ms)
 
 
@@ -176,7 +176,7 @@ class ExpireToken:
     now_ms: int
 
     def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[TokenChanged]:
-        """See ControllerRequest."""
+        """Decides the request upon `image`."""
         return decide_expire_token(image, self.hmac, self.principal, self.period_ms, self.rules, self.now_ms)
 
 
@@ -207,7 +207,7 @@ class SweepTokens:
     now_ms: int
 
     def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[bool]:
-        """See ControllerRequest."""
+        """Decides the request upon `image`."""
         return decide_sweep_tokens(image, self.now_ms)
 
 

@@ -39,7 +39,7 @@ class AssignDirectories:
     broker_epoch: int | None = None
 
     def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[DirectoriesAssigned]:
-        """See ControllerRequest."""
+        """Decides the request upon `image`."""
         return decide_assign_directories(image, context, self.broker_id, self.chosen, self.broker_epoch)
 
 
@@ -99,7 +99,7 @@ class FailDirectories:
     working: Sequence[bytes]
 
     def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[None]:
-        """See ControllerRequest."""
+        """Decides the request upon `image`."""
         return decide_directories_failed(image, self.broker_id, self.working)
 
 

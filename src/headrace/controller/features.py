@@ -36,7 +36,7 @@ class UpdateFeatures:
     validate_only: bool = False
 
     def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[ApiError]:
-        """See ControllerRequest."""
+        """Decides the request upon `image`."""
         return decide_update_features(image, self.updates, context, validate_only=self.validate_only)
 
 

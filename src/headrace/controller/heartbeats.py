@@ -48,7 +48,7 @@ class Heartbeat:
     cordoned_directories: tuple[bytes, ...] | None = None
 
     def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[HeartbeatReply]:
-        """See ControllerRequest."""
+        """Decides the request upon `image`."""
         assert context.sessions is not None
         return decide_heartbeat(image, context, context.sessions, self)
 

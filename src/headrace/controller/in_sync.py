@@ -52,7 +52,7 @@ class AlterPartitions:
     changes: Sequence[PartitionAlteration]
 
     def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[PartitionsAltered]:
-        """See ControllerRequest."""
+        """Decides the request upon `image`."""
         return decide_alter_partitions(image, context, self.broker_id, self.broker_epoch, self.changes)
 
 

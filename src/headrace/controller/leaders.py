@@ -34,7 +34,7 @@ class ElectLeaders:
     wanted: Sequence[tuple[str, Sequence[int]]] | None
 
     def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[OfPartitions]:
-        """See ControllerRequest."""
+        """Decides the request upon `image`."""
         return decide_elect_leaders(image, context, self.election_type, self.wanted)
 
 
@@ -102,7 +102,7 @@ class BalanceLeaders:
     max_changes: int
 
     def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[bool]:
-        """See ControllerRequest."""
+        """Decides the request upon `image`."""
         return decide_balance_leaders(image, context, self.max_changes)
 
 
@@ -119,7 +119,7 @@ class ElectUnclean:
     max_changes: int
 
     def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[bool]:
-        """See ControllerRequest."""
+        """Decides the request upon `image`."""
         return decide_elect_unclean(image, context, self.max_changes)
 
 
@@ -138,7 +138,7 @@ class ElectMissing:
     """A new controller elects what the one before it may have left without a leader; the reply is False."""
 
     def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[bool]:
-        """See ControllerRequest."""
+        """Decides the request upon `image`."""
         return decide_elect_missing(image, context)
 
 

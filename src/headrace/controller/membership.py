@@ -38,7 +38,7 @@ class RegisterBroker:
     registration: Registration
 
     def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[Registered]:
-        """See ControllerRequest."""
+        """Decides the request upon `image`."""
         if context.sessions is None:
             return decide_register(image, self.registration)
         return decide_register_in_cluster(image, context, context.sessions, self.registration)
@@ -154,7 +154,7 @@ class RegisterController:
     controller: ControllerNode
 
     def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[ApiError]:
-        """See ControllerRequest."""
+        """Decides the request upon `image`."""
         return decide_register_controller(image, self.controller)
 
 
@@ -173,7 +173,7 @@ class FenceBrokers:
     expired: Sequence[tuple[int, int]]
 
     def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[None]:
-        """See ControllerRequest."""
+        """Decides the request upon `image`."""
         return decide_fence_brokers(image, context, self.expired)
 
 
@@ -219,7 +219,7 @@ class UnregisterBroker:
     broker_id: int
 
     def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[ApiError]:
-        """See ControllerRequest."""
+        """Decides the request upon `image`."""
         return decide_unregister(image, context, self.broker_id)
 
 

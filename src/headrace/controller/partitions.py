@@ -43,7 +43,7 @@ class CreatePartitions:
     def decide(
         self, image: ClusterImage, context: ControllerContext, access: Access
     ) -> Decision[list[tuple[str, ApiError]]]:
-        """See ControllerRequest."""
+        """Decides the request upon `image`."""
         return decide_create_partitions(
             image,
             self.topics,

@@ -31,7 +31,7 @@ class AllocateProducerIds:
     broker_epoch: int | None = None
 
     def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[ProducerIdBlock]:
-        """See ControllerRequest."""
+        """Decides the request upon `image`."""
         return decide_allocate_producer_ids(image, self.broker_id, self.broker_epoch)
 
 

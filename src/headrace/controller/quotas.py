@@ -52,7 +52,7 @@ class AlterQuotas:
     validate_only: bool = False
 
     def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[list[ApiError]]:
-        """See ControllerRequest."""
+        """Decides the request upon `image`."""
         return decide_alter_quotas(image, self.alterations, validate_only=self.validate_only)
 
 

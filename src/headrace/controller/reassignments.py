@@ -37,7 +37,7 @@ class ReassignPartitions:
     allow_factor_change: bool
 
     def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[OfPartitions]:
-        """See ControllerRequest."""
+        """Decides the request upon `image`."""
         return decide_reassign(image, context, self.wanted, self.allow_factor_change)
 
 

@@ -57,7 +57,7 @@ class AlterScramUsers:
     def decide(
         self, image: ClusterImage, context: ControllerContext, access: Access
     ) -> Decision[list[tuple[str, ApiError]]]:
-        """See ControllerRequest."""
+        """Decides the request upon `image`."""
         return decide_alter_scram(image, self.wanted)
 
 

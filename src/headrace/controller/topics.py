@@ -41,7 +41,7 @@ class CreateTopics:
     request: CreateTopicsRequest
 
     def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[CreateTopicsResponse]:
-        """See ControllerRequest."""
+        """Decides the request upon `image`."""
         return decide_create_topics(
             image,
             self.request,
@@ -318,7 +318,7 @@ class DeleteTopics:
     def decide(
         self, image: ClusterImage, context: ControllerContext, access: Access
     ) -> Decision[list[DeletableTopicResult]]:
-        """See ControllerRequest."""
+        """Decides the request upon `image`."""
         return decide_delete_topics(
             image,
             self.wanted,
