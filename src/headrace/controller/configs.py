@@ -1,4 +1,4 @@
-"""Altering configurations, one setting at a time (KIP-339) or a resource as a whole, and listing who has any."""
+"""Alters configurations, incrementally (KIP-339) or as a whole."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.metadata_records import ClearElrRecord, ConfigRecord
 
 SETTINGS_MAX: Final = 1_000
-"""Settings of one resource, and of one alteration of it: all are checked together, some 10 us each. A broker may have
-settings that nobody knows."""
+"""The limit of settings of one resource, and of one alteration of it: all are checked together, some 10 us each. A
+broker may have unknown settings."""
 TOO_MANY_SETTINGS = ApiError(
     ErrorCode.POLICY_VIOLATION, f"A resource may not have more than {SETTINGS_MAX} settings of its own."
 )
@@ -34,7 +34,7 @@ _TWICE = ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most 
 
 
 class AlterOperation(IntEnum):
-    """What an incremental alteration does to a setting."""
+    """The operation of an incremental alteration."""
 
     SET = 0
     DELETE = 1
@@ -46,7 +46,7 @@ class AlterOperation(IntEnum):
 class Alteration:
     """The alterations of one resource: (name, operation, value) in the request's order.
 
-    `replaces` makes it the whole configuration of the resource: what it does not name goes.
+    With `replaces` they are the whole configuration of the resource: settings that are not named are removed.
     """
 
     resource_type: int
@@ -57,7 +57,7 @@ class Alteration:
 
 @dataclass(frozen=True, slots=True)
 class AlterConfigs:
-    """Alterations of stored configurations; each has a result of its own."""
+    """Alterations of stored configurations, each with its own result."""
 
     alterations: Sequence[Alteration]
     validate_only: bool = False
@@ -77,7 +77,7 @@ def decide_alter_configs(
     may_alter: Callable[[int, str], ErrorCode] = lambda _type, _name: ErrorCode.NONE,
     validate_only: bool = False,
 ) -> Decision[list[ApiError]]:
-    """Alters each resource as a whole or not at all, many in pieces; answers in the request's order."""
+    """Alters each resource as a whole or not at all, in pieces; returns results in the request's order."""
 
     def alter(at: ClusterImage, alteration: Alteration) -> list[Any] | ApiError:
         denied = may_alter(alteration.resource_type, alteration.name)
@@ -101,7 +101,7 @@ def _alter(image: ClusterImage, alteration: Alteration, context: ControllerConte
     problem = _check_values(image, alteration, after, changed, context)
     if problem is not None:
         return problem
-    # A broker's settings are written even when unchanged: writing them is how an operator makes it read files again.
+    # A broker's settings are written even if unchanged: that is how an operator makes it read files again.
     always = alteration.resource_type == ResourceType.BROKER
     records: list[Any] = [
         ConfigRecord(resource_type=alteration.resource_type, resource_name=alteration.name, name=name, value=value)
@@ -109,7 +109,7 @@ def _alter(image: ClusterImage, alteration: Alteration, context: ControllerConte
         if always or current.get(name) != value
     ]
     if MIN_INSYNC_REPLICAS in changed and current.get(MIN_INSYNC_REPLICAS) != changed[MIN_INSYNC_REPLICAS]:
-        # Who is eligible to lead was counted by the old number (KIP-966).
+        # The eligible leader replicas were computed with the old setting (KIP-966).
         if image.features.level(levels.ELR_VERSION) > 0:
             is_topic = alteration.resource_type == ResourceType.TOPIC
             records.append(ClearElrRecord(topic_name=alteration.name if is_topic else ""))
@@ -123,10 +123,10 @@ def check_at_broker(
     rules: ConfigRules,
     check_own: Callable[[Mapping[str, str], bool], str | None],
 ) -> ApiError | None:
-    """Why a broker refuses an alteration that a client brings to it, or None: then the controller decides.
+    """Returns why the broker that received an alteration refuses it, or None: then the controller decides.
 
-    The settings of a broker are altered at that broker, which alone knows its file; a default of all brokers is checked
-    by the one that is asked. `check_own` says why that broker cannot have such dynamic settings (of its own: True).
+    Settings of a broker are altered at that broker, which alone knows its file; the default of all brokers is checked
+    by the receiving broker. `check_own` returns why the broker cannot have such dynamic settings (True: its own).
     """
     if alteration.resource_type != ResourceType.BROKER:
         return None
@@ -141,7 +141,7 @@ def check_at_broker(
     if len(after) > max(SETTINGS_MAX, len(current)):
         return TOO_MANY_SETTINGS
     why = check_own(after, bool(alteration.name))
-    # Kafka answers INVALID_REQUEST here (KAFKA-13609), and tools have come to expect it.
+    # Kafka answers INVALID_REQUEST here (KAFKA-13609), and tools expect it.
     return None if why is None else ApiError(ErrorCode.INVALID_REQUEST, why)
 
 
@@ -150,7 +150,7 @@ def _after(current: Mapping[str, str], changed: Mapping[str, str | None]) -> dic
 
 
 def check_form(alteration: Alteration) -> ApiError | None:
-    """Why an alteration makes no sense whatever it is about, or None."""
+    """Returns why an alteration is malformed, or None."""
     if len(alteration.changes) > SETTINGS_MAX:
         return TOO_MANY_SETTINGS
     names = [name for name, _, _ in alteration.changes]
@@ -189,7 +189,7 @@ def _check_resource(image: ClusterImage, alteration: Alteration, context: Contro
 
 
 def _check_node(image: ClusterImage, name: str, context: ControllerContext) -> ApiError | None:
-    """Why a resource of type BROKER is no node of the cluster, or None. A broker alone is the whole cluster."""
+    """Returns why a resource of type BROKER is no node of the cluster, or None. A single node is the whole cluster."""
     node_id = _node_id(name)
     if context.sessions is None or node_id is None:
         return check_broker_name(name, context.node_id)
@@ -199,7 +199,7 @@ def _check_node(image: ClusterImage, name: str, context: ControllerContext) -> A
 
 
 def check_broker_name(name: str, node_id: int) -> ApiError | None:
-    """Why a resource of type BROKER is not this node, or None."""
+    """Returns why a resource of type BROKER is not this node, or None."""
     named = _node_id(name)
     if named is None:
         return ApiError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
@@ -216,7 +216,7 @@ def _node_id(name: str) -> int | None:
 def _changes(
     alteration: Alteration, current: Mapping[str, str], rules: ConfigRules
 ) -> dict[str, str | None] | ApiError:
-    """The new value of every setting that the request names or, by replacing the rest, removes."""
+    """Returns the new value of every setting that the request changes; None for those that it removes."""
     changed: dict[str, str | None] = {}
     for name, operation, value in alteration.changes:
         if operation == AlterOperation.SET:
@@ -242,13 +242,13 @@ def _changes(
 
 
 def _with(parts: Sequence[str], given: Sequence[str]) -> list[str]:
-    """The parts of a list, and behind them those of the given ones that it lacks, each once."""
+    """Returns a list with the given parts appended that it lacks, each once."""
     there = set(parts)
     return [*parts, *(part for part in dict.fromkeys(given) if part not in there)]
 
 
 def _without(parts: Sequence[str], given: Sequence[str]) -> list[str]:
-    """The parts of a list without the given ones: each takes away the first one that equals it."""
+    """Returns a list without the given parts: each removes its first occurrence."""
     drop = Counter(given)
     left: list[str] = []
     for part in parts:
@@ -275,7 +275,7 @@ def _check_values(
     elif alteration.resource_type == ResourceType.CLIENT_METRICS:
         why = rules.check_client_metrics(after)
     else:
-        # Whose settings they are has compared them with its file, see `check_at_broker`.
+        # The broker has compared its own settings with its file, see `check_at_broker`.
         why = rules.check_broker(after, bool(alteration.name))
         if why is not None:
             return ApiError(ErrorCode.INVALID_REQUEST, why)

@@ -1,4 +1,4 @@
-"""What the controller's decisions know beside the image: defaults, the rules of configurations, fresh ids."""
+"""The inputs of the controller's decisions beside the image: defaults, configuration rules, fresh ids."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ R = TypeVar("R")
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 MAX_RECORDS_PER_REQUEST = 10_000
-"""One request may write at most this many records, as Kafka's QuorumController bounds it."""
+"""The limit of records that one request may write, as in Kafka's QuorumController."""
 
 
 class ApiError(NamedTuple):
-    """Why one thing of a request was refused: Kafka's code and a sentence."""
+    """Why one item of a request was refused: Kafka's error code and a message."""
 
     code: ErrorCode
     message: str | None = None
 
 
 OfPartitions = list[tuple[str, list[tuple[int, ApiError]]]]
-"""An outcome for each partition, by topic."""
+"""A result for each partition, by topic."""
 
 DONE = ApiError(ErrorCode.NONE)
 
@@ -38,7 +38,7 @@ QUOTA_USED_UP = ApiError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling qu
 
 
 class DescribedConfig(NamedTuple):
-    """One effective setting: source is the id of DescribeConfigs' ConfigSource."""
+    """One effective setting; `source` is the id of DescribeConfigs' ConfigSource."""
 
     name: str
     value: str | None
@@ -48,40 +48,40 @@ class DescribedConfig(NamedTuple):
 
 
 class ConfigRules(Protocol):
-    """What the settings table says of overrides; every method is pure."""
+    """The checks of overrides by the settings table; every method is pure."""
 
     def check_topic(self, overrides: Mapping[str, str]) -> str | None:
-        """Why these overrides of a topic are refused, or None."""
+        """Returns why these overrides of a topic are refused, or None."""
         ...
 
     def check_broker(self, overrides: Mapping[str, str], per_broker: bool) -> str | None:
-        """Why these dynamic settings of a broker (or the cluster's default) are refused whichever broker it is, or
-        None."""
+        """Returns why these dynamic settings are refused for every broker, or None. `per_broker` False: they are the
+        cluster's default."""
         ...
 
     def check_group(self, overrides: Mapping[str, str]) -> str | None:
-        """Why these overrides of a group are refused, or None."""
+        """Returns why these overrides of a group are refused, or None."""
         ...
 
     def check_client_metrics(self, overrides: Mapping[str, str]) -> str | None:
-        """Why this subscription to client metrics is refused, or None."""
+        """Returns why this subscription to client metrics is refused, or None."""
         ...
 
     def is_list(self, resource_type: int, name: str) -> bool:
-        """Whether a setting is a list, to which values may be appended."""
+        """Returns whether a setting is a list, to which values may be appended."""
         ...
 
     def default_text(self, resource_type: int, name: str) -> str | None:
-        """The value that a setting has without an override, as text."""
+        """Returns the value of a setting without an override, as text."""
         ...
 
     def describe_topic(self, overrides: Mapping[str, str]) -> list[DescribedConfig]:
-        """Every setting of a topic with these overrides, sorted by name."""
+        """Returns every setting of a topic with these overrides, sorted by name."""
         ...
 
 
 def first(_choices: int) -> int:
-    """A choice without chance: always the first."""
+    """Returns 0: a choice without randomness."""
     return 0
 
 
@@ -92,12 +92,11 @@ def no_refusal(_level: int) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class ControllerContext:
-    """What a controller knows when it decides.
+    """The inputs of a decision beside the image.
 
-    `new_id` draws a fresh random 16-byte id at each call, `random(n)` one of the numbers from 0 to n - 1. `sessions`
-    says which brokers of a cluster are alive at `now_ms`; None where the cluster is one broker, which needs none.
-    `voters` are the nodes that vote in the metadata quorum, which is at `kraft_version`; `kraft_refusal` says why it
-    cannot be raised to a level, None: it can.
+    `new_id` draws a fresh random 16-byte id at each call, `random(n)` an integer in [0, n). `sessions` tells which
+    brokers are alive at `now_ms`; None in a single-node cluster. `voters` are the voters of the metadata quorum, which
+    is at `kraft_version`; `kraft_refusal` returns why it cannot be raised to a level, None if it can.
     """
 
     node_id: int
@@ -116,10 +115,10 @@ class ControllerContext:
 class ControllerRequest(Protocol[R]):
     """A request to the controller, and the type of its reply. Each is beside its decision in this package.
 
-    A value describes the request, and not the place of the decision: the controller may be another node. What a client
-    may do comes beside it (`access`), for it is asked about names that only the controller's image knows.
+    The value does not depend on where it is decided: the controller may be another node. The client's rights come
+    separately (`access`), because only the controller's image knows the names to check.
     """
 
     def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[R]:
-        """Returns the outcome on an image. Changes nothing."""
+        """Returns the decision upon an image. Changes nothing."""
         ...

@@ -1,4 +1,4 @@
-"""Delegation tokens are made, live longer, and end: the controller's decisions.
+"""Creates, renews and expires delegation tokens.
 
 All times are ms since 1970. Source: KIP-48, KIP-373, KIP-900.
 """
@@ -22,12 +22,12 @@ from headrace.wire.messages.metadata_records import DelegationTokenRecord, Remov
 TIME_MAX: Final = 2**63 - 1
 USER_TYPE: Final = "User"
 SWEPT_AT_ONCE: Final = 1000
-"""Tokens that one sweep removes at most, as in Kafka."""
+"""The limit of tokens that one sweep removes, as in Kafka."""
 
 
 class TokenRules(NamedTuple):
-    """How the cluster makes tokens: its secret key (empty: it has none), how long a token may live in all, how long
-    until it has to be renewed, and how many an owner may have."""
+    """The settings of tokens: the cluster's secret key (empty if there is none), the maximum lifetime, the renewal
+    interval, and the number of tokens that an owner may have."""
 
     secret_key: str
     max_lifetime_ms: int
@@ -39,7 +39,8 @@ class TokenRules(NamedTuple):
 
 
 class TokenWanted(NamedTuple):
-    """A token that somebody asks for: principals as `User:ann`. `max_lifetime_ms`: 0 or less is the cluster's."""
+    """The parameters of a new token: principals as `User:ann`. `max_lifetime_ms`: 0 or less means the cluster's
+    limit."""
 
     owner: str
     requester: str
@@ -48,15 +49,15 @@ class TokenWanted(NamedTuple):
 
 
 class TokenCreated(NamedTuple):
-    """The outcome: an error, or what the metadata hold of the new token."""
+    """The result: an error, or the metadata record of the new token."""
 
     code: ErrorCode
     token: DelegationTokenRecord | None = None
 
 
 class TokenChanged(NamedTuple):
-    """The outcome of a renewal or an end: an error, or until when the token lasts. `token` is what the metadata hold
-    now, or held of it last; of one that somebody else's is, too."""
+    """The result of a renewal or an expiry: an error, or the token's expiry time. `token` is the current or last
+    metadata record, even if the token belongs to another owner."""
 
     code: ErrorCode
     expires_ms: int = 0
@@ -65,7 +66,7 @@ class TokenChanged(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CreateToken:
-    """A new delegation token. `now_ms` is in ms since 1970."""
+    """Creates a delegation token. `now_ms` is in ms since 1970."""
 
     wanted: TokenWanted
     rules: TokenRules
@@ -79,7 +80,7 @@ class CreateToken:
 def decide_create_token(
     image: ClusterImage, wanted: TokenWanted, rules: TokenRules, now_ms: int, new_id: Callable[[], bytes]
 ) -> Decision[TokenCreated]:
-    """A new token. One that is over, of the same owner, makes room for it where it has to."""
+    """Creates a token. If necessary, expired tokens of the same owner are removed to make room."""
     refused = _unserved(image, rules)
     if refused is None and any(each.partition(":")[0] != USER_TYPE for each in wanted.renewers):
         refused = ErrorCode.INVALID_PRINCIPAL_TYPE
@@ -108,10 +109,10 @@ def decide_create_token(
 def _room_for(
     image: ClusterImage, owner: str, max_per_owner: int, now_ms: int
 ) -> list[RemoveDelegationTokenRecord] | None:
-    """What has to go so that the owner, and the cluster, has room for one more token; None: there is none.
+    """Returns the removals that make room for one more token of the owner and the cluster; None if there is no room.
 
-    Each owner has a share, so that nobody takes all of what the cluster keeps. Expired tokens are removed only where
-    they have to be: the sweep takes the others.
+    Each owner has a share, so that no owner uses up the cluster's limit. Only as many expired tokens are removed as
+    necessary: the sweep removes the others.
     """
     tokens = image.kept.delegation_tokens
     own = [token for token in tokens.values() if token.owner == owner]
@@ -125,7 +126,8 @@ def _room_for(
 
 
 def _new_token_id(new_id: Callable[[], bytes]) -> str:
-    """A command would take one that begins with a hyphen for an option; Kafka makes none either."""
+    """Draws a token id that does not begin with a hyphen, which commands would take for an option; Kafka draws none
+    either."""
     while True:
         token_id = base64.urlsafe_b64encode(new_id()).rstrip(b"=").decode()
         if not token_id.startswith("-"):
@@ -134,7 +136,7 @@ def _new_token_id(new_id: Callable[[], bytes]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RenewToken:
-    """The token with this HMAC lives longer. Times are in ms, `now_ms` since 1970."""
+    """Prolongs the token with this HMAC. Times are in ms, `now_ms` since 1970."""
 
     hmac: bytes = field(repr=False)
     principal: str
@@ -150,7 +152,7 @@ class RenewToken:
 def decide_renew_token(
     image: ClusterImage, hmac: bytes, principal: str, period_ms: int, rules: TokenRules, now_ms: int
 ) -> Decision[TokenChanged]:
-    """A token lives longer: for the cluster's time, or a shorter one (`period_ms`; 0 or less: the cluster's)."""
+    """Prolongs a token by `period_ms`, at most by the cluster's interval (0 or less: by that interval)."""
     refused = _unserved(image, rules)
     if refused is not None:
         return _left(refused)
@@ -167,7 +169,7 @@ def decide_renew_token(
 
 @dataclass(frozen=True, slots=True)
 class ExpireToken:
-    """The token with this HMAC ends. Times are in ms, `now_ms` since 1970."""
+    """Ends the token with this HMAC. Times are in ms, `now_ms` since 1970."""
 
     hmac: bytes = field(repr=False)
     principal: str
@@ -183,7 +185,7 @@ class ExpireToken:
 def decide_expire_token(
     image: ClusterImage, hmac: bytes, principal: str, period_ms: int, rules: TokenRules, now_ms: int
 ) -> Decision[TokenChanged]:
-    """A token ends in `period_ms`, or now where that is less than 0."""
+    """Sets a token to expire in `period_ms`; ends it at once if that is negative."""
     refused = _unserved(image, rules)
     if refused is not None:
         return _left(refused)
@@ -202,7 +204,7 @@ def decide_expire_token(
 
 @dataclass(frozen=True, slots=True)
 class SweepTokens:
-    """Tokens whose time is up go; the reply says whether more may be left. `now_ms` is in ms since 1970."""
+    """Removes expired tokens; the reply is whether more may be left. `now_ms` is in ms since 1970."""
 
     now_ms: int
 
@@ -212,7 +214,7 @@ class SweepTokens:
 
 
 def decide_sweep_tokens(image: ClusterImage, now_ms: int) -> Decision[bool]:
-    """Tokens whose time is up go, so many at most; the reply says whether more may be left."""
+    """Removes a limited number of expired tokens; replies whether more may be left."""
     over = [token_id for token_id, token in image.kept.delegation_tokens.items() if is_over(token, now_ms)]
     gone = [RemoveDelegationTokenRecord(token_id=token_id) for token_id in sorted(over)[:SWEPT_AT_ONCE]]
     return Decision(len(over) > SWEPT_AT_ONCE, gone)
@@ -240,7 +242,7 @@ def _lasts(token: DelegationTokenRecord, expires_ms: int) -> Decision[TokenChang
 
 
 def _until(token: DelegationTokenRecord, expires_ms: int) -> DelegationTokenRecord:
-    """The token, with another end."""
+    """Returns the token with another expiry time."""
     return DelegationTokenRecord(
         owner=token.owner,
         requester=token.requester,
@@ -253,5 +255,5 @@ def _until(token: DelegationTokenRecord, expires_ms: int) -> DelegationTokenReco
 
 
 def _sum(now_ms: int, more_ms: int) -> int:
-    """A time to come, within what a record can say."""
+    """Returns a future time, limited to what a record can hold."""
     return min(now_ms + more_ms, TIME_MAX)

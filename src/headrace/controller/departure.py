@@ -1,13 +1,14 @@
-"""A broker leaves all that it held, or what lay in log directories that failed, in pieces: one decision has some
-hundred records at most, and looks at some ten thousand partitions, so that a controller of many partitions has other
-things to decide in between.
+"""Removes a broker from the partitions that it holds, or from those in its failed log directories, in pieces.
 
-What makes it known comes with the last piece: the broker is fenced, registered again or unregistered, or has fewer
-directories. A log that ends between two pieces has a broker that is unfenced and in sync in fewer partitions: the next
-controller misses its heartbeats, or hears in them of the directories, begins again, and finds less to do. That is the
-order of Kafka's controller too, whose batches may be cut likewise. Until then `BrokerSessions.is_leaving` keeps
-everybody from electing the broker, and from calling it in sync; `BrokerSessions.failing` keeps everybody from electing
-it where its directory failed.
+One decision has some hundred records at most and looks at some ten thousand partitions, so that a controller with many
+partitions can decide other requests in between.
+
+The change that makes the departure visible comes with the last piece: the broker is fenced, registered again or
+unregistered, or has fewer directories. If the log ends between two pieces, the broker is unfenced and in sync in fewer
+partitions. The next controller misses its heartbeats, or learns from them of the directories, starts again, and finds
+less to do. Kafka's controller has the same order, and its batches may be cut likewise. Until then
+`BrokerSessions.is_leaving` excludes the broker from elections and from the ISR; `BrokerSessions.failing` excludes its
+replicas in failed directories from elections.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from headrace.metadata.image import Broker, Topic, TopicsImage
 
 
 class Departure:
-    """What one broker leaves. It knows the topics in which nothing of the broker is left: an image does not change, so
-    the same topic in a later one needs no second look, and a topic that changed meanwhile gets it.
+    """The departure of one broker. It remembers the topics that are done: an image is immutable, so the same topic in a
+    later image needs no second look, and one that has changed gets it.
 
-    `was_clean` False: the broker may lack what it acknowledged, so it is not eligible either. `failed` are log
-    directories: the broker stays, and leaves what lies in these alone.
+    `was_clean` False: the broker may lack acknowledged records, so it is not an eligible leader either. `failed` are
+    log directories: the broker stays, and leaves only its replicas there.
     """
 
     def __init__(self, broker_id: int, *, was_clean: bool = True, failed: frozenset[bytes] | None = None) -> None:
@@ -33,13 +34,13 @@ class Departure:
         self.was_clean = was_clean
         self.failed = failed
         self.records = 0
-        """Decided so far."""
+        """The number of records decided so far."""
         self._left: dict[bytes, Topic] = {}
         self._waiting: list[str] = []
-        """Topics that are still to be looked at, the next one last."""
+        """Topics still to be looked at, the next one last."""
 
     def go_on(self, changes: PartitionChanges) -> bool:
-        """Takes the broker out of as much as one decision may; True once nothing is left."""
+        """Removes the broker from as many partitions as one decision may; returns True once none is left."""
         if self.failed is None:
             changes.goes_down(self.broker_id)
         else:
@@ -66,7 +67,8 @@ class Departure:
         return True
 
     def _look_again(self, topics: TopicsImage, done: Collection[str]) -> bool:
-        """Whether any topic may hold something of the broker: in this decision or before, all were looked at once."""
+        """Starts another pass over the topics; returns False if this decision and those before have looked at all of
+        them."""
         left = self._left
         self._waiting = sorted(
             [
@@ -80,8 +82,8 @@ class Departure:
 
 
 def leave(changes: PartitionChanges, sessions: BrokerSessions | None, departure: Departure, broker: Broker) -> bool:
-    """The next piece of a departure; True with the last one. In between the broker is known to be leaving, or its
-    directories to have failed."""
+    """Decides the next piece of a departure; returns True with the last one. Until then the sessions note that the
+    broker is leaving, or that its directories have failed."""
     is_over = departure.go_on(changes)
     if sessions is None:
         return is_over

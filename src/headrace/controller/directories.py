@@ -21,7 +21,7 @@ from headrace.wire.messages.metadata_records import BrokerRegistrationChangeReco
 
 
 class DirectoriesAssigned(NamedTuple):
-    """The answer to an assignment: why nothing of it was done, or an error code for each (topic id, partition)."""
+    """The answer to an assignment: an error for the whole request, or an error code for each (topic id, partition)."""
 
     error: ErrorCode
     results: Sequence[tuple[bytes, int, ErrorCode]] = ()
@@ -29,9 +29,9 @@ class DirectoriesAssigned(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AssignDirectories:
-    """In which log directory a broker keeps its replicas: (topic id, partition, directory id).
+    """The log directories of a broker's replicas: (topic id, partition, directory id).
 
-    `broker_epoch` None: it is this node, which need not prove itself.
+    `broker_epoch` None: the request is of this node, and no epoch is checked.
     """
 
     broker_id: int
@@ -50,11 +50,11 @@ def decide_assign_directories(
     chosen: Sequence[tuple[bytes, int, bytes]],
     broker_epoch: int | None = None,
 ) -> Decision[DirectoriesAssigned]:
-    """Notes which log directory a broker chose for its replicas, given as (topic id, partition, directory id).
+    """Notes the log directories that a broker chose for its replicas, given as (topic id, partition, directory id), in
+    pieces.
 
-    A replica that was put into a directory that is not online leaves the in-sync replicas. `broker_epoch` None: the
-    broker is this node, and its registration is not in question. Many are noted in pieces. A replica that lies nowhere
-    any more (DIRECTORY_LOST) leaves the in-sync replicas too, unless it is the only one.
+    A replica in a directory that is not online leaves the ISR. A replica without a directory (DIRECTORY_LOST) leaves it
+    too, unless it is the only one. `broker_epoch` None: the broker is this node, and no epoch is checked.
     """
     results: list[tuple[bytes, int, ErrorCode]] = []
 
@@ -77,7 +77,7 @@ def decide_assign_directories(
         elif broker_id not in partition.replicas:
             error = ErrorCode.NOT_LEADER_OR_FOLLOWER
         elif directory == DIRECTORY_LOST and partition.isr == (broker_id,):
-            error = ErrorCode.NONE  # nobody else has all of it: it is to lead again after its next start
+            error = ErrorCode.NONE  # no other replica is complete: it is to lead again after its next start
         else:
             error = ErrorCode.NONE
             partition = changes.assign_directory(topic, partition, broker_id, directory)
@@ -93,7 +93,7 @@ def decide_assign_directories(
 
 @dataclass(frozen=True, slots=True)
 class FailDirectories:
-    """Of a broker's log directories only these still work."""
+    """The log directories of a broker that still work."""
 
     broker_id: int
     working: Sequence[bytes]
@@ -104,7 +104,8 @@ class FailDirectories:
 
 
 def decide_directories_failed(image: ClusterImage, node_id: int, working: Sequence[bytes]) -> Decision[None]:
-    """Notes that only these log directories of a broker work any more: what it leads elsewhere has no leader now.
+    """Notes that only these log directories of a broker still work; partitions that it leads elsewhere lose their
+    leader.
 
     It is noted in pieces, the directories with the first one: after a crash the broker registers with those that work.
     """
@@ -120,7 +121,7 @@ def decide_directories_failed(image: ClusterImage, node_id: int, working: Sequen
 
 
 def _step_down(image: ClusterImage, node_id: int, failed: Collection[bytes]) -> Decision[None]:
-    """The next piece: what has stepped down is not met again."""
+    """Decides the next piece; partitions without a leader are not looked at again."""
     led = (
         step_down(topic.id, partition)
         for topic in image.topics

@@ -1,8 +1,8 @@
-"""New partitions are drawn before they are decided, a slice of them in one piece of the decision: where their replicas
-go, their records, and these encoded. Only the last piece has records, and with it all partitions are there.
+"""Prepares the records of new partitions in slices before the decision that writes them.
 
-A drawing holds for the brokers that it was begun with. Where one of them has come, gone or changed meanwhile, it begins
-again, a few times; then it is drawn in one go, so that it ends.
+Each slice chooses replicas and encodes records in one piece of the decision. Only the last piece has records, and
+creates all partitions at once. A drawing is valid for the brokers that it was begun with. If one of them has come, gone
+or changed, it starts again, a few times; the last time it is done in one go, so that it ends.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from headrace.metadata.new_partitions import NewPartitions
 from headrace.metadata.snapshot import partition_record
 
 SLICE_PARTITIONS: Final = 500
-"""Partitions that are drawn in one piece."""
+"""The number of partitions drawn in one piece."""
 BEGUN_MAX: Final = 4
-"""How often a drawing begins; the last time it goes on to its end."""
+"""How often a drawing may begin; the last time it runs to its end."""
 
 
 class Drawn(NamedTuple):
-    """The records of new partitions, how many of these there are, and how many replicas each has."""
+    """The records of new partitions, the number of partitions, and the replication factor."""
 
     topic_id: bytes
     records: list[Any]
@@ -32,11 +32,11 @@ class Drawn(NamedTuple):
 
 
 Draw = Generator[None, None, Drawn | ApiError]
-"""Yields where others may have their turn, and returns what was drawn, or why that cannot be."""
+"""A generator that yields between slices, and returns the result or why there is none."""
 
 
 class Drawing:
-    """The new partitions of one topic."""
+    """The drawing of one topic's new partitions."""
 
     def __init__(self) -> None:
         self._draw: Draw | None = None
@@ -44,8 +44,8 @@ class Drawing:
         self._begun = 0
 
     def go_on(self, image: ClusterImage, draw: Callable[[], Draw], basis: object = None) -> Drawn | ApiError | None:
-        """Draws another slice; None while there is more. It begins with `draw`, and again where the image differs in
-        its brokers, or `basis` is another."""
+        """Draws another slice; returns None while there is more. Starts with `draw`, and again if the image's brokers
+        or `basis` have changed."""
         now = (image.brokers, image.features, basis)
         known = self._basis
         if self._draw is None or known[0] is not now[0] or known[1:] != now[1:]:
@@ -62,8 +62,8 @@ class Drawing:
 
 
 def draw_partitions(partitions: Iterator[Partition | ApiError], topic_id: Callable[[], bytes], level: int) -> Draw:
-    """Records of partitions, for a metadata.version level: in the order of their indexes, or, where they are more than
-    a slice, as `NewPartitions`. An error is the last of them."""
+    """Draws the records of partitions for a metadata.version level: in the order of their indexes, or, for more than a
+    slice, as `NewPartitions`. An error ends the drawing."""
     some = list(islice(partitions, SLICE_PARTITIONS))
     first, last = some[0], some[-1]
     if isinstance(first, ApiError):

@@ -1,4 +1,4 @@
-"""Raising and lowering the finalized feature levels, kraft.version among them, which the quorum keeps itself.
+"""Raises and lowers finalized feature levels, including kraft.version, which the quorum itself keeps.
 
 Source: KIP-584, KIP-778, KIP-853, KIP-1022.
 """
@@ -21,7 +21,7 @@ UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 
 
 class FeatureUpdate(NamedTuple):
-    """A level that is asked for, and what kind of step it may be."""
+    """A requested level, and the kind of step that it may be."""
 
     name: str
     level: int
@@ -30,7 +30,7 @@ class FeatureUpdate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class UpdateFeatures:
-    """Other feature levels, all of them or none."""
+    """New feature levels, all of them or none."""
 
     updates: Sequence[FeatureUpdate]
     validate_only: bool = False
@@ -43,7 +43,7 @@ class UpdateFeatures:
 def decide_update_features(
     image: ClusterImage, updates: Sequence[FeatureUpdate], context: ControllerContext, *, validate_only: bool = False
 ) -> Decision[ApiError]:
-    """All updates or none; the reply is the first error, by feature."""
+    """Applies all updates or none; the reply is the first error, by feature."""
     wanted = dict(image.features.levels)
     records: list[Any] = []
     for update in updates:
@@ -56,7 +56,7 @@ def decide_update_features(
     error = _check_dependencies(wanted)
     if error is not None:
         return Decision(error)
-    # metadata.version goes first: it says how the records behind it are read.
+    # metadata.version goes first: it determines how the records after it are read.
     records.sort(key=lambda record: record.name != levels.METADATA_VERSION)
     if wanted.get(levels.ELR_VERSION, 0) > image.features.level(levels.ELR_VERSION):
         records += _settle_min_insync_replicas(image, context)
@@ -67,7 +67,8 @@ def decide_update_features(
 
 
 def _settle_min_insync_replicas(image: ClusterImage, context: ControllerContext) -> list[ConfigRecord]:
-    """Makes min.insync.replicas one number for all: who is eligible to lead is counted by it (KIP-966)."""
+    """Returns records that give all topics the same min.insync.replicas, by which eligible leader replicas are computed
+    (KIP-966)."""
     kind, name = ResourceType.BROKER, MIN_INSYNC_REPLICAS
     records: list[ConfigRecord] = []
     if name not in image.configs.cluster_overrides():
@@ -125,8 +126,8 @@ def _check(image: ClusterImage, update: FeatureUpdate, context: ControllerContex
 
 
 def _unsupported(image: ClusterImage, update: FeatureUpdate, context: ControllerContext) -> str | None:
-    """Which node cannot run at a feature's level, or None. A node runs at 0 where it names no levels; of a voter that
-    has not registered nobody knows."""
+    """Returns which node cannot run at a feature's level, or None. A node that names no levels runs at 0; of an
+    unregistered voter nothing is known."""
     nodes: list[tuple[str, Broker | Controller]] = [(f"Broker {i}", image.brokers[i]) for i in sorted(image.brokers)]
     nodes += [(f"Controller {i}", image.controllers[i]) for i in sorted(image.controllers)]
     for name, node in nodes:

@@ -1,8 +1,8 @@
-"""Heartbeats: how a broker of a cluster is unfenced, shuts down in order, and tells of directories that failed.
+"""Decides heartbeats: they unfence a broker, shut it down in order, and report failed log directories.
 
-A fenced broker that has read the metadata up to its own registration is unfenced when it wants to be. One that wants to
-shut down gives up what it leads; it may stop once it leads nothing and every active broker has read of that, because
-until then clients are still sent to it.
+A fenced broker that has read the metadata up to its own registration is unfenced on request. A broker that wants to
+shut down gives up its leaderships; it may stop once it leads nothing and every active broker has read so in the
+metadata, because until then clients are still sent to it.
 
 Source: KIP-631, KIP-841, KIP-858, KIP-1066.
 """
@@ -33,10 +33,10 @@ _IN_CONTROLLED_SHUTDOWN = 1
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A broker of a cluster is alive, and wants something.
+    """The heartbeat of a broker, with the state that it asks for.
 
-    `metadata_offset` is how far it has read the metadata. `failed_directories` are those log directories that do not
-    work any more. `cordoned_directories` None: it says nothing of directories that are closed to new replicas.
+    `metadata_offset` is how far it has read the metadata. `failed_directories` are its log directories that no longer
+    work. `cordoned_directories` None: it does not report directories closed to new replicas.
     """
 
     broker_id: int
@@ -54,7 +54,7 @@ class Heartbeat:
 
 
 class HeartbeatReply(NamedTuple):
-    """What a broker learns from a heartbeat; with an error the rest says nothing."""
+    """The reply to a heartbeat; with an error the other fields are void."""
 
     error: ErrorCode
     is_caught_up: bool = False
@@ -71,17 +71,17 @@ def decide_heartbeat(
     failure: Departure | None = None,
     return_: Sweep | None = None,
 ) -> Decision[HeartbeatReply]:
-    """Moves a broker on to where it wants to be, as far as it may; its session is prolonged.
+    """Prolongs a broker's session, and moves the broker towards the state that it asks for.
 
-    `departure` is what an earlier piece of this decision has begun, `failure` the same of failed directories, and
-    `return_` the same of elections when a broker came back.
+    `departure`, `failure` and `return_` hold what earlier pieces of this decision have begun: a departure, the loss of
+    directories, and the elections after an unfencing.
     """
     broker = image.brokers.get(beat.broker_id)
     if broker is None or broker.epoch != beat.broker_epoch:
         return Decision(HeartbeatReply(ErrorCode.STALE_BROKER_EPOCH))
     is_first_piece = departure is None
     if is_first_piece and not sessions.heard(broker.id, broker.epoch, beat.metadata_offset, context.now_ms):
-        # It was given up, and is alive after all.
+        # It was to be unregistered or fenced, but is alive.
         sessions.registered(broker.id, broker.epoch, broker.epoch, context.now_ms)
         sessions.heard(broker.id, broker.epoch, beat.metadata_offset, context.now_ms)
     registered_at = sessions.registered_at(broker.id)
@@ -92,10 +92,10 @@ def decide_heartbeat(
     failed = frozenset(broker.directories) & set(beat.failed_directories)
     if failure is None or failure.failed != failed:
         failure = Departure(broker.id, failed=failed)
-    # A broker fenced between two pieces is not alive because of its earlier heartbeat.
+    # A broker that was fenced between two pieces is not unfenced by its earlier heartbeat.
     moved = _move(changes, sessions, broker, beat, is_caught_up and is_first_piece, departure)
     if moved is not None and broker.fenced and not moved[0] and not broker.in_controlled_shutdown:
-        # One that was to stop leads nothing any more, before it registers again.
+        # A broker that was to stop leads nothing now; it becomes active before it registers again.
         changes.comes_up(broker.id)
         return_ = returned(broker.id)
     if moved is None or not _note_failed(changes, sessions, broker, failure):
@@ -112,7 +112,7 @@ def decide_heartbeat(
     is_fenced, should_shut_down = moved
     _note_cordoned(changes, broker, beat)
     if should_shut_down:
-        # Its next incarnation may register at once.
+        # The next incarnation may register at once.
         sessions.forget(broker.id, broker.epoch)
     reply = HeartbeatReply(ErrorCode.NONE, is_caught_up, is_fenced, should_shut_down)
     if return_ is None or is_fenced:
@@ -123,7 +123,7 @@ def decide_heartbeat(
 def _elect(
     changes: PartitionChanges, context: ControllerContext, broker: im.Broker, return_: Sweep, reply: HeartbeatReply
 ) -> Decision[HeartbeatReply]:
-    """A broker that has come back may lead what nobody leads: the next piece of that."""
+    """Decides the next piece of the elections after a broker was unfenced: it may lead partitions without a leader."""
     if return_.go_on(changes):
         return Decision(reply, changes.records)
 
@@ -144,7 +144,7 @@ def _move(
     may_unfence: bool,
     departure: Departure,
 ) -> tuple[bool, bool] | None:
-    """Whether the broker is fenced from now on, and whether it may stop; None where more has to be decided first."""
+    """Returns whether the broker is fenced from now on, and whether it may stop; None if more pieces come first."""
     if broker.fenced:
         if beat.want_shut_down:
             return True, True
@@ -161,7 +161,7 @@ def _move(
             _change(changes, broker, in_controlled_shutdown=_IN_CONTROLLED_SHUTDOWN)
             return (False, False) if _give_up(changes, sessions, departure) else None
     else:
-        # A controller that was elected meanwhile finishes what the one before has begun.
+        # A controller elected meanwhile finishes what its predecessor has begun.
         if not _give_up(changes, sessions, departure):
             return None
         if not sessions.may_go(changes.image, broker.id):
@@ -170,7 +170,7 @@ def _move(
 
 
 def _give_up(changes: PartitionChanges, sessions: BrokerSessions, departure: Departure) -> bool:
-    """A broker that shuts down gives up what it holds; True once nothing is left."""
+    """Removes a broker that shuts down from its partitions; returns True once none is left."""
     if not departure.go_on(changes):
         return False
     end = changes.image.offset + len(changes.records)
@@ -191,14 +191,15 @@ def _change(changes: PartitionChanges, broker: im.Broker, *, fenced: int = 0, in
 
 
 def _note_failed(changes: PartitionChanges, sessions: BrokerSessions, broker: im.Broker, failure: Departure) -> bool:
-    """Gives up the replicas in failed directories, then removes these from the broker; True when that is decided."""
+    """Removes the replicas in failed directories, then these directories from the broker; returns True when all is
+    decided."""
     failed = failure.failed
     if not failed or not levels.supports_directories(changes.image.features.metadata_version):
         return True
     if not leave(changes, sessions, failure, broker):
         return False
     working = [directory for directory in broker.directories if directory not in failed]
-    # An empty list would say nothing. A broker without directories stops, and says that too.
+    # An empty list would mean "unknown". A broker without directories stops, and its heartbeat says that too.
     if working:
         changes.records.append(
             BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, log_dirs=working)

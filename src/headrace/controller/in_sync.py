@@ -1,4 +1,4 @@
-"""Leaders report which replicas are in sync: AlterPartition, checked in Kafka's order.
+"""Decides AlterPartition, by which leaders change the in-sync replicas; checked in Kafka's order.
 
 Source: KIP-497, KIP-704, KIP-841, KIP-903.
 """
@@ -18,12 +18,13 @@ from headrace.metadata.image import LEADER_RECOVERED, LEADER_RECOVERING, Cluster
 from headrace.wire.errors import ErrorCode
 
 ANY_EPOCH = -1
-"""The broker epoch of a member when the leader does not know it."""
+"""The broker epoch of a member if the leader does not know it."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionAlteration:
-    """What a leader wants of a partition, and on top of which epochs; `members` are (broker id, broker epoch)."""
+    """A leader's change of a partition, and the epochs on which it is based; `members` are (broker id, broker
+    epoch)."""
 
     topic_id: bytes
     index: int
@@ -34,7 +35,7 @@ class PartitionAlteration:
 
 
 class PartitionsAltered(NamedTuple):
-    """Why nothing was altered, or a result for each alteration, in order: (topic id, index, error, partition).
+    """An error for the whole request, or a result for each alteration, in order: (topic id, index, error, partition).
 
     The partition is as it is after the alteration; None with an error.
     """
@@ -45,7 +46,7 @@ class PartitionsAltered(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AlterPartitions:
-    """A leader says which replicas are in sync."""
+    """The in-sync replicas as reported by a leader."""
 
     broker_id: int
     broker_epoch: int
@@ -63,10 +64,8 @@ def decide_alter_partitions(
     broker_epoch: int,
     alterations: Sequence[PartitionAlteration],
 ) -> Decision[PartitionsAltered]:
-    """Makes other replicas the ones in sync. What ends a reassignment thereby may elect another leader, too.
-
-    Many partitions are altered in pieces.
-    """
+    """Changes the in-sync replicas of partitions, in pieces. If that completes a reassignment, another leader may be
+    elected."""
     results: list[tuple[bytes, int, ErrorCode, Partition | None]] = []
 
     def refusal(image: ClusterImage) -> PartitionsAltered | None:
@@ -97,7 +96,7 @@ def _alter(
     isr = [member for member, _ in alteration.members]
     after = changes.change(topic, partition, Target(isr=isr, recovery_state=alteration.recovery_state))
     if after.leader != broker_id:
-        # Only the end of a reassignment does that: the change holds, and the leader waits for it as metadata.
+        # Only the end of a reassignment elects here: the change is valid, and the leader waits for it in the metadata.
         return ErrorCode.NEW_LEADER_ELECTED, None
     assert set(after.isr) <= set(isr), "nobody is in sync whom the leader did not name"
     return ErrorCode.NONE, after
@@ -106,7 +105,7 @@ def _alter(
 def _refusal(
     changes: PartitionChanges, broker_id: int, partition: Partition, alteration: PartitionAlteration
 ) -> ErrorCode:
-    # Who knows later epochs knows a later controller.
+    # A leader with later epochs knows a later controller.
     if alteration.leader_epoch > partition.leader_epoch or alteration.partition_epoch > partition.partition_epoch:
         return ErrorCode.NOT_CONTROLLER
     if alteration.leader_epoch < partition.leader_epoch:
@@ -121,7 +120,7 @@ def _refusal(
     if len(members) < len(alteration.members) or not members <= set(partition.replicas) or broker_id not in members:
         return ErrorCode.INVALID_REQUEST
     if alteration.recovery_state == LEADER_RECOVERING:
-        # An unclean leader takes others in only when it has recovered, and it recovers once.
+        # An unclean leader adds others only when it has recovered, and it recovers once.
         if len(members) > 1 or partition.leader_recovery_state == LEADER_RECOVERED:
             return ErrorCode.INVALID_REQUEST
     elif alteration.recovery_state != LEADER_RECOVERED:

@@ -1,4 +1,4 @@
-"""Elections that somebody asks for, or that are made now and then. Source: KIP-460."""
+"""Leader elections on request or at intervals. Source: KIP-460."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNCLEAN_ELECTION = 1
 
 
 class _Wanted(NamedTuple):
-    """A partition that is to get a leader, and where the outcome goes."""
+    """A partition to elect a leader for, and the list that takes its result."""
 
     name: str
     partition_id: int
@@ -28,7 +28,7 @@ class _Wanted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ElectLeaders:
-    """Leaders for the partitions named (topic, indexes), or for all (None)."""
+    """Elections for the named partitions (topic, indexes), or for all (None)."""
 
     election_type: int
     wanted: Sequence[tuple[str, Sequence[int]]] | None
@@ -44,10 +44,8 @@ def decide_elect_leaders(
     election_type: int,
     wanted: Sequence[tuple[str, Sequence[int]]] | None,
 ) -> Decision[list[tuple[str, list[tuple[int, ApiError]]]]]:
-    """Elects leaders of the wanted partitions, or of all (None), where the reply omits those that need none.
-
-    Many are elected in pieces.
-    """
+    """Elects leaders of the wanted partitions, or of all (None); then the reply omits those that need none. Decides in
+    pieces."""
     answers: list[tuple[str, list[tuple[int, ApiError]]]] = []
     omitted = () if wanted is not None else (ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     requested: Iterator[tuple[str, Sequence[int]]]
@@ -97,7 +95,7 @@ def _elect(changes: PartitionChanges, election_type: int, name: str, index: int)
 
 @dataclass(frozen=True, slots=True)
 class BalanceLeaders:
-    """Partitions go back to their preferred replicas, so many at most; the reply says whether more may be left."""
+    """Returns leaderships to preferred replicas, a limited number at once; the reply is whether more may be left."""
 
     max_changes: int
 
@@ -107,14 +105,15 @@ class BalanceLeaders:
 
 
 def decide_balance_leaders(image: ClusterImage, context: ControllerContext, max_changes: int) -> Decision[bool]:
-    """Gives partitions back to their preferred replicas where these may lead; True where more may be left to do."""
+    """Elects preferred replicas if they may lead; replies whether more may be left."""
     sweep = Sweep(PartitionChanges.without_preferred_leader, Target(election=Election.PREFERRED), max_changes)
     return decide_sweep(image, context, sweep)
 
 
 @dataclass(frozen=True, slots=True)
 class ElectUnclean:
-    """Partitions get leaders that may lack records, so many at most, where the topic says so; the reply as above."""
+    """Elects leaders that may lack records, if the topic allows it, a limited number at once; the reply is whether more
+    may be left."""
 
     max_changes: int
 
@@ -124,7 +123,8 @@ class ElectUnclean:
 
 
 def decide_elect_unclean(image: ClusterImage, context: ControllerContext, max_changes: int) -> Decision[bool]:
-    """Elects leaders for partitions without any, where the topic allows unclean ones; True where more may be left."""
+    """Elects unclean leaders for partitions without a leader, if the topic allows it; replies whether more may be
+    left."""
 
     def find(changes: PartitionChanges, topic: Topic) -> Sequence[Partition]:
         leaderless = changes.without_leader(topic)
@@ -135,7 +135,7 @@ def decide_elect_unclean(image: ClusterImage, context: ControllerContext, max_ch
 
 @dataclass(frozen=True, slots=True)
 class ElectMissing:
-    """A new controller elects what the one before it may have left without a leader; the reply is False."""
+    """Elects the leaders that the previous controller may have left open; the reply is False."""
 
     def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[bool]:
         """Decides the request upon `image`."""
@@ -143,13 +143,13 @@ class ElectMissing:
 
 
 def decide_elect_missing(image: ClusterImage, context: ControllerContext) -> Decision[bool]:
-    """Elects leaders for all partitions that have none and could have one: a controller that died may have left them so
-    between two pieces of what it decided."""
+    """Elects leaders for all partitions that have none and can have one: a controller that died may have left them
+    between two pieces of a decision."""
     return decide_sweep(image, context, Sweep(PartitionChanges.without_leader, Target()))
 
 
 def returned(broker_id: int) -> Sweep:
-    """Elects leaders after a broker has come back: it may lead partitions without a leader."""
+    """Returns a sweep that elects leaders after a broker was unfenced: it may lead partitions without a leader."""
 
     def find(changes: PartitionChanges, topic: Topic) -> Sequence[Partition]:
         return [each for each in changes.without_leader(topic) if broker_id in each.replicas]

@@ -1,7 +1,7 @@
-"""Who belongs to a cluster: brokers and controllers register, sessions run out, brokers are unregistered for good.
+"""The membership of a cluster: brokers and controllers register, sessions expire, brokers are unregistered.
 
-A registration is checked in Kafka's order. The same incarnation amends its registration, and keeps its broker epoch; a
-new one is fenced, and first gives up its replicas' places in the ISR: it may have lost what it acknowledged.
+A registration is checked in Kafka's order. The same incarnation amends its registration, and keeps its broker epoch. A
+new incarnation is fenced, and its replicas first leave the ISR: it may have lost acknowledged records.
 
 Source: KIP-631, KIP-841, KIP-858, KIP-919, KIP-966.
 """
@@ -28,12 +28,13 @@ from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.metadata_records import BrokerRegistrationChangeRecord, UnregisterBrokerRecord
 
 FENCE, UNFENCE = 1, -1
-"""What BrokerRegistrationChangeRecord.Fenced says."""
+"""Values of BrokerRegistrationChangeRecord.Fenced."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegisterBroker:
-    """A broker has started. It is fenced until it asks for more; a broker alone registers as controller with it."""
+    """The registration of a broker at its start. It is fenced until it asks to be unfenced; a single node also
+    registers as controller."""
 
     registration: Registration
 
@@ -51,7 +52,7 @@ def decide_register_in_cluster(
     registration: Registration,
     departure: Departure | None = None,
 ) -> Decision[Registered]:
-    """Registers a broker of a cluster; its session begins. `departure`: what an earlier piece has begun."""
+    """Registers a broker of a cluster and starts its session. `departure` holds what earlier pieces have begun."""
     problem = _problem(image, context, sessions, registration)
     if problem is not None:
         return Decision(Registered(problem.code, problem.message))
@@ -131,7 +132,8 @@ def _bad_directories(image: ClusterImage, registration: Registration) -> str | N
 
 
 def _bad_features(image: ClusterImage, context: ControllerContext, registration: Registration) -> ApiError | None:
-    """Every finalized level must be one of the levels at which the broker can run; it can run at 0 if it names none."""
+    """Returns why a broker cannot run at the finalized feature levels, or None. A feature that it does not name counts
+    as 0."""
     spans = {feature.name: (feature.min_level, feature.max_level) for feature in registration.features}
     if levels.METADATA_VERSION not in spans:
         return ApiError(ErrorCode.INVALID_REGISTRATION, "Request features do not contain 'metadata.version'")
@@ -149,7 +151,7 @@ def _bad_features(image: ClusterImage, context: ControllerContext, registration:
 
 @dataclass(frozen=True, slots=True)
 class RegisterController:
-    """A controller of a cluster says where it is reached and at which feature levels it can run."""
+    """The registration of a controller: its endpoints and feature levels."""
 
     controller: ControllerNode
 
@@ -159,7 +161,7 @@ class RegisterController:
 
 
 def decide_register_controller(image: ClusterImage, controller: im.Controller) -> Decision[ApiError]:
-    """Notes where a controller is reached and at which feature levels it can run."""
+    """Stores a controller's endpoints and feature levels."""
     if not levels.supports_controller_registration(image.features.metadata_version):
         why = "The current MetadataVersion is too old to support controller registrations."
         return Decision(ApiError(ErrorCode.UNSUPPORTED_VERSION, why))
@@ -168,7 +170,7 @@ def decide_register_controller(image: ClusterImage, controller: im.Controller) -
 
 @dataclass(frozen=True, slots=True)
 class FenceBrokers:
-    """Brokers, as (id, broker epoch), are silent, or known to be dead; who has registered since is left alone."""
+    """Fences brokers, as (id, broker epoch), that are silent or known to be dead, unless they have registered again."""
 
     expired: Sequence[tuple[int, int]]
 
@@ -202,7 +204,7 @@ def decide_fence_brokers(
 
 
 def fence(changes: PartitionChanges, sessions: BrokerSessions | None, departure: Departure, broker: im.Broker) -> bool:
-    """The broker leaves all that it held, and then clients do not see it any more; True when that is decided."""
+    """Removes the broker from its partitions, then fences it; returns True when all is decided."""
     assert not broker.fenced, "a broker is fenced once"
     is_over = leave(changes, sessions, departure, broker)
     if is_over:
@@ -214,7 +216,7 @@ def fence(changes: PartitionChanges, sessions: BrokerSessions | None, departure:
 
 @dataclass(frozen=True, slots=True)
 class UnregisterBroker:
-    """A broker will not come back."""
+    """The removal of a broker that will not come back."""
 
     broker_id: int
 
@@ -226,9 +228,9 @@ class UnregisterBroker:
 def decide_unregister(
     image: ClusterImage, context: ControllerContext, broker_id: int, departure: Departure | None = None
 ) -> Decision[ApiError]:
-    """Forgets a broker that will not come back. It stays a replica of what it held, until that is reassigned.
+    """Unregisters a broker. It stays a replica of its partitions until these are reassigned.
 
-    `departure` is what an earlier piece has begun.
+    `departure` holds what earlier pieces have begun.
     """
     broker = image.brokers.get(broker_id)
     if broker is None:

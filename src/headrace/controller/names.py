@@ -1,4 +1,4 @@
-"""Which topic names are allowed, and which ones collide."""
+"""Checks of topic names: which are allowed, and which collide."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ METADATA_TOPIC_ID = bytes(15) + b"\x01"
 
 
 def illegal_name(name: str) -> str | None:
-    """Why a topic may not be called that, or None. A directory is named after it, hence the limit."""
+    """Returns why a topic may not have this name, or None. Its directory has the same name, hence the limit."""
     if not name:
         return "Topic name is invalid: the empty string is not allowed"
     if name in (".", ".."):
@@ -30,24 +30,24 @@ def illegal_name(name: str) -> str | None:
 
 
 def has_collision_characters(name: str) -> bool:
-    """Whether metric names may confuse the topic with another: `.` and `_` are one character there."""
+    """Returns whether metric names may confuse the topic with another: `.` and `_` are the same character there."""
     return "." in name or "_" in name
 
 
 def collision_key(name: str) -> str:
-    """Equal for two names that collide."""
+    """Returns a key that is equal for two names that collide."""
     return name.replace(".", "_")
 
 
 class Collisions:
-    """Finds names that collide; looks through the existing ones once, and only when a name could collide at all."""
+    """Finds colliding names; scans the existing ones once, and only for a name that can collide."""
 
     def __init__(self, existing: Iterable[str]) -> None:
         self._existing = existing
         self._by_key: dict[str, str] | None = None
 
     def find(self, name: str) -> str | None:
-        """An existing topic whose name differs from this one only in `.` and `_`."""
+        """Returns an existing topic whose name differs from this one only in `.` and `_`, or None."""
         if not has_collision_characters(name):
             return None
         if self._by_key is None:
@@ -57,6 +57,6 @@ class Collisions:
         return self._by_key.get(collision_key(name))
 
     def add(self, name: str) -> None:
-        """Takes in a name that exists from now on."""
+        """Adds a name that exists from now on."""
         if self._by_key is not None and has_collision_characters(name):
             self._by_key.setdefault(collision_key(name), name)

@@ -1,19 +1,20 @@
-"""Changes of partitions: every PartitionChangeRecord of a cluster with several brokers is made here.
+"""The changes of partitions: every PartitionChangeRecord of a cluster with several brokers is made here.
 
-`PartitionChanges` is the draft of one decision. `change` makes a record out of a partition and its new state;
-`take_out` does so for what a broker holds. A partition that changes twice in one decision changes on top of its first
-change.
+`PartitionChanges` is the draft of one decision. `change` turns a partition and its new state into a record; `take_out`
+does so for the partitions that a broker holds. A second change of a partition in one decision is based on its first.
 
-The rules, which are Kafka's:
+The rules are Kafka's:
 
-- A reassignment that is complete is completed in every change.
-- A leader stays while it is valid: in sync (or eligible, when none is in sync), active, its log directory online. Else
-  the first valid replica leads; then the last known leader, when none is in sync or eligible; then, where the topic
-  allows it, any active one. The last two are unclean: they lead alone, recovering.
-- With eligible leader replicas on, who leaves the in-sync replicas while these are fewer than min.insync.replicas stays
-  eligible, unless it went down uncleanly; and the in-sync replicas may become none. Off, the last one stays.
-- A record that names a leader raises the leader epoch. It names one when the leader changes, and when a replica leaves
-  the replica set, so that it learns of it.
+- A complete reassignment is completed by every change.
+- A leader stays while it is valid: in sync (or eligible, if none is in sync), active, its log directory online.
+  Otherwise the first valid replica leads; then the last known leader, if none is in sync or eligible; then, if the
+  topic allows it, any active replica. The last two elections are unclean: the leader is alone in the ISR, and
+  recovering.
+- With eligible leader replicas enabled, a replica that leaves the ISR while that is smaller than min.insync.replicas
+  stays eligible, unless it went down uncleanly; the ISR may become empty. Without them, the last replica stays in the
+  ISR.
+- A record that names a leader raises the leader epoch. It names one if the leader changes, and if a replica leaves the
+  replica set, so that the replica learns of it.
 
 Source: KIP-455, KIP-631, KIP-841, KIP-858, KIP-966.
 """
@@ -36,11 +37,11 @@ from headrace.wire.messages.metadata_records import PartitionChangeRecord
 _UNCLEAN_ELECTION = "unclean.leader.election.enable"
 
 _SAME_LEADER = -2
-"""PartitionChangeRecord.Leader when it says nothing of the leader."""
+"""The value of PartitionChangeRecord.Leader for an unchanged leader."""
 
 
 class Election(Enum):
-    """Who may lead: a valid replica; the first one if it is valid; or, where none is valid, any active one."""
+    """The kind of an election: any valid replica; the first one if it is valid; or any active one if none is valid."""
 
     ONLINE = 0
     PREFERRED = 1
@@ -49,7 +50,7 @@ class Election(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The new state of a partition; None leaves a thing as it is.
+    """The new state of a partition; None leaves a field unchanged.
 
     `lost` are replicas that went down uncleanly, and so are not eligible. `barred` brokers are not elected. `election`
     None: as the topic's settings allow.
@@ -66,7 +67,7 @@ class Target:
 
 
 class Leaving(Protocol):
-    """Who leaves, and what: see `departure.Departure`."""
+    """The departing broker and its failed directories, see `departure.Departure`."""
 
     @property
     def broker_id(self) -> int: ...
@@ -77,16 +78,16 @@ class Leaving(Protocol):
 
 
 class PartitionChanges:
-    """The partitions' part of one decision on `image`; `records` may take other records too, in their order.
+    """The partition changes of one decision upon `image`; `records` may also take other records, in order.
 
-    `records_before` are those of the pieces that the same request had before.
+    `records_before` is the number of records in the earlier pieces of the same request.
     """
 
     def __init__(self, image: ClusterImage, context: ControllerContext, records_before: int = 0) -> None:
         self.image = image
         self.records: list[Any] = []
         self.looked_at = 0
-        """Partitions that this decision had to look at, or to delete."""
+        """Partitions that this decision has looked at or deleted."""
         self._records_before = records_before
         level = image.features.metadata_version
         self.has_elr = image.features.level(levels.ELR_VERSION) > 0
@@ -103,41 +104,42 @@ class PartitionChanges:
         self._settings: dict[str, tuple[int, bool]] = {}
 
     def partition(self, topic: Topic, index: int) -> Partition | None:
-        """A partition with the changes so far."""
+        """Returns a partition with the changes so far."""
         if not 0 <= index < len(topic.partitions):
             return None
         changed = self._changed.get(topic.id)
         return topic.partitions[index] if changed is None else changed.get(index, topic.partitions[index])
 
     def of(self, topic: Topic) -> Sequence[Partition]:
-        """The partitions of a topic with the changes so far."""
+        """Returns the partitions of a topic with the changes so far."""
         changed = self._changed.get(topic.id)
         return topic.partitions if changed is None else [changed.get(each.index, each) for each in topic.partitions]
 
     @property
     def is_full(self) -> bool:
-        """Whether the request has written as many records as one may."""
+        """Returns whether the request has reached the limit of records."""
         return self._records_before + len(self.records) >= MAX_RECORDS_PER_REQUEST
 
     def without_leader(self, topic: Topic) -> list[Partition]:
-        """The partitions of a topic that nobody leads."""
-        # They are few among hundreds of thousands, here and below: a list of those of a topic costs least.
+        """Returns the partitions of a topic without a leader."""
+        # They are few among hundreds of thousands, here and below: a list for each topic is cheapest.
         return [each for each in self.of(topic) if each.leader == NO_LEADER]
 
     def without_preferred_leader(self, topic: Topic) -> list[Partition]:
-        """The partitions of a topic that another than the first of their replicas leads, or nobody."""
+        """Returns the partitions of a topic that are not led by their first replica."""
         return [each for each in self.of(topic) if each.leader != each.replicas[0]]
 
     def change(self, topic: Topic, partition: Partition, target: Target) -> Partition:
-        """The partition after the change; the same one where nothing changes."""
+        """Returns the partition after the change; the same object if nothing changes."""
         assert partition is self.partition(topic, partition.index)
         record = _Draft(self, topic, partition, target).record()
         return partition if record is None else self._note(topic, partition, record)
 
     def assign_directory(self, topic: Topic, partition: Partition, broker_id: int, directory: bytes) -> Partition:
-        """The partition once a broker's replica lies in that log directory. It elects no leader.
+        """Returns the partition with a broker's replica in that log directory. Elects no leader.
 
-        A replica that was where its directory failed may be empty where it is now: an election is another's decision.
+        A replica whose earlier directory failed may be empty in the new one, so electing it is left to another
+        decision.
         """
         assert partition is self.partition(topic, partition.index)
         if partition.directory_of(broker_id) == directory:
@@ -167,14 +169,14 @@ class PartitionChanges:
         return after
 
     def goes_down(self, broker_id: int) -> None:
-        """A broker is not active any more: nothing elects it."""
+        """Excludes a broker from elections: it is no longer active."""
         self._active.discard(broker_id)
 
     def take_out(self, topic: Topic, leaving: Leaving, *, records_max: int) -> bool:
-        """A broker that is not active, or whose log directories failed, leaves the in-sync replicas of a topic, and
-        others are elected; until there are `records_max` records: False where more of it may be left.
+        """Removes a broker that is not active, or whose log directories failed, from the ISRs of a topic, and elects
+        other leaders. Stops at `records_max` records; returns False if more may be left.
 
-        Not `was_clean`: it may lack what it acknowledged, so it is not eligible either.
+        Not `was_clean`: the broker may lack acknowledged records, so it is not eligible either.
         """
         broker_id, was_clean, failed = leaving.broker_id, leaving.was_clean, leaving.failed
         lost = () if was_clean else (broker_id,)
@@ -191,42 +193,42 @@ class PartitionChanges:
         return True
 
     def comes_up(self, broker_id: int) -> None:
-        """A broker is active: it may be elected."""
+        """Includes a broker in elections: it is active."""
         self._active.add(broker_id)
 
     def fail_directories(self, failed: Collection[bytes]) -> None:
-        """Log directories failed: nothing elects a replica there."""
+        """Excludes the replicas in failed log directories from elections."""
         self._offline |= set(failed)
 
     def leads_any(self, broker_id: int) -> bool:
-        """Whether a broker leads a partition."""
+        """Returns whether a broker leads a partition."""
         return any([each for each in self.of(topic) if each.leader == broker_id] for topic in self.image.topics)
 
     def is_active(self, broker_id: int) -> bool:
-        """Whether a broker may be in sync, and lead: registered, not fenced, not shutting down, not leaving."""
+        """Returns whether a broker may be in sync and lead: registered, not fenced, not shutting down, not leaving."""
         return broker_id in self._active
 
     def may_lead(self, partition: Partition, broker_id: int) -> bool:
-        """Whether a broker is active, and the log directory of its replica online."""
+        """Returns whether a broker is active and the log directory of its replica online."""
         return broker_id in self._active and self.is_online(broker_id, partition.directory_of(broker_id))
 
     def is_online(self, broker_id: int, directory: bytes) -> bool:
-        """Whether a broker's log directory works, as far as the broker has reported."""
+        """Returns whether a broker's log directory works, as far as the broker has reported."""
         if directory in (im.DIRECTORY_UNASSIGNED, im.DIRECTORY_MIGRATING):
             return True
         if directory == im.DIRECTORY_LOST or directory in self._offline:
             return False
         broker = self.image.brokers.get(broker_id)
         online = () if broker is None else broker.directories
-        # A registration from before directories were part of the metadata names none.
+        # A registration older than directories in the metadata names none.
         return not online or directory in online
 
     def min_insync_replicas(self, topic: Topic) -> int:
-        """How many in-sync replicas are enough: the setting, or all replicas where they are fewer."""
+        """Returns how many in-sync replicas are required: the setting, at most the number of replicas."""
         return self._settings_of(topic)[0]
 
     def allows_unclean(self, topic: Topic) -> bool:
-        """Whether a replica that lacks acknowledged records may lead a topic's partitions."""
+        """Returns whether a replica that lacks acknowledged records may lead a topic's partitions."""
         return self._settings_of(topic)[1]
 
     def _settings_of(self, topic: Topic) -> tuple[int, bool]:
@@ -268,7 +270,7 @@ class _Draft:
         self.recovery_state = old.leader_recovery_state if target.recovery_state is None else target.recovery_state
 
     def record(self) -> PartitionChangeRecord | None:
-        """The record of this change, or None where there is nothing to change."""
+        """Returns the record of this change, or None if nothing changes."""
         old = self.old
         self._complete_reassignment()
         self._note_eligible()
@@ -284,7 +286,7 @@ class _Draft:
                 self.eligible.remove(leader)
         elif not set(old.replicas) <= set(self.replicas):
             record.leader = leader
-        # Without eligible leaders somebody stays in sync: of nobody else is it known that he has every record.
+        # Without eligible leaders the last replica stays in sync: no other is known to have every record.
         if tuple(self.isr) != old.isr and (self.isr or self.changes.has_elr):
             record.isr = self.isr
             if not self.changes.shrinking_keeps_epoch and not set(old.isr) <= set(self.isr):
@@ -315,7 +317,7 @@ class _Draft:
         self.eligible = sorted(candidates - gone)
 
     def _elect(self) -> tuple[int, bool]:
-        """The leader, or NO_LEADER; and whether it may lack acknowledged records."""
+        """Returns the leader, or NO_LEADER, and whether it may lack acknowledged records."""
         old = self.old
         election = self.target.election
         if election is None:
@@ -340,7 +342,7 @@ class _Draft:
         return not any(replica in each for each in barred) and self.changes.may_lead(self.old, replica)
 
     def _note_last_known(self, record: PartitionChangeRecord, leader: int) -> None:
-        """Who led last, while there is no leader."""
+        """Notes the last known leader while there is none."""
         known = self.old.last_known_eligible_leaders
         if leader != NO_LEADER or not self.changes.has_elr:
             if known:
@@ -358,7 +360,7 @@ class _Draft:
             record.adding_replicas = self.adding
         if self.changes.has_directories:
             directories = [self._directory(replica) for replica in self.replicas]
-            # With the replicas they are repeated: a reader of the record need not guess which is whose.
+            # Directories are repeated with the replicas, so that a reader of the record can match them.
             if record.replicas is not None or tuple(directories) != old.directories:
                 record.directories = directories
 

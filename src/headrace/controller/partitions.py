@@ -65,13 +65,14 @@ def decide_create_partitions(
 ) -> Decision[list[tuple[str, ApiError]]]:
     """Adds partitions; each topic succeeds or fails alone, and a name that is given twice is refused.
 
-    Many topics grow in pieces, each of them in one. One that grows by thousands is drawn in pieces that write nothing.
+    Topics are decided in pieces, each topic within one. Thousands of new partitions of a topic are prepared in pieces
+    without records.
     """
     return _ManyTopics(topics, may_alter, may_change, random, validate_only).decide(image)
 
 
 class _ManyTopics:
-    """A request, and what the pieces so far have made of it."""
+    """A CreatePartitions request and the results of its pieces so far."""
 
     def __init__(
         self,
@@ -91,10 +92,10 @@ class _ManyTopics:
         self._drawing = Drawing()
         self._answers: list[tuple[str, ApiError]] = []
         self._records = 0
-        """Of the pieces so far."""
+        """The number of records in the pieces so far."""
 
     def decide(self, image: ClusterImage) -> Decision[list[tuple[str, ApiError]]]:
-        """The next piece."""
+        """Decides the next piece."""
         if not self._named.is_counted:
             self._named.count_some()
             if not self._named.is_counted:
@@ -116,7 +117,7 @@ class _ManyTopics:
     def _grow(
         self, image: ClusterImage, wanted: CreatePartitionsTopic, placer: placement.Placer, records: list[Any]
     ) -> ApiError | None:
-        """None: the next piece goes on with it."""
+        """Adds partitions to one topic; returns None if the next piece continues with it."""
         if self._named.is_twice(wanted.name):
             return ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
         if not self._may_alter(wanted.name):
@@ -159,7 +160,7 @@ def _refusal(wanted: CreatePartitionsTopic, existing: int) -> ApiError | None:
 def _place(
     image: ClusterImage, topic: Topic, wanted: CreatePartitionsTopic, placer: placement.Placer
 ) -> Iterator[Partition | ApiError]:
-    """The new partitions one after the other, or why there is not such a one: then that is the last."""
+    """Yields the new partitions, or an error as the last item."""
     existing, factor = len(topic.partitions), len(topic.partitions[0].replicas)
     if wanted.assignments is not None:
         placed: Iterator[tuple[int, ...] | ApiError] = _given_replicas(image, wanted, wanted.count - existing, factor)

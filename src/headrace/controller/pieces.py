@@ -1,12 +1,12 @@
-"""Work on many partitions is decided in pieces: one decision has some hundred records at most, and looks at some ten
-thousand partitions, so that a controller of many partitions has other things to decide in between.
+"""Decides work on many partitions in pieces.
 
-`ManyThings` is a request for many things, each of which succeeds or fails alone; `Alterations` is one for settings of
-things, each of which may be named once. `Sweep` looks over all topics for
-partitions that are to change. The end of a broker is in `departure`.
+One decision has some hundred records at most and looks at some ten thousand partitions, so that a controller with many
+partitions can decide other requests in between. `ManyThings` is a request for many items, each of which succeeds or
+fails alone; `Alterations` is a request to alter items, each of which may be named once. `Sweep` scans all topics for
+partitions to change. The departure of a broker is in `departure`.
 
-Each piece is decided on the newest image: what others decide between two pieces is in it. A log that ends between two
-pieces has what those before decided; Kafka's controller writes such a request as one batch. The client then gets no
+Each piece is decided upon the newest image, with all decisions since the piece before. If the log ends between two
+pieces, those before stay decided; Kafka's controller writes such a request as one batch. The client then gets no
 success, retries, and less is left to do.
 """
 
@@ -23,42 +23,42 @@ from headrace.machine.split_table import PARTS, SplitTable
 from headrace.metadata.image import ClusterImage, Partition, Topic
 
 PIECE_RECORDS: Final = 100
-"""Records of one piece."""
+"""The limit of records of one piece."""
 PIECE_PARTITIONS: Final = 20_000
-"""Partitions that one piece looks at."""
+"""The limit of partitions that one piece looks at."""
 PIECE_TRIES: Final = 500
-"""Things that one piece tries to do, each of which may come to nothing and has taken its time then."""
+"""The limit of items that one piece tries: an item may take time without a result."""
 PIECE_COUNTED: Final = 1000
-"""Things of which one piece counts how often each is named."""
+"""The limit of items whose names one piece counts."""
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 class Counted(Generic[K, T]):
-    """Which names a request gives twice: found out a piece at a time."""
+    """The names that a request has more than once, counted in pieces."""
 
     def __init__(self, things: Sequence[T], name_of: Callable[[T], K]) -> None:
         self._things = things
         self._name_of = name_of
         self._counted = 0
         self._last: SplitTable[K, T] = SplitTable()
-        """The last thing of each name."""
+        """The last item of each name."""
         self._twice: SplitTable[K, None] = SplitTable()
 
     @property
     def is_counted(self) -> bool:
-        """Whether all of the request has been looked at."""
+        """Whether the whole request has been counted."""
         return self._counted >= len(self._things)
 
     def count_some(self) -> None:
-        """Looks at the next PIECE_COUNTED things."""
+        """Counts the next PIECE_COUNTED items."""
         some = self._things[self._counted : self._counted + PIECE_COUNTED]
         self._counted += len(some)
         parts, name_of = self._last.parts, self._name_of
         for thing in some:
             name = name_of(thing)
-            part = parts[hash(name) % PARTS]  # a call less for each
+            part = parts[hash(name) % PARTS]  # saves one call per item
             if name in part:
                 self._twice[name] = None
             else:
@@ -66,19 +66,19 @@ class Counted(Generic[K, T]):
             part[name] = thing
 
     def _note(self, name: K) -> None:
-        """A name is given for the first time."""
+        """Notes the first occurrence of a name."""
 
     def is_twice(self, name: K) -> bool:
-        """Whether the request gives a name more than once."""
+        """Returns whether the request has a name more than once."""
         return name in self._twice
 
     def done_with(self, name: K) -> None:
-        """Frees what was noted of a name that is given once: to free all at once takes as long as a piece."""
+        """Frees the entry of a name that occurs once: to free all of them together would take as long as a piece."""
         self._last.discard(name)
 
 
 class Named(Counted[K, T]):
-    """The same for a request that is answered by name: it keeps their order, that of the first of each."""
+    """Counts the names of a request that is answered by name, in the order of their first occurrence."""
 
     def __init__(self, things: Sequence[T], name_of: Callable[[T], K]) -> None:
         super().__init__(things, name_of)
@@ -88,17 +88,17 @@ class Named(Counted[K, T]):
         self._names.append(name)
 
     def in_order(self) -> Iterator[T]:
-        """Yields one thing for each name: the last of a name counts."""
+        """Yields the last item of each name."""
         for name in self._names:
             yield self._last[name]
             self.done_with(name)
 
 
 class ManyThings(Generic[T, R]):
-    """The things of a request that wait, and the reply, into which `take` puts the outcome of each.
+    """The pending items of a request, and the reply, to which `take` adds each result.
 
-    A None among the things is a step at which there is nothing to take: something that may hold things, and may hold
-    none. `refusal` is asked before each piece: its answer to the whole request, or None.
+    None among the items is a step without an item: a container that may be empty. `refusal` is called before each
+    piece, and returns an answer to the whole request, or None.
     """
 
     def __init__(
@@ -115,10 +115,10 @@ class ManyThings(Generic[T, R]):
         self._context = context
         self._refusal = refusal
         self._records = 0
-        """Of the pieces so far."""
+        """The number of records in the pieces so far."""
 
     def decide(self, image: ClusterImage) -> Decision[R]:
-        """The next piece."""
+        """Decides the next piece."""
         refused = self._refusal(image)
         if refused is not None:
             return Decision(refused)
@@ -133,10 +133,10 @@ class ManyThings(Generic[T, R]):
 
 
 class Alterations(Generic[T]):
-    """A request to alter many things, each as a whole or not at all; answers in the request's order.
+    """A request to alter many items, each as a whole or not at all; results are in the request's order.
 
-    `alter` gives the records for one of them, or says why there are none. Things of which `key_of` is the same are
-    refused with `twice`, all of them.
+    `alter` returns the records for one item, or why there are none. Items with the same `key_of` are all refused with
+    `twice`.
     """
 
     def __init__(
@@ -156,10 +156,10 @@ class Alterations(Generic[T]):
         self._validate_only = validate_only
         self._answers: list[ApiError] = []
         self._records = 0
-        """Of the pieces so far."""
+        """The number of records in the pieces so far."""
 
     def decide(self, image: ClusterImage) -> Decision[list[ApiError]]:
-        """The next piece."""
+        """Decides the next piece."""
         if not self._named.is_counted:
             self._named.count_some()
             if not self._named.is_counted:
@@ -189,10 +189,10 @@ class Alterations(Generic[T]):
 
 
 class Sweep:
-    """All topics, of which those that are there when it begins are looked at, once.
+    """One pass over the topics that exist at its start.
 
-    `find` says which partitions of a topic are to change, and `target` into what, where they can. At most `changes_max`
-    of them change, if that is given.
+    `find` returns the partitions of a topic to change, and `target` the change, if it is possible. At most
+    `changes_max` partitions change, if that is given.
     """
 
     def __init__(
@@ -202,18 +202,18 @@ class Sweep:
         changes_max: int | None = None,
     ) -> None:
         self.is_cut = False
-        """Whether there may have been more to change than were allowed to."""
+        """Whether the limit of changes may have left partitions unchanged."""
         self._find = find
         self._target = target
         self._changes_max = changes_max
         self._changed = 0
         self._waiting: list[str] | None = None
-        """Topics that are still to be looked at, the next one last."""
+        """Topics still to be looked at, the next one last."""
         self._next_index = 0
-        """The partition of the next topic at which to begin."""
+        """The partition of the next topic at which to continue."""
 
     def go_on(self, changes: PartitionChanges) -> bool:
-        """Changes as many partitions as one decision may; True once nothing is left."""
+        """Changes as many partitions as one decision may; returns True once none is left."""
         topics, tries = changes.image.topics, 0
         if self._waiting is None:
             self._waiting = sorted(topics.topics_by_name, reverse=True)
@@ -240,7 +240,7 @@ class Sweep:
 
 
 def decide_sweep(image: ClusterImage, context: ControllerContext, sweep: Sweep) -> Decision[bool]:
-    """The next piece of a sweep; in the end True where more may be left to do."""
+    """Decides the next piece of a sweep; the last one replies whether more may be left."""
     changes = PartitionChanges(image, context)
     is_over = sweep.go_on(changes)
     rest = None if is_over else partial(decide_sweep, context=context, sweep=sweep)

@@ -1,4 +1,4 @@
-"""Handing out blocks of producer ids, so that no two producers ever share one. Source: KIP-730."""
+"""Allocates blocks of producer ids, so that no two producers share one. Source: KIP-730."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BLOCK_SIZE = 1000
 
 
 class ProducerIdBlock(NamedTuple):
-    """The ids from `first` up to, without, `end`; none where there is an error."""
+    """The producer ids from `first` (inclusive) to `end` (exclusive); empty with an error."""
 
     first: int
     end: int
@@ -25,7 +25,8 @@ class ProducerIdBlock(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AllocateProducerIds:
-    """A block of producer ids for a broker. `broker_epoch` None: it is this node, which need not prove itself."""
+    """A block of producer ids for a broker. `broker_epoch` None: the request is of this node, and no epoch is
+    checked."""
 
     broker_id: int
     broker_epoch: int | None = None
@@ -38,7 +39,7 @@ class AllocateProducerIds:
 def decide_allocate_producer_ids(
     image: ClusterImage, broker_id: int, broker_epoch: int | None = None
 ) -> Decision[ProducerIdBlock]:
-    """The next block for a broker. `broker_epoch` None: it is this node, and its registration is not in question."""
+    """Allocates the next block to a broker. `broker_epoch` None: the broker is this node, and no epoch is checked."""
     broker = image.brokers.get(broker_id)
     if broker_epoch is not None and (broker is None or broker.epoch != broker_epoch):
         return Decision(ProducerIdBlock(0, 0, ErrorCode.STALE_BROKER_EPOCH))

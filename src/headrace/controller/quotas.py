@@ -1,4 +1,4 @@
-"""Setting and removing client quotas. Source: KIP-546, KIP-599, KIP-612."""
+"""Sets and removes client quotas. Source: KIP-546, KIP-599, KIP-612."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.metadata_records import ClientQuotaRecord, EntityData
 
 CHANGES_MAX: Final = 1_000
-"""Changes of one entity: all are checked together. There are five quotas, and other keys may be removed."""
+"""The limit of changes of one entity: all are checked together. There are five quotas, and unknown keys may be
+removed."""
 _BAD: Final = ErrorCode.INVALID_REQUEST
 _TWICE: Final = ApiError(_BAD, "Each entity must appear at most once.")
 _WHOLE: Final[Mapping[str, tuple[str, int]]] = {
@@ -28,25 +29,26 @@ _WHOLE: Final[Mapping[str, tuple[str, int]]] = {
     quotas.FETCH: ("a LONG", 2**63),
     quotas.CONNECTION: ("an INT", 2**31),
 }
-"""What kind of number a quota is that has no fraction, and the first one that is too large."""
+"""For each quota without fractions: the name of its type, and the first value that is too large."""
 
 
 @dataclass(frozen=True)
 class QuotaAlteration:
-    """The alterations of one entity: its (type, name), where None is the default, and (key, value), None to remove."""
+    """The alterations of one entity: its (type, name), with None for the default, and (key, value), with None to
+    remove."""
 
     parts: tuple[tuple[str, str | None], ...]
     changes: Sequence[tuple[str, float | None]]
 
     @cached_property
     def entity(self) -> quotas.Entity:
-        """Whom it is about."""
+        """The entity."""
         return quotas.entity_of(dict(self.parts))
 
 
 @dataclass(frozen=True, slots=True)
 class AlterQuotas:
-    """Other quotas; each entity has a result of its own."""
+    """Alterations of quotas; each entity has its own result."""
 
     alterations: Sequence[QuotaAlteration]
     validate_only: bool = False
@@ -59,9 +61,9 @@ class AlterQuotas:
 def decide_alter_quotas(
     image: ClusterImage, alterations: Sequence[QuotaAlteration], *, validate_only: bool = False
 ) -> Decision[list[ApiError]]:
-    """Alters the quotas of each entity as a whole or not at all, many in pieces; answers in the request's order.
+    """Alters the quotas of each entity as a whole or not at all, in pieces; results are in the request's order.
 
-    An entity that is named twice is refused, both times.
+    An entity that is named twice is refused both times.
     """
     altered = Alterations(alterations, _alter, attrgetter("entity"), _TWICE, validate_only=validate_only)
     return altered.decide(image)
@@ -73,7 +75,7 @@ def _alter(image: ClusterImage, alteration: QuotaAlteration) -> list[Any] | ApiE
 
 
 def _entity_problem(parts: Sequence[tuple[str, str | None]]) -> str | None:
-    """Why there cannot be a quota of such an entity, or None."""
+    """Returns why an entity is invalid, or None."""
     if not parts:
         return "Invalid empty client quota entity"
     names = dict(parts)
@@ -94,7 +96,7 @@ def _entity_problem(parts: Sequence[tuple[str, str | None]]) -> str | None:
 
 
 def _changes_problem(alteration: QuotaAlteration) -> str | None:
-    """Why the quotas cannot be altered like this, or None."""
+    """Returns why the changes are invalid, or None."""
     keys = Counter(key for key, _ in alteration.changes)
     twice = [key for key, count in keys.items() if count > 1]
     if twice:
@@ -103,7 +105,7 @@ def _changes_problem(alteration: QuotaAlteration) -> str | None:
     allowed = (quotas.CONNECTION,) if is_ip else quotas.CLIENT_KEYS
     for key, value in alteration.changes:
         if value is None:
-            continue  # what there cannot be is not there, and may be removed
+            continue  # unknown keys have no value, and may be removed
         if key not in allowed:
             return f"Invalid configuration key {key}"
         if isnan(value) or value <= 0:

@@ -1,7 +1,8 @@
-"""Moving partitions to other replicas. Source: KIP-455, KIP-860.
+"""Reassigns partitions to other replicas. Source: KIP-455, KIP-860.
 
-While a move is under way the replicas are those of the target and behind them those to be removed. It ends with the
-first change that finds the added replicas in sync, see `partition_changes`; what needs no added replica ends at once.
+During a reassignment the replicas are those of the target, followed by those to be removed. It is completed by the
+first change that finds the added replicas in sync, see `partition_changes`; without added replicas it is completed at
+once.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from headrace.wire.errors import ErrorCode, message_of
 
 
 class _Wanted(NamedTuple):
-    """A partition that is to move, and where the outcome goes."""
+    """A partition to reassign, and the list that takes its result."""
 
     name: str
     partition_id: int
@@ -31,7 +32,7 @@ class _Wanted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReassignPartitions:
-    """Other replicas for partitions (topic, (index, replicas)); None as replicas calls a move off."""
+    """New replicas for partitions (topic, (index, replicas)); None as replicas cancels a reassignment."""
 
     wanted: Sequence[tuple[str, Sequence[tuple[int, Sequence[int] | None]]]]
     allow_factor_change: bool
@@ -47,10 +48,7 @@ def decide_reassign(
     wanted: Sequence[tuple[str, Sequence[tuple[int, Sequence[int] | None]]]],
     allow_factor_change: bool,
 ) -> Decision[list[tuple[str, list[tuple[int, ApiError]]]]]:
-    """Moves partitions to the given replicas, which may be down; None calls off a move that is under way.
-
-    Many are moved in pieces.
-    """
+    """Reassigns partitions to the given replicas, which may be down; None cancels a reassignment. Decides in pieces."""
     answers: list[tuple[str, list[tuple[int, ApiError]]]] = []
 
     def partitions() -> Iterator[_Wanted | None]:
@@ -90,7 +88,7 @@ def _reassign(
             f"The request changes the replication factor from {len(current)} to {len(target)}",
         )
     removing = sorted(set(partition.replicas) - set(target))
-    # A replica that the move before this one began to add is still being added.
+    # A replica that an earlier reassignment began to add is still being added.
     adding = sorted(r for r in target if r not in partition.replicas or r in partition.adding)
     assert set(adding).isdisjoint(removing), "a replica comes or goes"
     changes.change(
@@ -122,7 +120,7 @@ def _call_off(changes: PartitionChanges, topic: Topic, partition: Partition) -> 
 def list_reassignments(
     image: ClusterImage, wanted: Sequence[tuple[str, Sequence[int]]] | None
 ) -> list[tuple[str, list[Partition]]]:
-    """The partitions whose replicas are on the move, of those wanted or of all (None)."""
+    """Returns the partitions under reassignment, of those wanted or of all (None)."""
     if wanted is None:
         wanted = [(topic.name, range(len(topic.partitions))) for topic in image.topics]
     found: list[tuple[str, list[Partition]]] = []

@@ -1,6 +1,6 @@
-"""Users that log in with SCRAM: their credentials are made, changed and deleted.
+"""Creates, alters and deletes the SCRAM credentials of users.
 
-A request brings the salted password, and the controller derives the keys: a password never comes here.
+A request carries the salted password, and the controller derives the keys: the password itself never reaches it.
 Source: KIP-554, KIP-900.
 """
 
@@ -32,14 +32,14 @@ _UNSUPPORTED: Final = ApiError(ErrorCode.UNSUPPORTED_VERSION, "The current metad
 
 
 class ScramDeletion(NamedTuple):
-    """A credential that is to go: the mechanism by its number."""
+    """A credential to delete, with its mechanism by number."""
 
     name: str
     mechanism: int
 
 
 class ScramUpsertion(NamedTuple):
-    """A credential that is to be made or replaced."""
+    """A credential to create or replace."""
 
     name: str
     mechanism: int
@@ -50,7 +50,7 @@ class ScramUpsertion(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AlterScramUsers:
-    """Credentials of users that are deleted, made or replaced; each user has an outcome."""
+    """Alterations of SCRAM credentials; each user has its own result."""
 
     wanted: Sequence[ScramDeletion | ScramUpsertion]
 
@@ -64,26 +64,26 @@ class AlterScramUsers:
 def decide_alter_scram(
     image: ClusterImage, wanted: Sequence[ScramDeletion | ScramUpsertion]
 ) -> Decision[list[tuple[str, ApiError]]]:
-    """Each user has an outcome of its own, many are altered in pieces. One that is named twice, whatever for, is left
-    as it is; the error of the first alteration stays."""
+    """Alters credentials in pieces, with a result for each user. A user that is named twice is left unchanged; the
+    error of its first alteration stays."""
     return _Alterations(wanted).decide(image)
 
 
 class _Alterations:
-    """Those of a request, of which each piece has some: the keys of a credential take some 20 us to derive."""
+    """The alterations of one request, decided in pieces: deriving the keys of a credential takes some 20 us."""
 
     def __init__(self, wanted: Sequence[ScramDeletion | ScramUpsertion]) -> None:
         self._wanted = wanted
         self._named = Counted(wanted, _name_of)
         self._looked_at = 0
         self._records = 0
-        """Of the pieces so far."""
+        """The number of records in the pieces so far."""
         self._answered: SplitTable[str, None] = SplitTable()
-        """Users that are named twice, and have an outcome."""
+        """Users that are named twice and already have a result."""
         self._outcomes: list[tuple[str, ApiError]] = []
 
     def decide(self, image: ClusterImage) -> Decision[list[tuple[str, ApiError]]]:
-        """The next piece."""
+        """Decides the next piece."""
         if not self._named.is_counted:
             self._named.count_some()
             if not self._named.is_counted:

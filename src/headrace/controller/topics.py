@@ -1,4 +1,4 @@
-"""Creating and deleting topics. Source: KIP-4, KIP-464, KIP-516, KIP-525."""
+"""Creates and deletes topics. Source: KIP-4, KIP-464, KIP-516, KIP-525."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from headrace.wire.messages.k20_delete_topics import DeletableTopicResult
 from headrace.wire.messages.metadata_records import ConfigRecord, RemoveTopicRecord, TopicRecord
 
 PIECE_RECORDS: Final = 200
-"""Records of one piece of a request for many topics, beyond those of its last topic."""
+"""The limit of records of one piece of a request, without those of its last topic."""
 PIECE_TOPICS: Final = 25
-"""Topics that one piece looks at."""
+"""The limit of topics that one piece looks at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +61,16 @@ def decide_create_topics(
     may_describe_configs: Callable[[str], bool] = lambda _: True,
     may_change: Callable[[int], bool] = lambda _: True,
 ) -> Decision[CreateTopicsResponse]:
-    """Creates what can be created of a request; each topic succeeds or fails alone; results keep the request's order.
+    """Creates topics; each succeeds or fails alone, and results keep the request's order.
 
-    Many topics are created in pieces, each topic with all that belongs to it in one of them. One of thousands of
-    partitions is drawn in pieces that write nothing.
+    Topics are created in pieces, each topic within one. Thousands of partitions of a topic are prepared in pieces
+    without records.
     """
     return _ManyTopics(request, context, may_create, may_describe_configs, may_change).decide(image)
 
 
 class _ManyTopics:
-    """A request, and what the pieces so far have made of it."""
+    """A CreateTopics request and the results of its pieces so far."""
 
     def __init__(
         self,
@@ -87,23 +87,23 @@ class _ManyTopics:
         self._validate_only = request.validate_only
         self._named = Named(request.topics, _name_of)
         self._looked_at: list[str] = []
-        """What would have been created, if the request is only to be validated."""
+        """The topics that a validate-only request would have created."""
         self._waiting: Iterator[CreatableTopic] = iter(())
         self._topic: CreatableTopic | None = None
         self._drawing = Drawing()
         self._results: list[CreatableTopicResult] = []
         self._records = 0
-        """Of the pieces so far."""
+        """The number of records in the pieces so far."""
 
     def decide(self, image: ClusterImage) -> Decision[CreateTopicsResponse]:
-        """The next piece."""
+        """Decides the next piece."""
         if not self._named.is_counted:
             self._named.count_some()
             if not self._named.is_counted:
                 return Decision(CreateTopicsResponse(topics=self._results), [], self.decide)
             self._waiting = self._named.in_order()
             self._topic = next(self._waiting, None)
-        # What was only looked at is in no image, and a name of the same request may collide with it.
+        # Validated topics are in no image, and a later name of the request may collide with one.
         creation = _Creation(image, self._context, self._looked_at, self._records)
         end = len(self._results) + PIECE_TOPICS
         while self._topic is not None and creation.written < PIECE_RECORDS and len(self._results) < end:
@@ -120,7 +120,7 @@ class _ManyTopics:
         return Decision(CreateTopicsResponse(topics=self._results), records, rest)
 
     def _create(self, creation: _Creation, topic: CreatableTopic) -> CreatableTopicResult | ApiError | None:
-        """None: the next piece goes on with it."""
+        """Creates one topic; returns None if the next piece continues with it."""
         name = topic.name
         if self._named.is_twice(name):
             return ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
@@ -145,13 +145,13 @@ def _name_of(topic: CreatableTopic) -> str:
 
 
 def refusal(name: str, error: ApiError) -> CreatableTopicResult:
-    """The result of a topic that was not created."""
+    """Returns the result of a topic that was not created."""
     return CreatableTopicResult(name=name, error_code=error.code, error_message=error.message, configs=[])
 
 
 class _Creation:
-    """The topics of one piece, created on top of one image. `also` are names that exist beside those of the image, and
-    `records_before` is what the request has written before."""
+    """The topics of one piece, created upon one image. `also` are names that exist beside those of the image, and
+    `records_before` is the number of records that the request has written before."""
 
     def __init__(
         self, image: ClusterImage, context: ControllerContext, also: Iterable[str], records_before: int
@@ -160,13 +160,13 @@ class _Creation:
         self.context = context
         self.records: list[Any] = []
         self.written = 0
-        """How many records the log gets of it."""
+        """The number of records that this piece writes."""
         self._records_before = records_before
         self._placer = placement.Placer(image, context.random)
         self._collisions = names.Collisions(chain(image.topics.topics_by_name, also))
 
     def overrides_of(self, topic: CreatableTopic) -> dict[str, str] | ApiError:
-        """The settings that a new topic brings, or why there cannot be such a topic."""
+        """Returns the settings of a new topic, or why it is refused."""
         name = topic.name
         if (why := names.illegal_name(name)) is not None:
             return ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, why)
@@ -203,7 +203,7 @@ class _Creation:
         self.written += count
         self._collisions.add(name)
         topic_id = drawn.topic_id
-        # Configurations come between the topic and its partitions, so that a partition never exists without them.
+        # Configurations precede the partitions, so that a partition never exists without them.
         self.records.append(TopicRecord(name=name, topic_id=topic_id))
         self.records += [
             ConfigRecord(resource_type=ResourceType.TOPIC, resource_name=name, name=key, value=value)
@@ -229,7 +229,7 @@ class _Creation:
         return result
 
     def _place(self, topic: CreatableTopic) -> Iterator[Partition | ApiError]:
-        """The partitions one after the other, or why there is not such a one: then that is the last."""
+        """Yields the partitions, or an error as the last item."""
         if topic.assignments:
             yield from self._place_by_hand(topic)
             return
@@ -338,14 +338,14 @@ def decide_delete_topics(
     may_delete: Callable[[str], bool] = lambda _: True,
     may_change: Callable[[int], bool] = lambda _: True,
 ) -> Decision[list[DeletableTopicResult]]:
-    """Deletes topics given as (name, id), of which exactly one is set; each has a result of its own, in order.
+    """Deletes topics given as (name, id), of which exactly one is set; each has its own result, in order.
 
-    Who may not describe a topic learns neither the name behind an id nor the id behind a name. Many are deleted in
+    A client that may not describe a topic learns neither the name of an id nor the id of a name. Topics are deleted in
     pieces. Source: KIP-516.
     """
     results: list[DeletableTopicResult] = []
     gone: dict[str | bytes, Topic] = {}
-    """What this request has deleted, by name and by id: between two pieces another topic may get the name."""
+    """Topics deleted by this request, by name and by id: between two pieces another topic may get the name."""
 
     def delete(changes: PartitionChanges, which: tuple[str | None, bytes]) -> None:
         name, topic_id = which

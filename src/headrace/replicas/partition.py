@@ -517,7 +517,7 @@ class PartitionState:
     # --- as a follower
 
     def followed(self, log_end: int, leader_high_watermark: int) -> bool:
-        """Sets a follower's log end and takes over its leader's high watermark; returns whether this replica's moved."""
+        """Sets a follower's log end, and raises its high watermark to the leader's; returns whether it moved."""
         assert self.role is Role.FOLLOWER
         self.log_end = log_end
         known = min(log_end, leader_high_watermark)
