@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class GroupClient:
-    """The client that sends a JoinGroup, and the version in which it sends it."""
+    """The client that sends a JoinGroup, and the API version of the request."""
 
     client_id: str
     client_host: str
-    """As Kafka shows it: "/127.0.0.1"."""
+    """The address as Kafka shows it: "/127.0.0.1"."""
     api_version: int
     principal: str = ""

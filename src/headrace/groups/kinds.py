@@ -1,7 +1,6 @@
-"""The kinds of groups: what the shard asks of each, and the table of all of them.
+"""The kinds of groups: the interface that the shard uses, and the table of all kinds.
 
-A group id has one kind at a time. A new kind is a row here, its records in `records`, and the requests that are its
-alone in `shard`.
+A group id has one kind at a time. A new kind is a row here, its records in `records`, and its own requests in `shard`.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class GroupKind(Protocol):
-    """One kind of groups. Where a group id is given, the group exists, as decisions see it."""
+    """One kind of groups. Methods with a group id require that the group exists, as decisions see it."""
 
     @property
     def name(self) -> str:
@@ -64,7 +63,7 @@ class GroupKind(Protocol):
         now_ms: int,
         /,
     ) -> ErrorCode:
-        """Decides a Heartbeat: the error of its answer. It never writes a record."""
+        """Decides a Heartbeat; returns the error of its answer. It never writes a record."""
         ...
 
     def leave(self, shard: GroupShardState, group_id: str, members: list[MemberIdentity], now_ms: int, /) -> Outcome:
@@ -76,15 +75,15 @@ class GroupKind(Protocol):
     def check_commit(
         self, shard: GroupShardState, request: CommitRequest, api_version: int, is_transactional: bool, /
     ) -> ErrorCode:
-        """Returns why a commit is refused, as a whole."""
+        """Returns why a whole commit is refused, or NONE."""
         ...
 
     def check_fetch(self, group: ModernGroup, request: OffsetFetchRequestGroup, /) -> ErrorCode:
-        """Returns why a fetch is refused, as a whole; looks at committed state."""
+        """Returns why a whole fetch is refused, or NONE; looks at committed state."""
         ...
 
     def check_delete_offsets(self, shard: GroupShardState, group_id: str, /) -> ErrorCode:
-        """Returns why an OffsetDelete is refused, as a whole."""
+        """Returns why a whole OffsetDelete is refused, or NONE."""
         ...
 
     def is_subscribed(self, shard: GroupShardState, group_id: str, topic: str, /) -> bool:
@@ -92,39 +91,39 @@ class GroupKind(Protocol):
         ...
 
     def expire(self, shard: GroupShardState, group_id: str, now_ms: int, out: Outcome, /) -> None:
-        """Removes the expired offsets of the group, and the group if it may go with them."""
+        """Removes the expired offsets of the group, and the group itself if it is empty."""
         ...
 
     # --- the group ---------------------------------------------------------------------------------------------------
 
     def has_members(self, shard: GroupShardState, group_id: str, /) -> bool:
-        """Returns whether the group has members: it cannot be deleted then."""
+        """Returns whether the group has members, so that it cannot be deleted."""
         ...
 
     def tombstones(self, shard: GroupShardState, group_id: str, /) -> Sequence[Record]:
-        """Returns what removes the group from the log, without its offsets."""
+        """Returns the tombstones of the group, without those of its offsets."""
         ...
 
     def apply(self, shard: GroupShardState, record: Any, /) -> None:
-        """Applies a record of the kind that is in the log, live or at a load."""
+        """Applies a record of this kind that is in the log, live or at a load."""
         ...
 
     def starting(self, shard: GroupShardState, now_ms: int, out: Outcome, /) -> TimedSteps[int]:
-        """Restores what lives in memory alone, about a member a step: all records of the log are applied. Returns the
-        time that it was sent last."""
+        """Restores the in-memory state after all records of the log are applied, about a member a step. Returns the
+        time that it was last sent."""
         ...
 
     def uncommitted(self, shard: GroupShardState, /) -> Collection[str]:
-        """Returns the groups of the kind of which something is not committed that `reverted` would restore."""
+        """Returns the groups of this kind with uncommitted changes that `reverted` would restore."""
         ...
 
     def reverted(self, shard: GroupShardState, lost: Collection[str], now_ms: int, /) -> None:
-        """Brings what lives in memory alone of the `lost` groups in line with the tables, which were taken back to what
-        is committed. `lost` is what `uncommitted` returned before."""
+        """Brings the in-memory state of the `lost` groups in line with the tables, which were reverted to the committed
+        state. `lost` is what `uncommitted` returned before."""
         ...
 
     def due(self, shard: GroupShardState, key: TimerKey, now_ms: int, /) -> Outcome:
-        """Decides what follows from a timer that fired."""
+        """Decides what follows from an expired timer."""
         ...
 
 
@@ -132,11 +131,11 @@ CLASSIC: Final = ClassicKind()
 CONSUMER: Final = ConsumerKind()
 
 KINDS: Final[tuple[GroupKind, ...]] = (CLASSIC, CONSUMER, UnservedKind("share"), UnservedKind("streams"))
-"""All kinds, in the order in which a load goes through them."""
+"""All kinds, in the order of a load."""
 KIND_OF: Final = {kind.name: kind for kind in KINDS}
-"""The kind of a group type."""
+"""The kind of each group type."""
 KIND_OF_TIMER: Final = {timer: kind for kind in KINDS for timer in kind.timers}
-"""The kind of a timer, by the first word of its key."""
+"""The kind of each timer, by the first word of its key."""
 
 
 def kind_of(shard: GroupShardState, group_id: str) -> GroupKind:

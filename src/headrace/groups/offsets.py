@@ -1,4 +1,4 @@
-"""Committed offsets: commit, fetch, delete, expiry, and what the end of a transaction does to them.
+"""Committed offsets: commit, fetch, delete, expiry, and the effect of the end of a transaction.
 
 Sources: KIP-211 (expiry), KIP-447 (RequireStable), KIP-496 (OffsetDelete), KIP-709 (batched OffsetFetch), KIP-848
 (topic ids in commit and fetch).
@@ -45,24 +45,24 @@ from headrace.wire.messages.k47_offset_delete import OffsetDeleteResponseTopic a
 from headrace.wire.uuids import ZERO
 
 _GROUP_ID_NOT_FOUND_FROM: Final = 9
-"""The OffsetCommit version from which an unknown group is called so; before it, the generation is called illegal."""
+"""The OffsetCommit version from which an unknown group is GROUP_ID_NOT_FOUND; before it, ILLEGAL_GENERATION."""
 _TXN_GROUP_ID_NOT_FOUND_FROM: Final = 6
-"""The same of TxnOffsetCommit (KIP-1319)."""
+"""The TxnOffsetCommit version from which an unknown group is GROUP_ID_NOT_FOUND (KIP-1319)."""
 
 
 PARTITIONS_PER_STEP: Final = 20
-"""Offsets that are fetched between two steps of an answer."""
+"""The number of offsets fetched between two steps of an answer."""
 PARTITIONS_PER_PART: Final = 5_000
-"""Offsets that one turn of the event loop checks: each takes about 1 us."""
+"""The number of offsets that one turn of the event loop checks: each takes about 1 us."""
 PARTITIONS_PER_GROUP: Final = 5
-"""How many offsets take as long to check as a group without any."""
+"""The number of offsets that take as long to check as a group without any."""
 
 
 # --- commit ----------------------------------------------------------------------------------------------------------
 
 
 MakeGroup: TypeAlias = Callable[[GroupShardState, str], ErrorCode]
-"""Makes room for a group that only holds offsets, or says why there is none."""
+"""Creates a group that only holds offsets, or returns why it cannot."""
 
 
 def _made_by(principal: str, now_ms: int) -> MakeGroup:
@@ -78,9 +78,9 @@ def _made_by(principal: str, now_ms: int) -> MakeGroup:
 def commit(
     shard: GroupShardState, request: OffsetCommitRequest, api_version: int, now_ms: int, principal: str = ""
 ) -> Outcome:
-    """Decides an OffsetCommit whose topics are known to exist and carry both name and id where there is one.
+    """Decides an OffsetCommit whose topics exist and carry both name and id, if they have one.
 
-    `reply` holds exactly the request's topics, in its order.
+    `reply` has exactly the request's topics, in its order.
     """
     group = shard.groups.get(request.group_id)
     names_unknown = api_version >= _GROUP_ID_NOT_FOUND_FROM
@@ -117,7 +117,7 @@ def _check_commit(
     names_unknown_groups: bool,
     may_make_group: MakeGroup,
 ) -> ErrorCode:
-    """Returns why a commit is refused, as a whole."""
+    """Returns why a whole commit is refused, or NONE."""
     group_id = request.group_id
     if group_id in shard.groups or group_id in shard.modern.latest:
         kind = CLASSIC if group_id in shard.groups else kind_of(shard, group_id)
@@ -128,7 +128,7 @@ def _check_commit(
 
 
 def commit_error(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
-    """The same error for every partition that was asked for."""
+    """Returns the response with the same error for every requested partition."""
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
@@ -146,9 +146,9 @@ def commit_error(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommit
 def commit_in_transaction(
     shard: GroupShardState, request: TxnOffsetCommitRequest, api_version: int, now_ms: int, principal: str = ""
 ) -> Outcome:
-    """Decides a TxnOffsetCommit whose topics are known to exist: its offsets wait for the end of the transaction.
+    """Decides a TxnOffsetCommit whose topics exist: its offsets are pending until the end of the transaction.
 
-    `reply` holds exactly the request's topics, in its order.
+    `reply` has exactly the request's topics, in its order.
     """
     names_unknown = api_version >= _TXN_GROUP_ID_NOT_FOUND_FROM
     error = _check_commit(shard, request, api_version, names_unknown, _made_by(principal, now_ms))
@@ -173,7 +173,7 @@ def commit_in_transaction(
 
 
 def txn_commit_error(request: TxnOffsetCommitRequest, error: ErrorCode) -> TxnOffsetCommitResponse:
-    """The same error for every partition that was asked for."""
+    """Returns the response with the same error for every requested partition."""
     return TxnOffsetCommitResponse(
         topics=[
             TxnOffsetCommitResponseTopic(
@@ -192,8 +192,8 @@ def txn_commit_error(request: TxnOffsetCommitRequest, error: ErrorCode) -> TxnOf
 def fetching(
     shard: GroupShardState, request: OffsetFetchRequestGroup, require_stable: bool
 ) -> Generator[int, None, OffsetFetchResponseGroup]:
-    """The committed offsets of one group; an unknown group, like an unknown partition, has -1 and no error. It yields
-    after each topic, and after each few partitions."""
+    """Reads the committed offsets of one group; an unknown group or partition has -1 and no error. Yields after each
+    topic and after every few partitions."""
     group_id = request.group_id
     modern = shard.modern.committed(group_id)
     if modern is not None:
@@ -216,7 +216,7 @@ def fetching(
             key = (requested.name, index)
             offset = committed(key)
             if offset is not None and requested.topic_id != ZERO and offset.topic_id not in (ZERO, requested.topic_id):
-                offset = None  # committed for another topic that had this name
+                offset = None  # committed for an earlier topic of this name
             partitions.append(_fetched(index, offset, key in unstable))
         topics.append(
             OffsetFetchResponseTopics(name=requested.name, topic_id=requested.topic_id, partitions=partitions)
@@ -261,7 +261,7 @@ _NONE: Final[frozenset[PartitionKey]] = frozenset()
 
 
 def delete_offsets(shard: GroupShardState, request: OffsetDeleteRequest) -> Outcome:
-    """Decides an OffsetDelete whose topics are known to exist: offsets of topics that nobody in the group reads."""
+    """Decides an OffsetDelete whose topics exist; offsets of topics that a member reads are refused."""
     group_id = request.group_id
     if not _exists(shard, group_id):
         return Outcome(OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND))
@@ -286,7 +286,7 @@ def delete_offsets(shard: GroupShardState, request: OffsetDeleteRequest) -> Outc
 
 
 def _exists(shard: GroupShardState, group_id: str) -> bool:
-    """Returns whether there is a group of this id, of any kind, as decisions see it."""
+    """Returns whether a group of this id exists, of any kind, as decisions see it."""
     group = shard.groups.get(group_id)
     return group_id in shard.modern.latest or (group is not None and group.state is not GroupState.DEAD)
 
@@ -309,8 +309,8 @@ def delete_group(shard: GroupShardState, group_id: str) -> tuple[ErrorCode, list
 def forget_topics(
     shard: GroupShardState, deleted: Mapping[str, bytes], exists: Collection[str], group_ids: Iterable[str]
 ) -> Outcome:
-    """Returns tombstones of the groups' offsets in deleted topics (name -> id); a topic created again under the name
-    keeps its own."""
+    """Returns tombstones of the groups' offsets in deleted topics (name -> id); a topic created again under the same
+    name keeps its own."""
     out = Outcome(is_atomic=False)
     for group_id in sorted(group_ids):
         table = shard.offsets.latest.get(group_id) or NO_OFFSETS
@@ -331,8 +331,8 @@ def forget_topics(
 
 
 def parts(shard: GroupShardState) -> list[list[str]]:
-    """Returns the ids of all groups, in parts that have about PARTITIONS_PER_PART offsets each: what looks at every
-    offset takes a turn for each part."""
+    """Returns the ids of all groups, in parts with about PARTITIONS_PER_PART offsets each: work on every offset takes
+    one turn for each part."""
     found: list[list[str]] = []
     left, table_of = 0, shard.offsets.latest.get
     for group_id in chain(shard.groups, shard.modern.latest):
@@ -363,8 +363,8 @@ def forget_missing(shard: GroupShardState, topic_ids: Container[bytes], group_id
 
 
 def expire(shard: GroupShardState, group_ids: Iterable[str], now_ms: int) -> Outcome:
-    """Returns tombstones of the groups' offsets that outlived their retention, and of the groups that are empty and
-    have none left. An id without a group is passed over."""
+    """Returns tombstones of the groups' expired offsets, and of the groups that are empty and have none left. Ignores
+    ids without a group."""
     out = Outcome(is_atomic=False)
     for group_id in sorted(group_ids):
         if group_id in shard.modern.latest or group_id in shard.groups:
@@ -378,7 +378,7 @@ def expire(shard: GroupShardState, group_ids: Iterable[str], now_ms: int) -> Out
 
 
 def put(shard: GroupShardState, record: OffsetRecord) -> None:
-    """An offset that counts from now on, or its tombstone."""
+    """Applies a committed offset, or its tombstone."""
     group_id, key, offset = record.group_id, (record.topic, record.partition), record.offset
     table = shard.offsets.latest.get(group_id)
     if offset is not None:
@@ -392,7 +392,7 @@ def put(shard: GroupShardState, record: OffsetRecord) -> None:
 
 
 def hold(shard: GroupShardState, producer_id: int, record: OffsetRecord) -> None:
-    """An offset of an open transaction: it counts once the transaction commits."""
+    """Applies a pending offset of an open transaction: it is committed with the transaction."""
     assert record.offset is not None and producer_id >= 0
     key = (record.topic, record.partition)
     _table_of(shard, record.group_id).pending.put((producer_id, key), record.offset)
@@ -402,7 +402,7 @@ def hold(shard: GroupShardState, producer_id: int, record: OffsetRecord) -> None
 
 
 def _table_of(shard: GroupShardState, group_id: str) -> OffsetTable:
-    """The offsets of a group, which there is from now on if there was none."""
+    """Returns the offsets of a group; creates the table if necessary."""
     table = shard.offsets.latest.get(group_id)
     if group_id not in shard.classic.latest and group_id not in shard.modern.latest:
         shard.classic.put(group_id, SIMPLE_GROUP)
@@ -415,19 +415,19 @@ def _table_of(shard: GroupShardState, group_id: str) -> OffsetTable:
 
 
 def end_transaction(shard: GroupShardState, producer_id: int, committed: bool) -> None:
-    """A transaction's marker: its offsets count from now on, or never did."""
+    """Applies a transaction's marker: commits or drops its pending offsets."""
     assert producer_id >= 0, "a producer ends its transaction"
     touched = shard.open_transactions.latest.get(producer_id, frozenset())
     shard.open_transactions.remove(producer_id)
     for group_id in sorted(touched):
         table = shard.offsets.latest.get(group_id)
         if table is None:
-            continue  # tombstones took them
+            continue  # removed by tombstones
         for waiting in table.pending.of_producer(producer_id):
             offset = table.pending.latest[waiting]
             table.pending.remove(waiting)
             existing = table.latest.get(waiting[1])
-            # A plain commit later in the log than this one's record wins over it.
+            # A plain commit wins if its record is later in the log than this one's.
             if committed and (existing is None or offset.log_offset > existing.log_offset):
                 table.positions.put(waiting[1], offset)
         if table.is_empty:

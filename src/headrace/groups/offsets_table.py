@@ -1,4 +1,4 @@
-"""The offsets of one group: as committed by its members, and those that wait for a transaction to end."""
+"""The offsets of one group: committed ones, and those pending in open transactions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PendingKey: TypeAlias = tuple[int, PartitionKey]
 
 
 class PendingOffsets(TimelineTable[PendingKey, Offset]):
-    """(producer id, partition) -> the offset that counts once the producer's transaction commits."""
+    """Pending offsets: (producer id, partition) -> the offset that is committed with the producer's transaction."""
 
     __slots__ = ("_of_partition", "_of_producer")
 
@@ -27,25 +27,25 @@ class PendingOffsets(TimelineTable[PendingKey, Offset]):
         self._of_producer: dict[int, dict[PendingKey, None]] = {}
 
     def of_partition(self, partition: PartitionKey) -> list[PendingKey]:
-        """The keys of a partition in `latest`."""
+        """Returns the keys of a partition in `latest`."""
         return list(self._of_partition.get(partition, ()))
 
     def of_producer(self, producer_id: int) -> list[PendingKey]:
-        """The keys of a producer in `latest`."""
+        """Returns the keys of a producer in `latest`."""
         return list(self._of_producer.get(producer_id, ()))
 
     def put(self, key: PendingKey, value: Offset) -> None:
-        """See TimelineTable."""
+        """Sets a pending offset and indexes it."""
         super().put(key, value)
         self._index(key)
 
     def remove(self, key: PendingKey) -> None:
-        """See TimelineTable."""
+        """Removes a pending offset and its index entries."""
         super().remove(key)
         self._index(key)
 
     def undo(self, key: PendingKey, old: Offset) -> None:
-        """See TimelineTable."""
+        """Reverts a lost change, in the index too."""
         super().undo(key, old)
         self._index(key)
 
@@ -56,7 +56,7 @@ class PendingOffsets(TimelineTable[PendingKey, Offset]):
 
 
 def _enter(index: dict[K, dict[PendingKey, None]], at: K, key: PendingKey, is_there: bool) -> None:
-    """Has a key in the index at one place, or nowhere; an empty place goes."""
+    """Adds a key to an entry of the index, or removes it; removes an empty entry."""
     if is_there:
         index.setdefault(at, {})[key] = None
     elif (keys := index.get(at)) is not None:
@@ -66,8 +66,7 @@ def _enter(index: dict[K, dict[PendingKey, None]], at: K, key: PendingKey, is_th
 
 
 class OffsetTable:
-    """Committed offsets by (topic, partition). Decisions look at the latest ones; fetches see those whose records are
-    committed in the log."""
+    """The offsets of one group, by (topic, partition). Decisions use the latest ones, fetches the committed ones."""
 
     __slots__ = ("pending", "positions")
 
@@ -77,32 +76,32 @@ class OffsetTable:
 
     @property
     def latest(self) -> dict[PartitionKey, Offset]:
-        """What decisions see; to be read."""
+        """The offsets as decisions see them; read-only."""
         return self.positions.latest
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is left in it."""
+        """Whether the group has neither committed nor pending offsets."""
         return not self.positions.latest and not self.pending.latest
 
     def remove(self, key: PartitionKey) -> None:
-        """Removes the offset of a partition, and what transactions would make of it."""
+        """Removes the offset of a partition, and its pending offsets."""
         self.positions.remove(key)
         for waiting in self.pending.of_partition(key):
             self.pending.remove(waiting)
 
     def keys(self) -> set[PartitionKey]:
-        """Every partition that has an offset, or may get one."""
+        """Returns every partition with a committed or pending offset."""
         return self.pending_keys().union(self.positions.latest)
 
     def pending_keys(self) -> set[PartitionKey]:
-        """Partitions whose offset an open transaction may yet change, as decisions see it."""
+        """Returns the partitions with pending offsets, as decisions see them."""
         return {key for _, key in self.pending.latest}
 
     def all_committed(self) -> list[tuple[PartitionKey, Offset]]:
-        """Everything that a fetch sees, by topic and partition."""
+        """Returns all committed offsets, by topic and partition."""
         return sorted(self.positions.committed_items(), key=lambda item: item[0])
 
     def unstable(self) -> set[PartitionKey]:
-        """Partitions whose offset an open transaction may yet change, as a fetch sees it (KIP-447)."""
+        """Returns the partitions with pending offsets, as a fetch sees them (KIP-447)."""
         return {key for (_, key), _ in self.pending.committed_items()} if self.pending else set()

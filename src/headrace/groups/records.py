@@ -51,7 +51,7 @@ _OFFSET_VALUE_HEAD = struct.Struct(">hqi")
 
 
 class Offset:
-    """A committed position."""
+    """A committed offset with its metadata."""
 
     __slots__ = ("committed_ms", "expires_ms", "leader_epoch", "log_offset", "metadata", "position", "topic_id")
 
@@ -72,7 +72,7 @@ class Offset:
         self.expires_ms = expires_ms
         """The client's own expiry (OffsetCommit v2 to v4), or -1."""
         self.topic_id = topic_id
-        """The topic that it was committed for, or zero where that is not known (records before Kafka 4.1)."""
+        """The id of the topic at the time of the commit; zero if unknown (records before Kafka 4.1)."""
         self.log_offset = log_offset
         """The offset of its record in the log; -1 until it is applied."""
 
@@ -80,7 +80,7 @@ class Offset:
         return tuple(getattr(self, name) for name in self.__slots__ if name != "log_offset")
 
     def __eq__(self, other: object) -> bool:
-        """Compares as committed values: the offset of the record does not count."""
+        """Compares the committed values, without the offset of the record."""
         return isinstance(other, Offset) and self._values() == other._values()
 
     __hash__ = None  # type: ignore[assignment]
@@ -91,7 +91,7 @@ class Offset:
 
 @dataclass(slots=True)
 class OffsetRecord:
-    """A committed offset, or with None its tombstone. Not frozen: that would cost as much as to encode it."""
+    """A committed offset; None is its tombstone. Not frozen, which would cost as much as encoding it."""
 
     group_id: str
     topic: str
@@ -101,7 +101,7 @@ class OffsetRecord:
 
 @dataclass(frozen=True, slots=True)
 class GroupRecord:
-    """A completed generation of a classic group, or with None the group's tombstone."""
+    """A completed generation of a classic group; None is the group's tombstone."""
 
     group_type: ClassVar = "classic"
 
@@ -111,7 +111,7 @@ class GroupRecord:
 
 @dataclass(frozen=True, slots=True)
 class UnservedRecord:
-    """A record of a share or streams group, which is kept as it is."""
+    """A record of a share or streams group, kept unchanged."""
 
     group_id: str
     kind: int
@@ -120,7 +120,7 @@ class UnservedRecord:
 
     @property
     def group_type(self) -> str:
-        """The type of the group, as ListGroups names it."""
+        """The group type as ListGroups names it."""
         return "share" if self.kind in SHARE_KEYS else "streams"
 
 
@@ -142,7 +142,7 @@ def encode(record: Record) -> tuple[bytes, bytes | None]:
 
 
 def encode_offset_key(group_id: str, topic: str, partition: int) -> bytes:
-    """OffsetCommitKey behind its type: written out here because every commit passes through. Raises EncodeError."""
+    """Encodes an OffsetCommitKey with its type: by hand, because every commit needs it. Raises EncodeError."""
     group, name = group_id.encode(), topic.encode()
     try:
         sizes = _INT16.pack(len(group)), _INT16.pack(len(name))
@@ -152,7 +152,7 @@ def encode_offset_key(group_id: str, topic: str, partition: int) -> bytes:
 
 
 def encode_offset(offset: Offset | None) -> bytes | None:
-    """OffsetCommitValue behind its version; None for a tombstone."""
+    """Encodes an OffsetCommitValue with its version; None for a tombstone."""
     if offset is None:
         return None
     if offset.expires_ms >= 0:
@@ -166,7 +166,7 @@ def encode_offset(offset: Offset | None) -> bytes | None:
         return _INT16.pack(version) + value.encode(version)
     metadata = offset.metadata.encode()
     if len(metadata) < 127:
-        # Version 4 by hand, for the same reason as the key; the general way is below and a test holds them together.
+        # Version 4 by hand, like the key; a test compares it with the generated codec below.
         return b"".join(
             (
                 _OFFSET_VALUE_HEAD.pack(_OFFSET_VALUE_VERSION, offset.position, offset.leader_epoch),
@@ -180,7 +180,7 @@ def encode_offset(offset: Offset | None) -> bytes | None:
 
 
 def encode_offset_generally(offset: Offset) -> bytes:
-    """OffsetCommitValue v4 through the generated codec, for metadata of any length."""
+    """Encodes an OffsetCommitValue v4 with the generated codec, for metadata of any length."""
     value = OffsetCommitValue(
         offset=offset.position,
         leader_epoch=offset.leader_epoch,
@@ -192,9 +192,9 @@ def encode_offset_generally(offset: Offset) -> bytes:
 
 
 def decode(key: bytes, value: bytes | None) -> Record | None:
-    """What a record of the log says; None for a key type that nobody knows (Kafka skips those too).
+    """Decodes a record of the log; None for an unknown key type (Kafka skips those too).
 
-    Raises DecodeError for a record that is not what its type says.
+    Raises DecodeError for a malformed record.
     """
     if len(key) < 2:
         raise DecodeError("a coordinator record's key is shorter than its type")
@@ -207,7 +207,7 @@ def decode(key: bytes, value: bytes | None) -> Record | None:
     if kind in CONSUMER_KEYS:
         return consumer_records.decode(kind, key, value)
     if kind in UNSERVED_KEYS:
-        # Every one of these keys starts with the group id, so that none needs its own class here.
+        # All these keys start with the group id, so they need no classes of their own here.
         return UnservedRecord(GroupMetadataKey.decode(_first_string(key), 0).group, kind, key, value)
     return None
 
@@ -244,7 +244,7 @@ def _decode_offset(value: bytes | None) -> Offset | None:
 
 @lru_cache(maxsize=10_000)
 def _shared(topic_id: bytes) -> bytes:
-    """One object for equal ids: a loaded coordinator holds one for every offset."""
+    """Returns one object for equal ids: a loaded coordinator holds one for every offset."""
     return topic_id
 
 

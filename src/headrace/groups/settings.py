@@ -1,4 +1,4 @@
-"""The broker's settings that groups obey."""
+"""The broker settings of groups."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headrace.groups.consumer.settings import ConsumerSettings
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """The broker's settings that the machine obeys; the defaults are Kafka's."""
+    """The broker settings of groups; the defaults are Kafka's."""
 
     min_session_timeout_ms: int = 6_000
     max_session_timeout_ms: int = 1_800_000
@@ -19,6 +19,6 @@ class GroupSettings:
     offsets_retention_ms: int = 7 * 24 * 3_600_000
     retention_check_interval_ms: int = 600_000
     groups_max: int = 100_000
-    """Groups of all shards of a broker; one more is refused with COORDINATOR_NOT_AVAILABLE."""
+    """The limit of groups in all shards of a broker; beyond it COORDINATOR_NOT_AVAILABLE."""
     consumer: ConsumerSettings = field(default_factory=ConsumerSettings)
-    """For consumer groups that have no settings of their own."""
+    """The settings of consumer groups without their own."""

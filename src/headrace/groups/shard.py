@@ -1,7 +1,7 @@
-"""One shard of groups: a machine for the coordinators' runtime (`machine.runtime.Shard`), which knows no topic.
+"""One shard of groups: a machine for the coordinators' runtime (`machine.runtime.Shard`), independent of the topic.
 
-A request is decided into an `Outcome`; `apply` is the only writer of what the log holds, live and at a load alike.
-Fetch, describe and list see committed state alone. What differs between kinds of groups is in `kinds`.
+A request is decided into an `Outcome`; `apply` is the only writer of the log's state, live and at a load alike. Fetch,
+describe and list read committed state only. The differences between kinds of groups are in `kinds`.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ class GroupShard:
         self.state = GroupShardState(settings, new_id, group_count or (lambda: self.group_count), settings_of, tallies)
         self.timeline = self.state.timeline
         self._expiring: list[list[str]] = []
-        """The parts of the groups that the check for what has expired has not reached yet."""
+        """The parts of the groups that the running expiry check has not reached yet."""
 
     @property
     def group_count(self) -> int:
-        """Groups of all kinds."""
+        """The number of groups of all kinds."""
         return len(self.state.groups) + len(self.state.modern.latest)
 
     # --- the classic protocol ----------------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ class GroupShard:
     def heartbeat(
         self, group_id: str, member_id: str, instance_id: str | None, generation: int, now_ms: int
     ) -> ErrorCode:
-        """Decides a Heartbeat: the error of its answer. It never writes a record."""
+        """Decides a Heartbeat; returns the error of its answer. It never writes a record."""
         kind = kind_of(self.state, group_id)
         return kind.heartbeat(self.state, group_id, member_id, instance_id, generation, now_ms)
 
@@ -104,11 +104,11 @@ class GroupShard:
         return restored_on_failure(self.state, request.group_id, heartbeat(self.state, request, sender, now_ms))
 
     def regex_found(self, look_up: LookUp, regex: str, means: frozenset[str], now_ms: int) -> Outcome:
-        """Takes in the topics that one of the regular expressions of a look-up matches."""
+        """Takes the topics that one of the regular expressions of a look-up matches."""
         return regexes.found(self.state, look_up, regex, means, now_ms)
 
     def look_up_finished(self, look_up: LookUp) -> Outcome:
-        """Ends a look-up, which found all that it will find."""
+        """Ends a look-up whose results have all been taken."""
         return regexes.finished(self.state, look_up)
 
     def describing_consumer_group(self, group_id: str) -> Generator[int, None, DescribedConsumerGroup]:
@@ -119,28 +119,28 @@ class GroupShard:
     # --- offsets -----------------------------------------------------------------------------------------------------
 
     def commit(self, request: OffsetCommitRequest, api_version: int, now_ms: int, principal: str = "") -> Outcome:
-        """OffsetCommit of topics that exist."""
+        """Decides an OffsetCommit of topics that exist."""
         return offsets.commit(self.state, request, api_version, now_ms, principal)
 
     def commit_in_transaction(
         self, request: TxnOffsetCommitRequest, api_version: int, now_ms: int, principal: str = ""
     ) -> Outcome:
-        """TxnOffsetCommit of topics that exist."""
+        """Decides a TxnOffsetCommit of topics that exist."""
         return offsets.commit_in_transaction(self.state, request, api_version, now_ms, principal)
 
     def fetching(
         self, request: OffsetFetchRequestGroup, require_stable: bool
     ) -> Generator[int, None, OffsetFetchResponseGroup]:
-        """OffsetFetch of one group; reads the committed offsets. It yields how many steps it has made: see
+        """Reads the committed offsets of one group for OffsetFetch. Yields the number of steps since the last time: see
         `offsets.PARTITIONS_PER_STEP`."""
         return offsets.fetching(self.state, request, require_stable)
 
     def delete_offsets(self, request: OffsetDeleteRequest) -> Outcome:
-        """OffsetDelete of topics that exist."""
+        """Decides an OffsetDelete of topics that exist."""
         return offsets.delete_offsets(self.state, request)
 
     def delete_groups(self, group_ids: list[str]) -> Outcome:
-        """DeleteGroups: `reply` is a list of results, in order."""
+        """Decides a DeleteGroups: `reply` is a list of results, in order."""
         out = Outcome(reply=[])
         seen: set[str] = set()
         for group_id in group_ids:
@@ -152,16 +152,16 @@ class GroupShard:
         return out
 
     def forget_topics(self, deleted: Mapping[str, bytes], exists: Collection[str], group_ids: Iterable[str]) -> Outcome:
-        """Removes the offsets of these groups in topics (name -> id) that were deleted."""
+        """Removes the groups' offsets in deleted topics (name -> id)."""
         return offsets.forget_topics(self.state, deleted, exists, group_ids)
 
     def parts(self) -> list[list[str]]:
-        """Returns the ids of all groups, in parts for `forget_topics` and `forget_missing`: a turn for each."""
+        """Returns the ids of all groups in parts for `forget_topics` and `forget_missing`, one turn each."""
         return offsets.parts(self.state)
 
     def forget_missing(self, topic_ids: Container[bytes], group_ids: Iterable[str]) -> Outcome:
-        """Removes the offsets of these groups in topics that do not exist, by the ids of those that do; to be called
-        for all groups after a load."""
+        """Removes the groups' offsets in topics that do not exist, given the ids of those that do; to be called for all
+        groups after a load."""
         return offsets.forget_missing(self.state, topic_ids, group_ids)
 
     # --- groups of all kinds -----------------------------------------------------------------------------------------
@@ -186,15 +186,15 @@ class GroupShard:
     # --- time --------------------------------------------------------------------------------------------------------
 
     def deadline_ms(self) -> int | None:
-        """Call `due` no later than this."""
+        """Returns the time by which `due` must be called."""
         return self.state.timers.deadline_ms()
 
     def clock_stepped(self, by_ms: int) -> None:
-        """Somebody set the wall clock: no time passed, so that no session ends for it."""
+        """Shifts all deadlines after the wall clock was set, so that no session expires because of it."""
         self.state.timers.shift(by_ms)
 
     def due(self, now_ms: int) -> Outcome | None:
-        """What the first timer whose time has come decides; None when there is none left. Call until None."""
+        """Decides what follows from the first expired timer; returns None if there is none. Call it until None."""
         key = self.state.timers.due(now_ms)
         if key is None:
             return None
@@ -203,8 +203,7 @@ class GroupShard:
         return KIND_OF_TIMER[key[0]].due(self.state, key, now_ms)
 
     def _expire(self, now_ms: int) -> Outcome:
-        """Removes what has expired of one part of the groups. The next part has the turn that comes after a
-        millisecond."""
+        """Removes the expired offsets of one part of the groups. The next part follows a millisecond later."""
         if not self._expiring:
             self._expiring = self.parts()
         part = self._expiring.pop() if self._expiring else ()
@@ -218,7 +217,7 @@ class GroupShard:
     decode = staticmethod(decode)
 
     def apply(self, record: Record, log_offset: int, producer_id: int = -1) -> None:
-        """Applies a record: see Shard.apply."""
+        """Applies a record that is in the log (Shard.apply)."""
         if not isinstance(record, OffsetRecord):
             KIND_OF[record.group_type].apply(self.state, record)
             return
@@ -230,13 +229,13 @@ class GroupShard:
         offsets.put(self.state, record)
 
     def apply_marker(self, producer_id: int, committed: bool) -> None:
-        """Ends a transaction: see Shard.apply_marker."""
+        """Applies the end of a transaction (Shard.apply_marker)."""
         offsets.end_transaction(self.state, producer_id, committed)
 
     def revert(self, now_ms: int) -> Outcome:
-        """Takes the tables back to the committed state: see Shard.revert.
+        """Reverts the tables to the committed state (Shard.revert).
 
-        Groups of which a record was lost are restored from those that are left, as after a load.
+        Groups with lost records are restored from the remaining ones, as after a load.
         """
         out = Outcome()
         lost = [(kind, kind.uncommitted(self.state)) for kind in KINDS]
@@ -250,8 +249,8 @@ class GroupShard:
     # --- loading and unloading ---------------------------------------------------------------------------------------
 
     def starting(self, now_ms: int) -> TimedSteps[Outcome]:
-        """Restores all groups from their records, about a member a step: see Shard.starting. The sessions of the
-        members start again."""
+        """Restores all groups from their records, about a member a step (Shard.starting). The members' sessions start
+        again."""
         out = Outcome()
         for kind in KINDS:
             now_ms = yield from kind.starting(self.state, now_ms, out)
@@ -260,7 +259,7 @@ class GroupShard:
         return out
 
     def unload(self, now_ms: int) -> Outcome:
-        """Answers all waiting members with NOT_COORDINATOR: the partition has another leader now."""
+        """Answers all waiting members with NOT_COORDINATOR: another broker leads the partition now."""
         out = Outcome()
         classic_lifecycle.unload(self.state, now_ms, out)
         self.state.member_bytes.close()

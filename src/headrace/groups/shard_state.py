@@ -22,45 +22,45 @@ if TYPE_CHECKING:
     from headrace.groups.settings import GroupSettings
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
-"""How long a first JoinGroup may wait before its member is given up: nobody else would notice that it died."""
+"""How long a first JoinGroup may wait before its member is removed: nothing else would notice that its client died."""
 
 
 PENDING_MEMBERS_MAX: Final = 10_000
-"""Member ids that a group has given out and that were not used yet; beyond it: GROUP_MAX_SIZE_REACHED."""
+"""The limit of unused member ids of a group; beyond it GROUP_MAX_SIZE_REACHED."""
 
 
 GROUPS_RESERVED: Final = 10
-"""This part of the room for groups is for principals that have few of them..."""
+"""One in this many groups of the limit is reserved for principals with few groups..."""
 GROUPS_FEW: Final = 100
-"""...which is less than this part of it: nobody keeps all others out."""
+"""...that is fewer than one in this many of the limit, so that no principal locks out all others."""
 
 MEMBER_BYTES_MAX: Final = 256 * 1024 * 1024
-"""What a broker keeps of the members of all its groups: protocols with their metadata, topics, ids, assignments. To add
-to it is answered COORDINATOR_NOT_AVAILABLE."""
+"""The memory of a broker for the members of all its groups: protocols with their metadata, topics, ids, assignments.
+Beyond it a member is answered COORDINATOR_NOT_AVAILABLE."""
 PRINCIPAL_MEMBER_BYTES_MAX: Final = MEMBER_BYTES_MAX // 2
-"""The same, of the members of one principal."""
+"""The memory for the members of one principal."""
 ASSIGNMENT_BYTES_MAX: Final = 2 * 1024 * 1024 * 1024
-"""What a broker keeps of what it has made of that for consumer groups: assignments (four million partitions), and the
-topics that regular expressions mean. Where there is no room for more, a group keeps the targets that it has."""
+"""The memory of a broker for what it computes for consumer groups: assignments (four million partitions), and the
+topics of regular expressions. Beyond it a group keeps its targets."""
 PRINCIPAL_ASSIGNMENT_BYTES_MAX: Final = ASSIGNMENT_BYTES_MAX // 2
-"""The same, of the groups that one principal has made."""
+"""The memory for the computed state of the groups that one principal created."""
 
 
 class Tallies(NamedTuple):
-    """What principals hold in all shards of a broker."""
+    """The usage of each principal in all shards of a broker."""
 
     groups: Tally
     regexes: Tally
-    """Regular expressions."""
+    """The number of regular expressions."""
     member_bytes: Usage
-    """What members keep."""
+    """The memory of members."""
     assignment_bytes: Tally
 
 
 class GroupShardState:
-    """Everything that one shard of groups knows; the functions of this package decide upon it.
+    """The state of one shard of groups, upon which the functions of this package decide.
 
-    The tables mirror the log, and `GroupShard.apply` alone writes them; `groups` and `timers` live in memory.
+    The tables mirror the log, and only `GroupShard.apply` writes them; `groups` and `timers` are in memory only.
     """
 
     __slots__ = ("assignment_bytes", "assignments_held", "classic", "group_count", "group_owners", "groups",
@@ -85,56 +85,56 @@ class GroupShardState:
         )
         self.groups_held = tallies.groups
         self.group_owners: dict[str, str] = {}
-        """group id -> the principal that made it, as far as it came to this coordinator."""
+        """group id -> the principal that created it, if this coordinator saw it."""
         self.member_bytes = MemberUsage(tallies.member_bytes)
         self.regexes_held = tallies.regexes
-        """Regular expressions that principals brought into groups, in all shards of the broker."""
+        """The number of regular expressions of each principal, in all shards of the broker."""
         self.regex_owners: dict[tuple[str, str], str] = {}
-        """(group id, regular expression) -> the principal that brought it, as far as it came to this coordinator."""
+        """(group id, regular expression) -> the principal that added it, if this coordinator saw it."""
         self.settings_of = settings_of or (lambda _: self.settings.consumer)
-        """What a consumer group obeys: asked each time, because a group's own settings change at once."""
+        """The settings of a consumer group; called each time, because a group's own settings take effect at once."""
         self.topics: Topics = NO_TOPICS
-        """The cluster as known here; `GroupShard.know_topics` sets it."""
+        """The topics of the cluster; `GroupShard.know_topics` sets them."""
         self.new_id = new_id
-        """Entropy, as the text of a random UUID."""
+        """Draws the text of a random UUID."""
         self.group_count = group_count
-        """Groups of all kinds, in all shards of the broker."""
+        """Returns the number of groups of all kinds, in all shards of the broker."""
         self.assignments_held = tallies.assignment_bytes
         self.timeline = timeline = Timeline()
         self.assignment_bytes: TimelineTable[None, int] = TimelineTable(timeline)
-        """What this shard keeps of ASSIGNMENT_BYTES_MAX."""
+        """This shard's part of ASSIGNMENT_BYTES_MAX."""
         self.classic: TimelineTable[str, StoredGroup] = TimelineTable(timeline)
         """Classic groups, each with its last stored generation, or SIMPLE_GROUP."""
         self.modern: TimelineTable[str, ModernGroup] = TimelineTable(timeline)
         self.offsets: TimelineTable[str, OffsetTable] = TimelineTable(timeline)
         """Committed offsets by group id, whatever the type of the group."""
         self.open_transactions: TimelineTable[int, frozenset[str]] = TimelineTable(timeline)
-        """producer id -> the groups in which it has offsets pending"""
+        """producer id -> the groups in which it has pending offsets"""
         self.groups: dict[str, Group] = {}
-        """Classic groups as they live: those of `classic`, and those whose first record is on its way."""
+        """Classic groups in memory: those of `classic`, and those whose first record is in flight."""
         self.timers = Timers()
         self.is_loading = True
-        """Whether the records of the log are being applied, or groups restored from them: it serves no client yet."""
+        """Whether the log is still being loaded: the shard serves no client yet."""
 
     def add_group(self, group: Group) -> None:
-        """Adds a classic group that lives here from now on, in place of the one of its id, if there is one."""
+        """Adds a classic group in memory; replaces one of the same id."""
         self.remove_group(group.id)
         self.groups[group.id] = group
         group.join_usage(self.member_bytes)
 
     def remove_group(self, group_id: str) -> Group | None:
-        """Removes a classic group that lives here, and returns it."""
+        """Removes a classic group from memory, and returns it."""
         group = self.groups.pop(group_id, None)
         if group is not None:
             group.leave_usage()
         return group
 
     def has_room_for(self, principal: str, amount: int) -> bool:
-        """Whether members of a principal may keep so many bytes more."""
+        """Returns whether members of a principal may keep this many more bytes."""
         return self.member_bytes.has_room(principal, amount, PRINCIPAL_MEMBER_BYTES_MAX, MEMBER_BYTES_MAX)
 
     def take_for_assignments(self, group_id: str, amount: int, now_ms: int) -> bool:
-        """Whether a group may keep so many bytes more: its principal is charged then."""
+        """Returns whether a group may keep this many more bytes, and charges its principal if so."""
         owner = self.group_owners.get(group_id, "")
         share = PRINCIPAL_ASSIGNMENT_BYTES_MAX if owner else ASSIGNMENT_BYTES_MAX
         if not self.assignments_held.has_room(owner, amount, share, ASSIGNMENT_BYTES_MAX, now_ms):
@@ -143,7 +143,7 @@ class GroupShardState:
         return True
 
     def count_assignment_bytes(self) -> Counter[str]:
-        """How many bytes are kept in this shard for the groups of each principal."""
+        """Returns the bytes kept in this shard for the groups of each principal."""
         held: Counter[str] = Counter()
         for group_id, modern in self.modern.latest.items():
             if isinstance(modern, ConsumerGroup):
@@ -151,7 +151,7 @@ class GroupShardState:
         return held
 
     def count_regexes(self) -> Counter[str]:
-        """How many regular expressions each principal has brought into the groups of this shard."""
+        """Returns the number of regular expressions that each principal has added in this shard."""
         self.regex_owners = {each: by for each, by in self.regex_owners.items() if self._is_subscribed(*each)}
         return Counter(self.regex_owners.values())
 
@@ -160,19 +160,20 @@ class GroupShardState:
         return isinstance(group, ConsumerGroup) and regex in group.regex_readers.latest
 
     def has_room_for_group(self, principal: str, now_ms: int) -> bool:
-        """Whether a principal may make another group. The last tenth of the room is for those that have few."""
+        """Returns whether a principal may create another group. The last tenth of the limit is reserved for principals
+        with few."""
         count, room = self.group_count(), self.settings.groups_max
         if count < room - room // GROUPS_RESERVED:
             return True
         return count < room and not self.groups_held.reaches(principal, max(1, room // GROUPS_FEW), now_ms)
 
     def group_made(self, group_id: str, principal: str) -> None:
-        """A group is on its way into the log."""
+        """Counts a group whose first record is in flight."""
         self.groups_held.add(principal)
         self.group_owners[group_id] = principal
 
     def count_groups(self) -> Counter[str]:
-        """How many groups of this shard each principal has made."""
+        """Returns the number of groups of this shard that each principal created."""
         here = self.groups.keys() | self.modern.latest.keys()
         self.group_owners = {each: by for each, by in self.group_owners.items() if each in here}
         return Counter(self.group_owners.values())

@@ -1,9 +1,9 @@
-"""What the coordinator reads of the bytes that consumers put into the classic protocol.
+"""Reads and writes the consumers' bytes in the classic protocol.
 
-A member's metadata is a ConsumerProtocolSubscription behind an int16 version, its assignment a
-ConsumerProtocolAssignment. A classic group's coordinator looks at the topics alone: every version starts with them, so
-that version 0's first field is enough, whatever follows it. Where a classic member is in a consumer group, or is to be,
-all of it is read, and assignments are written.
+A member's metadata is a ConsumerProtocolSubscription with an int16 version, its assignment a
+ConsumerProtocolAssignment. A classic group's coordinator reads the topics only: they come first in every version. For a
+classic member of a consumer group, or of a group under conversion, the coordinator reads all fields and writes
+assignments.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from headrace.wire.messages.consumer_protocol import (
 from headrace.wire.primitives import DecodeError
 
 _VERSION_MAX: Final = 3
-"""The newest version that there is here; a newer one is read as this one: fields are only ever added (KIP-429)."""
+"""The newest known version; a newer one is read as this one, because fields are only ever added (KIP-429)."""
 MEMBER_NAMES_MAX: Final = 10_000
-"""Topics that a member of a consumer group may subscribe to by name: each takes some 2 us of the turn in which it does.
-A regular expression may mean any number."""
+"""The limit of topics that a member of a consumer group subscribes to by name: each takes some 2 us of one turn. A
+regular expression may match any number."""
 NAMES_MAX: Final = 30_000
-"""Topics that the members of a group name together, as often as each: more are not looked through."""
+"""The limit of topics named by all members of a group, with repetitions; beyond it they are not read."""
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _NAMES_AT: Final = 6
 
 
 def subscribed_topics(metadata: Iterable[bytes]) -> frozenset[str] | None:
-    """All topics that these subscriptions name; None when one of them cannot be read, or they name too many."""
+    """Returns all topics that these subscriptions name; None if one is unreadable or they name too many."""
     topics: set[str] = set()
     left = NAMES_MAX
     for data in metadata:
@@ -50,7 +50,7 @@ def _topics_of(data: bytes, most: int) -> list[str] | None:
             return None
         (count,) = _INT32.unpack_from(data, 2)
         at = _NAMES_AT
-        # A topic takes at least its two length bytes: a count that cannot fit is refused before the loop.
+        # A topic takes at least two length bytes: an impossible count is refused before the loop.
         if not 0 <= count <= min(most, (len(data) - at) // 2):
             return None
         topics = []
@@ -67,7 +67,7 @@ def _topics_of(data: bytes, most: int) -> list[str] | None:
 
 
 def read_subscription(metadata: bytes) -> ConsumerProtocolSubscription:
-    """All that a member's metadata says. Raises DecodeError, also where it says too much."""
+    """Decodes a member's metadata. Raises DecodeError, also for trailing bytes."""
     version = _version(metadata)
     if len(metadata) >= _NAMES_AT and _INT32.unpack_from(metadata, 2)[0] > MEMBER_NAMES_MAX:
         raise DecodeError(f"a subscription names more than {MEMBER_NAMES_MAX} topics")
@@ -75,15 +75,15 @@ def read_subscription(metadata: bytes) -> ConsumerProtocolSubscription:
 
 
 def read_assignment(assignment: bytes) -> ConsumerProtocolAssignment:
-    """All that a leader assigned to a member; nothing where it has no assignment. Raises DecodeError."""
+    """Decodes a member's assignment; an empty one if it has none. Raises DecodeError."""
     if not assignment:
         return ConsumerProtocolAssignment()
     return ConsumerProtocolAssignment.decode(assignment, _version(assignment), 2)
 
 
 def write_assignment(partitions: Iterable[tuple[str, list[int]]], metadata: bytes) -> bytes:
-    """An assignment of (topic, partitions), in the version in which its member speaks. Raises DecodeError where the
-    metadata tells none."""
+    """Encodes an assignment of (topic, partitions) in the version of the member's metadata. Raises DecodeError if that
+    has no version."""
     version = _version(metadata)
     assigned = ConsumerProtocolAssignment([TopicPartition(topic, all_) for topic, all_ in partitions])
     return _INT16.pack(version) + assigned.encode(version)

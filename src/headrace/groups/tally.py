@@ -1,7 +1,7 @@
-"""How much each principal holds of what a broker has for all of them together.
+"""Usage per principal of a limit that all principals of a broker share.
 
 Additions are counted at once, and everything is recounted before a client would be refused, so removals need not be
-reported. After a load the owners of the loaded state are unknown, and nobody is charged for it.
+reported. After a load the owners of the loaded state are unknown, and no principal is charged for it.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 RECOUNT_INTERVAL_MS: Final = 1_000
-"""The least time between two counts: each looks at everything."""
+"""The minimum time between two counts: each scans everything."""
 
 
 class Tally:
-    """What principals hold of one thing, in all shards of a broker."""
+    """The usage of one limit by each principal, in all shards of a broker."""
 
     __slots__ = ("_counted_ms", "_held", "_recount", "_total")
 
@@ -27,20 +27,20 @@ class Tally:
 
     @property
     def total(self) -> int:
-        """What all principals hold, and what was given back since the last count."""
+        """The usage of all principals, including removals since the last count."""
         return self._total
 
     def add(self, principal: str, amount: int = 1) -> None:
-        """The principal has so much more."""
+        """Adds to the usage of a principal."""
         self._held[principal] += amount
         self._total += amount
 
     def reaches(self, principal: str, limit: int, now_ms: int) -> bool:
-        """Whether the principal holds as much as that, as of the last count at most a second ago."""
+        """Returns whether the principal's usage reaches the limit, by a count at most a second old."""
         return self._held[principal] >= limit and (not self._count(now_ms) or self._held[principal] >= limit)
 
     def has_room(self, principal: str, amount: int, share: int, total: int, now_ms: int) -> bool:
-        """Whether the principal may have so much more: of its `share`, and of what there is for all."""
+        """Returns whether the principal may use this much more of its `share` and of the total."""
         fits = self._fits(principal, amount, share, total)
         return fits or (self._count(now_ms) and self._fits(principal, amount, share, total))
 
@@ -48,7 +48,7 @@ class Tally:
         return self._held[principal] + amount <= share and self._total + amount <= total
 
     def _count(self, now_ms: int) -> bool:
-        """Counts again, unless that was done a moment ago."""
+        """Counts again, unless the last count is recent."""
         if self._counted_ms <= now_ms < self._counted_ms + RECOUNT_INTERVAL_MS:
             return False
         self._counted_ms = now_ms

@@ -33,18 +33,18 @@ if TYPE_CHECKING:
 
 
 class UnservedGroup:
-    """A share or streams group as its records tell it."""
+    """A share or streams group as its records describe it."""
 
     __slots__ = ("id", "keys", "members", "type")
 
     def __init__(self, group_id: str, group_type: str, timeline: Timeline) -> None:
         self.id = group_id
         self.type = group_type
-        """As ListGroups names it: "share" or "streams"."""
+        """The type as ListGroups names it: "share" or "streams"."""
         self.keys: TimelineTable[bytes, UnservedRecord] = TimelineTable(timeline)
-        """Its live records by key, for their tombstones if the group is deleted."""
+        """The live records by key, for their tombstones if the group is deleted."""
         self.members: TimelineTable[bytes, UnservedRecord] = TimelineTable(timeline)
-        """Those of them that are members."""
+        """The live records of members."""
 
     @property
     def has_members(self) -> bool:
@@ -58,12 +58,12 @@ class UnservedGroup:
 
     @property
     def committed_state(self) -> str:
-        """The name of the state, as far as the committed records tell it."""
+        """The name of the state that the committed records imply."""
         return "Stable" if self.members.committed_items() else "Empty"
 
     @property
     def assignment_bytes(self) -> int:
-        """Assignments of an unserved group are part of its records, and count against no budget."""
+        """The memory of assignments: 0, because they are part of the records."""
         return 0
 
     def apply(self, record: UnservedRecord) -> None:
@@ -119,11 +119,11 @@ class UnservedKind:
         return ErrorCode.NONE
 
     def check_delete_offsets(self, shard: GroupShardState, group_id: str) -> ErrorCode:
-        """Accepts every OffsetDelete; whether the topic may be read is asked for each topic."""
+        """Accepts every OffsetDelete; each topic is checked separately."""
         return ErrorCode.NONE
 
     def is_subscribed(self, shard: GroupShardState, group_id: str, topic: str) -> bool:
-        """Returns whether members may read the topic: what they subscribe to is not known."""
+        """Returns whether members may read the topic, whose subscriptions are unknown."""
         return self.has_members(shard, group_id)
 
     def expire(self, shard: GroupShardState, group_id: str, now_ms: int, out: Outcome) -> None:
@@ -132,7 +132,7 @@ class UnservedKind:
     # --- the group ---------------------------------------------------------------------------------------------------
 
     def has_members(self, shard: GroupShardState, group_id: str) -> bool:
-        """Whether the group has members."""
+        """Returns whether the group has members."""
         return shard.modern.latest[group_id].has_members
 
     def tombstones(self, shard: GroupShardState, group_id: str) -> Sequence[Record]:
@@ -147,16 +147,16 @@ class UnservedKind:
         return UnservedGroup(group_id, self.name, timeline)
 
     def starting(self, shard: GroupShardState, now_ms: int, out: Outcome) -> TimedSteps[int]:
-        """Makes no step: nothing of the groups lives in memory alone."""
+        """Makes no step: these groups have no in-memory state."""
         yield from ()
         return now_ms
 
     def uncommitted(self, shard: GroupShardState) -> Collection[str]:
-        """Returns none: nothing of the groups lives in memory alone."""
+        """Returns none: these groups have no in-memory state."""
         return ()
 
     def reverted(self, shard: GroupShardState, lost: Collection[str], now_ms: int) -> None:
-        """Does nothing: nothing of the groups lives in memory alone."""
+        """Does nothing: these groups have no in-memory state."""
 
     def due(self, shard: GroupShardState, key: TimerKey, now_ms: int) -> Outcome:
         """Is never called: the groups have no timers."""

@@ -1,6 +1,6 @@
-"""How many bytes each principal's members keep, counted as members come, change and go.
+"""The memory of each principal's members in bytes, counted as members join, change and leave.
 
-What was loaded belongs to no principal: the log does not say who sent it. It counts as that of the principal "".
+Loaded members belong to the principal "": the log does not name who sent them.
 """
 
 from __future__ import annotations
@@ -9,25 +9,25 @@ from collections import Counter
 
 
 class Usage:
-    """What principals hold of one thing, in all shards of a broker."""
+    """The usage of one limit by each principal, in all shards of a broker."""
 
     __slots__ = ("_held", "total")
 
     def __init__(self) -> None:
         self._held: Counter[str] = Counter()
         self.total = 0
-        """What all principals hold."""
+        """The usage of all principals."""
 
     def held(self, principal: str) -> int:
-        """Returns what a principal holds."""
+        """Returns the usage of a principal."""
         return self._held[principal]
 
     def has_room(self, principal: str, amount: int, share: int, total: int) -> bool:
-        """Returns whether the principal may hold so much more: of its `share`, and of the `total` of all."""
+        """Returns whether the principal may use this much more of its `share` and of the `total`."""
         return self._held[principal] + amount <= share and self.total + amount <= total
 
     def change(self, principal: str, by: int) -> None:
-        """Counts that a principal holds so much more, or less."""
+        """Changes the usage of a principal."""
         self.total += by
         held = self._held[principal] + by
         assert held >= 0 and self.total >= 0, f"{principal} gives back more than it holds"
@@ -38,21 +38,21 @@ class Usage:
 
 
 class MemberUsage:
-    """The bytes that the members of one shard's groups keep, which are part of the broker's usage."""
+    """The bytes of the members of one shard's groups, a part of the broker's usage."""
 
     __slots__ = ("_reserved", "_sender", "_usage", "by_member")
 
     def __init__(self, usage: Usage) -> None:
         self._usage = usage
         self.by_member: dict[tuple[str, str], tuple[str, int]] = {}
-        """(group id, member id) -> (principal, bytes); to be read."""
+        """(group id, member id) -> (principal, bytes); read-only."""
         self._reserved: Counter[str] = Counter()
         """Bytes in flight to the log, by principal."""
         self._sender: tuple[tuple[str, str], str] | None = None
         """The member whose update is being decided, and the principal that sent it."""
 
     def has_room(self, principal: str, amount: int, share: int, total: int) -> bool:
-        """Returns whether the principal may hold so much more: see Usage.has_room."""
+        """Returns whether the principal may use this much more (Usage.has_room)."""
         return self._usage.has_room(principal, amount, share, total)
 
     def sent_by(self, group_id: str, member_id: str, principal: str) -> None:
@@ -60,8 +60,8 @@ class MemberUsage:
         self._sender = (group_id, member_id), principal
 
     def hold(self, group_id: str, member_id: str, size: int, principal: str | None = None) -> None:
-        """Counts what a member keeps now, in place of what it kept. If `principal` is None, it is charged to the sender
-        of the update, or to the principal that was charged before."""
+        """Sets the bytes of a member. If `principal` is None, they are charged to the sender of the update, or to the
+        principal charged before."""
         assert size >= 0
         key = group_id, member_id
         before = self.by_member.get(key)
@@ -76,24 +76,24 @@ class MemberUsage:
         self._usage.change(principal, size)
 
     def release(self, group_id: str, member_id: str) -> None:
-        """Gives back what a member kept, if it is known here."""
+        """Releases the bytes of a member, if it is known here."""
         before = self.by_member.pop((group_id, member_id), None)
         if before is not None:
             self._usage.change(before[0], -before[1])
 
     def reserve(self, principal: str, size: int) -> None:
-        """Counts bytes that are on their way into the log."""
+        """Counts bytes in flight to the log."""
         self._reserved[principal] += size
         self._usage.change(principal, size)
 
     def give_back(self, principal: str, size: int) -> None:
-        """Gives back what was reserved: it is in the log, or will not be."""
+        """Releases reserved bytes: the record is in the log, or will not be."""
         if self._reserved[principal] >= size:
             self._reserved[principal] -= size
             self._usage.change(principal, -size)
 
     def close(self) -> None:
-        """Gives back everything: another broker coordinates the groups."""
+        """Releases everything: another broker coordinates the groups."""
         for principal, size in self.by_member.values():
             self._usage.change(principal, -size)
         for principal, size in self._reserved.items():

@@ -1,7 +1,7 @@
-"""What a shard of transactions is asked and what it answers, without a version of the protocol.
+"""The requests and answers of a transaction shard, independent of the protocol's versions.
 
-Errors are those of the newest version: a handler says INVALID_PRODUCER_EPOCH for PRODUCER_FENCED where a request is too
-old to know that.
+Errors are those of the newest version: for requests too old to know PRODUCER_FENCED the handler answers
+INVALID_PRODUCER_EPOCH.
 """
 
 from __future__ import annotations
@@ -16,31 +16,30 @@ from headrace.wire.errors import ErrorCode
 TopicPartition: TypeAlias = tuple[str, int]
 
 NO_ID: Final = -1
-"""In the place of a producer id or of an epoch that is not given."""
+"""The value of a producer id or epoch that is not given."""
 
 FreshId: TypeAlias = Callable[[], int | None]
-"""Gives a producer id that nobody has had; None while there is none at hand, which is answered
-COORDINATOR_LOAD_IN_PROGRESS."""
+"""Returns an unused producer id; None if none is available, which is answered COORDINATOR_LOAD_IN_PROGRESS."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionSettings:
-    """What the machine obeys of a broker's settings."""
+    """The broker settings of transactions."""
 
     max_timeout_ms: int = 900_000
-    """The longest timeout that a transaction may ask for."""
+    """The longest timeout that a producer may request."""
     two_phase_commit_enable: bool = False
-    """Whether a transaction may ask for no timeout at all (KIP-939)."""
+    """Whether a producer may request no timeout at all (KIP-939)."""
     id_expiration_ms: int = 604_800_000
     """How long a transactional id without a transaction is kept after its last change."""
     timeout_check_interval_ms: int = 10_000
-    """How often transactions past their timeout are aborted."""
+    """The interval of aborting transactions past their timeout."""
     expiry_check_interval_ms: int = 3_600_000
-    """How often transactional ids past `id_expiration_ms` are removed."""
+    """The interval of removing transactional ids past `id_expiration_ms`."""
 
 
 class InitProducer(NamedTuple):
-    """InitProducerId with a transactional id."""
+    """An InitProducerId with a transactional id."""
 
     transactional_id: str
     timeout_ms: int
@@ -50,18 +49,18 @@ class InitProducer(NamedTuple):
 
 
 class Partitions(NamedTuple):
-    """AddPartitionsToTxn, AddOffsetsToTxn (the group's partition), and both as a question (`verify_only`)."""
+    """An AddPartitionsToTxn or AddOffsetsToTxn (the group's partition); with `verify_only` a verification."""
 
     transactional_id: str
     producer_id: int
     producer_epoch: int
     partitions: frozenset[TopicPartition]
     transaction_version: int
-    """2 where a broker asks for a producer (v4 and above), else 0."""
+    """2 if a broker asks for a producer (v4 and above), else 0."""
 
 
 class End(NamedTuple):
-    """EndTxn."""
+    """An EndTxn."""
 
     transactional_id: str
     producer_id: int
@@ -72,7 +71,7 @@ class End(NamedTuple):
 
 
 class GroupMember(NamedTuple):
-    """One transaction of a group that is to be ended as one."""
+    """One transaction of a group that ends as one."""
 
     transactional_id: str
     producer_id: int
@@ -80,27 +79,27 @@ class GroupMember(NamedTuple):
 
 
 class GroupEnd(NamedTuple):
-    """HeadraceGroupEndTxn: all of these transactions end alike, or none of them."""
+    """A HeadraceGroupEndTxn: all of these transactions end alike, or none of them."""
 
     main: GroupMember
-    """The one that tells whether the group was ended, where the request comes again."""
+    """The main transaction, which tells a repeated request whether the group was ended."""
     children: tuple[GroupMember, ...]
     committed: bool
 
 
 class GroupIdentity(NamedTuple):
-    """The answer to HeadraceGroupEndTxn: the main producer's id and epoch from now on, -1 beside an error."""
+    """The answer to HeadraceGroupEndTxn: the main producer's next id and epoch, -1 with an error."""
 
     error: ErrorCode
     """OPERATION_NOT_ATTEMPTED if only children prevent it."""
     producer_id: int = NO_ID
     producer_epoch: int = NO_ID
     children: tuple[ErrorCode, ...] = ()
-    """Of each child, in the order of the request; empty where nobody has looked at them."""
+    """The error of each child, in the order of the request; empty if none was checked."""
 
 
 class Identity(NamedTuple):
-    """The answer to InitProducerId and to EndTxn: the producer's id and epoch from now on; -1 beside an error."""
+    """The answer to InitProducerId and EndTxn: the producer's next id and epoch; -1 with an error."""
 
     error: ErrorCode
     producer_id: int = NO_ID
@@ -108,31 +107,31 @@ class Identity(NamedTuple):
 
 
 class Verdicts(NamedTuple):
-    """The answer to a question whether partitions are in a transaction."""
+    """The answer to a verification of partitions."""
 
     error: ErrorCode
-    """For all of them, where not NONE."""
+    """The error of all partitions, if not NONE."""
     partitions: Mapping[TopicPartition, ErrorCode]
 
 
 @dataclass(eq=False, slots=True)
 class Marking:
-    """The end of one transaction on its way to the leaders of its partitions: markers are to be written on each."""
+    """A decided end of a transaction whose markers are to be written to its partitions."""
 
     transactional_id: str
     producer_id: int
-    """The id that the transaction's batches carry."""
+    """The producer id of the transaction's batches."""
     producer_epoch: int
-    """The epoch that the markers carry."""
+    """The producer epoch of the markers."""
     committed: bool
     transaction_version: int
-    """That of the transaction: 2 where `producer_epoch` is above the epoch of its batches."""
+    """The version of the transaction: 2 if `producer_epoch` is above the epoch of its batches."""
     left: set[TopicPartition]
-    """Partitions that do not hold their marker yet; the marker sender removes each that does."""
+    """Partitions without their marker; the marker sender removes each that has it."""
 
 
 class Described(NamedTuple):
-    """A transactional id as DescribeTransactions shows it."""
+    """A transactional id for DescribeTransactions."""
 
     error: ErrorCode
     state: str = ""
@@ -144,7 +143,7 @@ class Described(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """A transactional id as ListTransactions shows it."""
+    """A transactional id for ListTransactions."""
 
     transactional_id: str
     producer_id: int
@@ -152,10 +151,10 @@ class Listed(NamedTuple):
 
 
 class Filters(NamedTuple):
-    """What ListTransactions asks for; an empty set asks for all."""
+    """The filters of ListTransactions; an empty set matches all."""
 
     states: frozenset[str] = frozenset()
     producer_ids: frozenset[int] | SplitTable[int, None] = frozenset()
     longer_than_ms: int = -1
     matches: Callable[[str], bool] | None = None
-    """Whether a transactional id is asked for, as a regular expression says it."""
+    """Returns whether a transactional id matches the requested regular expression."""

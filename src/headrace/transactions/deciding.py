@@ -1,7 +1,7 @@
-"""What each request makes of a transactional id: the next state, or why not.
+"""The decisions upon a transactional id: the next state, or an error.
 
-While a transaction's markers are on their way everybody hears CONCURRENT_TRANSACTIONS, whatever else is wrong: it is
-retried, and the producer's id and epoch may be others then.
+While a transaction's markers are being written every request is answered CONCURRENT_TRANSACTIONS, whatever else is
+wrong: the client retries, and the producer's id and epoch may have changed by then.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _S: Final = TransactionState
 
 
 class Step(NamedTuple):
-    """What becomes of a request."""
+    """The decision upon a request."""
 
     error: ErrorCode
-    """The answer once `record` is committed; with NONE, the producer's identity then."""
+    """The answer once `record` is committed; with NONE, the producer's identity is answered."""
     record: Transaction | None = None
-    """The next state; None where it stays."""
+    """The next state; None if it stays."""
 
 
 def _refused(error: ErrorCode) -> Step:
@@ -36,7 +36,7 @@ _CONCURRENT: Final = _refused(ErrorCode.CONCURRENT_TRANSACTIONS)
 
 
 def refusal_of(ask: InitProducer, settings: TransactionSettings) -> ErrorCode:
-    """Returns the error of a request that does not depend on the stored state; NONE where nothing is."""
+    """Returns the error of a request that is wrong in every stored state; otherwise NONE."""
     if not ask.transactional_id or (ask.producer_id == NO_ID) != (ask.producer_epoch == NO_ID):
         return ErrorCode.INVALID_REQUEST
     if ask.enable_2pc:
@@ -47,10 +47,9 @@ def refusal_of(ask: InitProducer, settings: TransactionSettings) -> ErrorCode:
 
 
 def initialize(current: Transaction | None, ask: InitProducer, version: int, fresh_id: FreshId, now_ms: int) -> Step:
-    """Gives a transactional id's producer its id and epoch. `version` is the finalized transaction.version.
+    """Decides an InitProducerId. `version` is the finalized transaction.version.
 
-    An open transaction is aborted first, and the client retries: the epoch that fences its producer is never given to
-    anybody.
+    An open transaction is aborted first, and the client retries: the epoch that fences its producer is never given out.
     """
     timeout_ms = NO_TIMEOUT_MS if ask.enable_2pc else ask.timeout_ms
     if current is None:
@@ -78,26 +77,27 @@ def initialize(current: Transaction | None, ask: InitProducer, version: int, fre
 
 
 def _knows_its_id(current: Transaction, ask: InitProducer) -> bool:
-    """Whether the id that a producer says it has, if any, is its own; or was, until it had used up the last epoch."""
+    """Returns whether the id of a producer, if given, is its current one, or the one before its epochs were
+    exhausted."""
     if ask.producer_id in (NO_ID, current.producer_id):
         return True
     return ask.producer_id == current.previous_producer_id and ask.producer_epoch >= EXHAUSTED_EPOCH
 
 
 def _next_epochs(current: Transaction, given: int) -> tuple[int, int] | None:
-    """(epoch, last epoch) from now on; None for a producer whose epoch is out of date."""
+    """Returns the next (epoch, last epoch); None for a producer with a stale epoch."""
     if given == NO_ID:
         return current.producer_epoch + 1, NO_ID
     if given == current.producer_epoch or current.producer_epoch == NO_ID:
         return current.producer_epoch + 1, current.producer_epoch
     if given == current.last_epoch:
-        # The answer to its last request was lost: nobody else has come since.
+        # The answer to its last request was lost: no other producer has come since.
         return current.producer_epoch, current.last_epoch
     return None
 
 
 def _fence(current: Transaction, version: int, fresh_id: FreshId, now_ms: int) -> Step:
-    """Another producer comes while a transaction is open."""
+    """Fences the producer of an open transaction when another one starts."""
     step = abort_alone(current, version, fresh_id, now_ms)
     return step if step.record is None else Step(ErrorCode.CONCURRENT_TRANSACTIONS, step.record)
 
@@ -106,7 +106,7 @@ def _fence(current: Transaction, version: int, fresh_id: FreshId, now_ms: int) -
 
 
 def join(current: Transaction | None, ask: Partitions, now_ms: int) -> Step:
-    """Takes partitions into the transaction, which opens it."""
+    """Adds partitions to the transaction, and opens it if necessary."""
     if current is None:
         return _refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if current.state.is_prepared:
@@ -121,7 +121,7 @@ def join(current: Transaction | None, ask: Partitions, now_ms: int) -> Step:
 
 
 def verify(current: Transaction | None, ask: Partitions) -> Verdicts:
-    """Which of these partitions are in the open transaction."""
+    """Returns which of these partitions are in the open transaction."""
     if current is None or current.producer_id != ask.producer_id:
         return Verdicts(ErrorCode.INVALID_PRODUCER_ID_MAPPING, {})
     if current.producer_epoch != ask.producer_epoch:
@@ -141,8 +141,8 @@ def verify(current: Transaction | None, ask: Partitions) -> Verdicts:
 
 
 def end(current: Transaction | None, ask: End, fresh_id: FreshId, now_ms: int) -> Step:
-    """Decides a commit or an abort, once: a request that comes again, because its answer was lost, is known by the
-    epoch that it had before the end raised it."""
+    """Decides a commit or an abort, once: a request that repeats because its answer was lost is recognized by the epoch
+    before the end raised it."""
     if current is None:
         return _refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if current.state.is_prepared:
@@ -161,7 +161,7 @@ def end(current: Transaction | None, ask: End, fresh_id: FreshId, now_ms: int) -
 
 
 def _end_and_raise(current: Transaction, ask: End, fresh_id: FreshId, now_ms: int) -> Step:
-    """EndTxn from version 5 on: an epoch ends one transaction and no other."""
+    """Decides an EndTxn from version 5 on: an epoch ends one transaction and no other."""
     is_repeated = _is_repeated(current, ask)
     if current.producer_id != ask.producer_id and not is_repeated:
         return _refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
@@ -176,10 +176,11 @@ def _end_and_raise(current: Transaction, ask: End, fresh_id: FreshId, now_ms: in
 
 
 def _is_repeated(current: Transaction, ask: End) -> bool:
-    """Whether the last end may have been this request's: it had the epoch before, and raised it.
+    """Returns whether the last end may have been this request's: it had the epoch before, and raised it.
 
-    An end that raises none was an older client's, under the epoch that it was given. Taken for its own by another
-    producer of the id, both would go on in one epoch, and the batches of one would count as repeated ones of the other.
+    An end that raises no epoch was an older client's, under the epoch that it was given. If another producer of the id
+    took that end for its own, both would go on in one epoch, and batches of one would count as duplicates of the
+    other's.
     """
     if not current.raises_epoch:
         return False
@@ -204,7 +205,7 @@ def _prepare(current: Transaction, committed: bool, version: int, fresh_id: Fres
 
 
 def abort_alone(current: Transaction, version: int, fresh_id: FreshId, now_ms: int) -> Step:
-    """Aborts an open transaction whose producer did not ask for it, and fences the producer."""
+    """Aborts an open transaction without its producer's request, and fences the producer."""
     assert current.state is _S.ONGOING
     if version >= RAISES_EPOCH_FROM:
         return _prepare(current, False, version, fresh_id, now_ms)

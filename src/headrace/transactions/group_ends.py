@@ -1,9 +1,9 @@
-"""Several transactions end as one: what HeadraceGroupEndTxn makes of a main transactional id and of others beside it.
+"""Group commit: HeadraceGroupEndTxn ends a main transaction and its children as one.
 
-Each must be open, under the epoch that the request names: else all are refused and nothing is changed. The records are
-those that an end of each alone would have, so that a coordinator of Apache Kafka, which knows nothing of groups, ends
-each of them too. Whether they were ended is the main id's to tell: its epoch ends one transaction and no other, so a
-request that comes again is known by the epoch that it had before, as an EndTxn is.
+Each must be open, under the epoch of the request; otherwise all are refused and nothing changes. The records are those
+of separate ends, so a coordinator of Apache Kafka, which knows nothing of groups, completes each of them too. The main
+id tells whether the group was ended: its epoch ends one transaction and no other, so a repeated request is recognized
+by the epoch before, as an EndTxn is.
 """
 
 from __future__ import annotations
@@ -19,41 +19,41 @@ from headrace.transactions.transaction import RAISES_EPOCH_FROM, Transaction
 from headrace.wire.errors import ErrorCode
 
 CHILDREN_MAX: Final = 5_000
-"""Children of one request, which are decided in one turn, some 2.5 us each; how many fit into one batch may be less:
-the topic's `max.message.bytes` says it."""
+"""The limit of children in one request, which are decided in one turn, some 2.5 us each. The topic's
+`max.message.bytes` may allow fewer in one batch."""
 
 Find = Callable[[str], Transaction | None]
 
 
 class GroupStep(NamedTuple):
-    """What becomes of a group."""
+    """The decision upon a group."""
 
     error: ErrorCode
     main: Transaction | None = None
-    """With NONE: the main id's next state, or the one that it has, where the group was ended before."""
+    """With NONE: the main id's next state, or its current one if the group was ended before."""
     children: tuple[ErrorCode, ...] = ()
     records: tuple[Transaction, ...] = ()
-    """The next states, the main id's first; empty where nothing changes."""
+    """The next states, the main id's first; empty if nothing changes."""
     pairs: tuple[Pair | None, ...] = ()
-    """Of each record, as it was encoded before the decision; None where it was not."""
+    """For each record its encoding from before the decision; None if there is none."""
 
 
 class Prepared(NamedTuple):
-    """What an end makes of a child in one state, found out before the decision: it counts if the child is still so."""
+    """The precomputed end of a child in one state; valid while the child is in that state."""
 
     current: Any = object()
-    """That state; by default one that no child is in."""
+    """The state of the child; by default one that no child has."""
     error: ErrorCode = ErrorCode.NONE
     record: Transaction | None = None
     pair: Pair | None = None
-    """The record, encoded."""
+    """The encoded record."""
 
 
 _NOT_LOOKED_AT: Final = Prepared()
 
 
 def refusal_of(ask: GroupEnd, version: int) -> ErrorCode:
-    """Returns the error of a request that does not depend on the stored state; NONE where nothing is.
+    """Returns the error of a request that is wrong in every stored state; otherwise NONE.
 
     `version` is transaction.version.
     """
@@ -62,14 +62,14 @@ def refusal_of(ask: GroupEnd, version: int) -> ErrorCode:
     names = {each.transactional_id for each in ask.children} | {ask.main.transactional_id}
     if "" in names or len(names) != len(ask.children) + 1:
         return ErrorCode.INVALID_REQUEST
-    # below, an epoch does not tell one transaction from the next: a late request would end another one
+    # below, epochs do not distinguish transactions: a late request would end another one
     return ErrorCode.NONE if version >= RAISES_EPOCH_FROM else ErrorCode.UNSUPPORTED_VERSION
 
 
 def end_group(
     find: Find, ask: GroupEnd, fresh_id: FreshId, now_ms: int, prepared: Sequence[Prepared] = ()
 ) -> GroupStep:
-    """Decides a commit or an abort of all, once. `prepared`: of each child what was found out before, if anything."""
+    """Decides a commit or an abort of all, once. `prepared` holds the precomputed end of each child, if any."""
     main = find(ask.main.transactional_id)
     step = end(main, _alone(ask.main, ask.committed), fresh_id, now_ms)
     if step.error:
@@ -77,7 +77,9 @@ def end_group(
     if step.record is None:
         return GroupStep(ErrorCode.NONE, main, (ErrorCode.NONE,) * len(ask.children))
     if main is not None and main.state is not TransactionState.ONGOING:
-        return GroupStep(ErrorCode.INVALID_TXN_STATE)  # EndTxn aborts a transaction that is not open; a group is open
+        return GroupStep(
+            ErrorCode.INVALID_TXN_STATE
+        )  # EndTxn aborts a transaction that is not open; a group must be open
     children = [
         known if known.current is (current := find(child.transactional_id)) else
         prepare(current, child, ask.committed, fresh_id, now_ms)
@@ -101,7 +103,7 @@ def _alone(member: GroupMember, committed: bool) -> End:
 def prepare(
     current: Transaction | None, child: GroupMember, committed: bool, fresh_id: FreshId, now_ms: int
 ) -> Prepared:
-    """What the end makes of a child. Nobody waits for one whose end is decided: it is another end than this one."""
+    """Precomputes the end of a child. A child whose end is decided already fails: that was another end."""
     if current is None or current.producer_id != child.producer_id:
         return Prepared(current, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if current.producer_epoch != child.producer_epoch:

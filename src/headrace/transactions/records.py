@@ -1,5 +1,7 @@
-"""The records of transactional ids, in the format of `__transaction_state`: a key behind its type, a value behind its
-version. See docs/formats/transaction-records.md.
+"""The records of transactional ids in the format of `__transaction_state`: a key with its type, a value with its
+version.
+
+See docs/formats/transaction-records.md.
 """
 
 from __future__ import annotations
@@ -17,22 +19,22 @@ from headrace.wire.primitives import DecodeError
 
 _KEY: Final = 0
 _KEYS_MAX: Final = 1_000
-"""Keys that are remembered: a transaction has three records."""
+"""The number of cached keys: a transaction has three records."""
 _INT16: Final = Struct(">h")
 _VALUE_VERSION_MAX: Final = TransactionLogValue.MAX_VERSION
 _NUMBERS: Final = Struct(">hqhib")
-"""What a value begins with: version, producer id and epoch, timeout, state."""
+"""The first fields of a value: version, producer id and epoch, timeout, state."""
 _TIMES: Final = Struct(">qq")
 _MARK: Final = 0x1122334455667788
 _AROUND_MAX: Final = 1_000
-"""Values are cached: two records of a transaction share them, and so does its producer's next one."""
+"""The number of cached value parts: two records of a transaction share them, and so does its producer's next one."""
 _FEW: Final = 16
-"""Partitions of a transaction of which that is remembered."""
+"""The most partitions of a transaction whose value parts are cached."""
 _STATES: Final = {state.value: state for state in TransactionState}
 
 
 def encode(record: TransactionRecord, value_version: int) -> Pair:
-    """Key and value; `value_version` 0 leaves out what transaction.version 0 does not know. Raises EncodeError."""
+    """Encodes key and value; `value_version` 0 omits what transaction.version 0 does not know. Raises EncodeError."""
     key = _key(record.transactional_id)
     if isinstance(record, Removed):
         return key, None
@@ -53,8 +55,8 @@ def _key(transactional_id: str) -> bytes:
 def _around_times(
     value_version: int, partitions: frozenset[TopicPartition] | None, previous: int, following: int, version: int
 ) -> tuple[bytes, bytes]:
-    """What a value has between its numbers and its two times, and what it has after them: all that is not the same size
-    in each, and of a producer that writes to the same partitions again and again the same bytes."""
+    """Returns the parts of a value between its numbers and its two times, and after them: those of variable size, which
+    are the same bytes for a producer that keeps writing to the same partitions."""
     value = TransactionLogValue(
         transaction_partitions=None if partitions is None else _by_topic(partitions),
         transaction_last_update_timestamp_ms=_MARK,
@@ -80,7 +82,7 @@ def _by_topic(partitions: frozenset[TopicPartition]) -> list[PartitionsSchema]:
 
 
 def decode(key: bytes, value: bytes | None) -> TransactionRecord | None:
-    """What a record says; None for a key of a type that is not known, which Apache Kafka's coordinator passes over too.
+    """Decodes a record; None for an unknown key type, which Apache Kafka's coordinator skips too.
 
     Raises DecodeError.
     """

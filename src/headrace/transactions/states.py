@@ -10,17 +10,17 @@ class TransactionState(IntEnum):
     """The state of a transactional id; the number is its value in `__transaction_state`."""
 
     EMPTY = 0
-    """It has a producer, which has opened no transaction yet."""
+    """The id has a producer, and has had no transaction yet."""
     ONGOING = 1
     """A transaction is open."""
     PREPARE_COMMIT = 2
-    """It is decided that the transaction is committed, and its markers are on their way."""
+    """The commit is decided, and markers are being written."""
     PREPARE_ABORT = 3
-    """It is decided that the transaction is aborted, and its markers are on their way."""
+    """The abort is decided, and markers are being written."""
     COMPLETE_COMMIT = 4
-    """The last transaction was committed: every partition holds the marker."""
+    """The last transaction was committed: every partition has its marker."""
     COMPLETE_ABORT = 5
-    """The last transaction was aborted: every partition holds the marker."""
+    """The last transaction was aborted: every partition has its marker."""
     DEAD = 6
     """Its removal was decided; never written."""
     PREPARE_EPOCH_FENCE = 7
@@ -28,12 +28,12 @@ class TransactionState(IntEnum):
 
     @property
     def label(self) -> str:
-        """The name that DescribeTransactions and ListTransactions say."""
+        """The name in DescribeTransactions and ListTransactions."""
         return _LABELS[self]
 
     @property
     def is_prepared(self) -> bool:
-        """Whether the transaction's end is decided, and not every partition holds its marker."""
+        """Whether the transaction's end is decided, and markers are missing."""
         return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
     @property
@@ -54,4 +54,4 @@ FOLLOWS: Final[dict[TransactionState, frozenset[TransactionState]]] = {
     _S.COMPLETE_COMMIT: frozenset({_S.PREPARE_COMMIT}),
     _S.COMPLETE_ABORT: frozenset({_S.PREPARE_ABORT}),
 }
-"""What each state may come from. PREPARE_ABORT comes from a state at rest with transaction.version 2 alone."""
+"""The states that may precede each state. Only with transaction.version 2 PREPARE_ABORT follows a state at rest."""

@@ -1,4 +1,4 @@
-"""A transactional id as the log holds it, and the steps that it takes: each gives the record of the next state."""
+"""A transactional id as the log holds it, and its transitions: each returns the record of the next state."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from headrace.transactions.asks import NO_ID, TopicPartition
 from headrace.transactions.states import FOLLOWS, TransactionState
 
 EPOCH_MAX: Final = 32767
-"""The largest epoch of the format; no producer is given it, so that the holder of the epoch below can still be fenced.
-"""
+"""The largest epoch of the format; never given to a producer, so that the holder of the epoch below can still be
+fenced."""
 EXHAUSTED_EPOCH: Final = EPOCH_MAX - 1
-"""The last epoch that a producer is given under one id."""
+"""The last epoch of a producer id."""
 NO_TIMEOUT_MS: Final = 2**31 - 1
-"""The timeout of a transaction that ends by its producer alone (KIP-939)."""
+"""The timeout of a transaction that only its producer ends (KIP-939)."""
 RAISES_EPOCH_FROM: Final = 2
 """The transaction.version from which every end raises the producer's epoch (KIP-890)."""
 
 
 class Transaction(NamedTuple):
-    """One transactional id after one of its steps: a record of `__transaction_state`."""
+    """One transactional id after one of its transitions: a record of `__transaction_state`."""
 
     transactional_id: str
     producer_id: int
@@ -32,17 +32,17 @@ class Transaction(NamedTuple):
     """When the transaction was opened, by the wall clock; -1 before the first."""
     updated_ms: int = -1
     previous_producer_id: int = NO_ID
-    """The producer id before this step: mostly the same."""
+    """The producer id before this step: usually the same."""
     next_producer_id: int = NO_ID
     """The producer id after the transaction whose end uses up the last epoch."""
     last_epoch: int = NO_ID
-    """The epoch before the last raise; not in the log: -1 after a load, and where nobody may come back with it."""
+    """The epoch before the last raise; not in the log: -1 after a load, and if no producer may return with it."""
     version: int = 0
-    """The transaction.version that the last step was asked for with."""
+    """The transaction.version of the request of the last step."""
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether a producer that is given the next epoch could not be fenced any more."""
+        """Whether a producer with the next epoch could no longer be fenced."""
         return self.producer_epoch >= EXHAUSTED_EPOCH
 
     @property
@@ -57,7 +57,7 @@ class Transaction(NamedTuple):
     def initialized(
         self, producer_id: int, producer_epoch: int, last_epoch: int, timeout_ms: int, now_ms: int
     ) -> Transaction:
-        """A producer has taken it over, or goes on with another epoch."""
+        """Returns the state after InitProducerId: a new producer, or the same one with another epoch."""
         assert producer_id >= 0 and 0 <= producer_epoch < EPOCH_MAX, "no producer is given the last epoch"
         return self._moved(
             TransactionState.EMPTY, now_ms,
@@ -66,7 +66,7 @@ class Transaction(NamedTuple):
         )  # fmt: skip
 
     def joined(self, partitions: frozenset[TopicPartition], version: int, now_ms: int) -> Transaction:
-        """These partitions take part; the first opens the transaction."""
+        """Returns the state with these partitions added; the first opens the transaction."""
         return self._moved(
             TransactionState.ONGOING, now_ms,
             partitions=self.partitions | partitions, start_ms=now_ms if self.state.is_at_rest else self.start_ms,
@@ -74,7 +74,8 @@ class Transaction(NamedTuple):
         )  # fmt: skip
 
     def prepared(self, committed: bool, version: int, next_producer_id: int, now_ms: int) -> Transaction:
-        """The end is decided. With transaction.version 2 the epoch goes up, for the markers and for what comes."""
+        """Returns the state with the end decided. With transaction.version 2 the epoch rises, for the markers and for
+        what follows."""
         assert next_producer_id == NO_ID or self.is_exhausted, "an id is replaced once its epochs are used up"
         changes: dict[str, Any] = {}
         if version >= RAISES_EPOCH_FROM:
@@ -87,12 +88,12 @@ class Transaction(NamedTuple):
         )  # fmt: skip
 
     def fenced(self) -> Transaction:
-        """Its producer's epoch is out of date, where the end itself does not raise it. To be prepared, not written."""
+        """Returns the state with a raised epoch, if the end itself does not raise it. To be prepared, not written."""
         assert self.state is TransactionState.ONGOING, "a producer is fenced for its open transaction"
         return self._replace(producer_epoch=min(self.producer_epoch + 1, EPOCH_MAX), last_epoch=NO_ID)
 
     def completed(self, now_ms: int) -> Transaction:
-        """Every partition holds its marker."""
+        """Returns the state after every partition has its marker."""
         committed = self.state is TransactionState.PREPARE_COMMIT
         changes: dict[str, Any] = {"partitions": frozenset(), "next_producer_id": NO_ID}
         if self.raises_epoch and self.next_producer_id != NO_ID:
@@ -104,7 +105,7 @@ class Transaction(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """A transactional id is forgotten: a tombstone."""
+    """The tombstone of a transactional id."""
 
     transactional_id: str
 

@@ -1,4 +1,4 @@
-"""DescribeGroups, and what ListGroups shows of classic groups. Both see committed state alone."""
+"""DescribeGroups, and the classic groups of ListGroups. Both read committed state only."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def listed(shard: GroupShardState) -> Iterator[ListedGroup]:
 
 
 def _as_committed(shard: GroupShardState, group_id: str, stored: StoredGroup) -> Group:
-    """Returns a committed group: as it lives, or as it is stored if its removal, or the generation that it lives in,
-    is not committed."""
+    """Returns a committed group: the one in memory, or the stored one if its removal or its current generation is
+    uncommitted."""
     group = shard.groups.get(group_id)
     if group is None or (group.state is GroupState.STABLE and not stored.members):
         return restored(group_id, stored)
@@ -71,7 +71,7 @@ def _stored_members(members: list[MemberMetadata]) -> list[DescribedGroupMember]
 
 
 def _living_members(group: Group) -> list[DescribedGroupMember]:
-    """Returns the members of a group between two generations: they live in memory alone, and have no protocol yet."""
+    """Returns the members of a group between two generations: they are in memory only, and have no protocol yet."""
     return [
         DescribedGroupMember(
             member_id=member.id,

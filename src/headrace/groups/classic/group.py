@@ -1,8 +1,8 @@
-"""A classic group: its members, their votes, and the counts that decide when a rebalance can move on.
+"""A classic group: its members, their votes, and the counts that decide when a rebalance can proceed.
 
-This is the half of a group that lives in memory alone: a join in progress is lost with its coordinator, as in Kafka,
-and the clients join again. What a restart must not lose, the last completed generation, is in
-`GroupShardState.classic`, which only `GroupShard.apply` writes.
+This is the in-memory half of a group: a join in progress is lost with its coordinator, as in Kafka, and the clients
+join again. The last completed generation, which must survive a restart, is in `GroupShardState.classic`, which only
+`GroupShard.apply` writes.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from headrace.machine.outcome import Waiter
 from headrace.wire.errors import ErrorCode
 
 CONSUMER_PROTOCOL: Final = "consumer"
-"""The protocol type of consumers: the only one whose metadata the coordinator looks into."""
+"""The protocol type of consumers: the only one whose metadata the coordinator reads."""
 SIMPLE_GROUP: Final = StoredGroup(protocol=None, leader=None)
 """The stored state of a simple group, which holds offsets and never had a member: empty."""
 
 
 def size_of(protocols: Mapping[str, bytes]) -> int:
-    """Bytes of protocols and their metadata."""
+    """Returns the bytes of protocols and their metadata."""
     return sum(len(name) + len(metadata) for name, metadata in protocols.items())
 
 
@@ -40,30 +40,32 @@ class Member:
     session_timeout_ms: int
     rebalance_timeout_ms: int
     protocols: dict[str, bytes]
-    """What it can speak, best first, with its metadata for each."""
+    """The member's protocols, preferred first, each with its metadata."""
     session_key: tuple[str, str, str]
-    """Its timer's key, kept so that a heartbeat builds nothing."""
+    """The key of its timer, kept so that a heartbeat allocates nothing."""
     assignment: bytes = b""
     join_waiter: Waiter | None = None
     """Set while its JoinGroup is unanswered; `Group.joined_count` counts these."""
     sync_waiter: Waiter | None = None
     """Set while its SyncGroup is unanswered."""
     principal: str = ""
-    """Who joined as this member here; empty where another coordinator stored it."""
+    """The principal that joined as this member here; empty for a member stored by another coordinator."""
     is_new: bool = False
-    """True until its first JoinGroup is answered: it may expire while it waits, or nobody would notice its death."""
+    """True until its first JoinGroup is answered: it may expire while it waits, because nothing else would notice its
+    death."""
 
     @property
     def size(self) -> int:
-        """What it keeps in memory of what clients sent, in bytes."""
+        """The bytes that it keeps in memory of its client's requests."""
         return size_of(self.protocols) + len(self.assignment)
 
     def vote(self, candidates: set[str]) -> str:
-        """The first of its protocols that every member supports."""
+        """Returns the first of its protocols that every member supports."""
         return next(name for name in self.protocols if name in candidates)
 
     def survives_silence(self) -> bool:
-        """Whether an expired session is forgiven: it waits for us, so it cannot send heartbeats."""
+        """Returns whether an expired session is forgiven: the member waits for an answer, so it cannot send
+        heartbeats."""
         return not self.is_new and (self.join_waiter is not None or self.sync_waiter is not None)
 
 
@@ -75,7 +77,7 @@ class Group:
     state: GroupState = GroupState.EMPTY
     previous_state: GroupState = GroupState.EMPTY
     state_since_ms: int = -1
-    """When it entered its state; -1 where that is not known. Offsets of an empty group expire from here (KIP-211)."""
+    """When it entered its state; -1 if unknown. Offsets of an empty group expire from here (KIP-211)."""
     generation: int = 0
     protocol_type: str | None = None
     """None for a group that was never joined and only holds offsets (a "simple" group)."""
@@ -85,7 +87,7 @@ class Group:
     static_members: dict[str, str] = field(default_factory=dict)
     """instance id -> member id"""
     usage: MemberUsage | None = None
-    """Where the bytes of its members count; None if it does not live in a shard."""
+    """The usage that counts the bytes of its members; None if the group belongs to no shard."""
     pending_joins: set[str] = field(default_factory=set)
     """Member ids given out with MEMBER_ID_REQUIRED (KIP-394) that have not joined yet."""
     pending_syncs: set[str] = field(default_factory=set)
@@ -94,16 +96,16 @@ class Group:
     support: dict[str, int] = field(default_factory=dict)
     """protocol name -> how many members speak it"""
     subscribed: frozenset[str] | None = None
-    """Topics of a consumer group's generation; None where they are not known."""
+    """Topics of a consumer group's generation; None if unknown."""
     member_joined_lately: bool = False
-    """A member came during the initial delay, which is then extended."""
+    """Whether a member joined during the initial delay, which is then extended."""
     initial_remaining_ms: int = 0
-    """How far the initial delay may still be extended: it never exceeds the rebalance timeout."""
+    """How far the initial delay may still be extended: in total at most the rebalance timeout."""
 
     # --- state -------------------------------------------------------------------------------------------------------
 
     def move(self, to: GroupState, now_ms: int) -> None:
-        """The one way to change state."""
+        """Changes the state, after checking the transition."""
         assert self.state in MAY_FOLLOW[to], f"{self.id}: {self.state.name} -> {to.name}"
         self.previous_state = self.state
         self.state = to
@@ -111,7 +113,7 @@ class Group:
 
     @property
     def can_rebalance(self) -> bool:
-        """Whether a rebalance may start from here."""
+        """Whether a rebalance may start in this state."""
         return self.state in MAY_FOLLOW[GroupState.PREPARING_REBALANCE]
 
     @property
@@ -121,22 +123,23 @@ class Group:
 
     @property
     def everyone_joined(self) -> bool:
-        """Whether every member, and everyone who was given a member id, has (re)joined."""
+        """Whether every member, and every client with a pending member id, has (re)joined."""
         return len(self.members) == self.joined_count and not self.pending_joins
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest that any member asks to be waited for."""
+        """The longest rebalance timeout of its members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def is_subscribed(self, topic: str) -> bool:
-        """Whether members read `topic` as far as is known; unknown subscriptions of consumers count as all topics."""
+        """Returns whether members read `topic`; unknown subscriptions of consumers count as all topics."""
         return topic in self.subscribed if self.subscribed is not None else self.is_consumer
 
     # --- members -----------------------------------------------------------------------------------------------------
 
     def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID unless this is a member, under this instance id if one is given."""
+        """Returns UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID unless this is a member, under this instance id if one is
+        given."""
         if instance_id is not None:
             holder = self.static_members.get(instance_id)
             if holder is None:
@@ -146,7 +149,7 @@ class Group:
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
-        """Whether a member with these protocols could be a member: same type, and one protocol that all speak."""
+        """Returns whether a member with these protocols may join: same type, and one protocol that all support."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type) and any(True for _ in names)
         if self.protocol_type != protocol_type:
@@ -155,7 +158,7 @@ class Group:
         return any(self.support.get(name, 0) == everyone for name in names)
 
     def add(self, member: Member, protocol_type: str, waiter: Waiter | None) -> None:
-        """A new member; the first one sets the protocol type and leads."""
+        """Adds a member; the first one sets the protocol type and leads."""
         assert member.id not in self.members
         if member.instance_id is not None:
             assert member.instance_id not in self.static_members
@@ -172,7 +175,7 @@ class Group:
         self._count_bytes(member)
 
     def update(self, member: Member, protocols: dict[str, bytes], rebalance_ms: int, session_ms: int) -> None:
-        """A member's new protocols and timeouts."""
+        """Sets a member's new protocols and timeouts."""
         assert self.members.get(member.id) is member
         self._count_support(member, -1)
         member.protocols = protocols
@@ -188,14 +191,15 @@ class Group:
         self._count_bytes(member)
 
     def expect(self, member_id: str, principal: str) -> None:
-        """Notes a member id that was given to a client, which has to join with it."""
+        """Notes a member id given to a client, which has to join with it."""
         assert member_id not in self.members, "a member has its id already"
         self.pending_joins.add(member_id)
         if self.usage is not None:
             self.usage.hold(self.id, member_id, len(member_id), principal)
 
     def remove(self, member_id: str) -> Member | None:
-        """Takes a member (or a pending one) out; another leads if it led. Its waiters must have been answered."""
+        """Removes a member, or a pending member id; another member leads if it led. Its waiters must have been
+        answered."""
         member = self.members.pop(member_id, None)
         if member is not None:
             assert member.join_waiter is None and member.sync_waiter is None
@@ -211,20 +215,20 @@ class Group:
         return member
 
     def join_usage(self, usage: MemberUsage) -> None:
-        """Counts the bytes of its members from here on."""
+        """Starts to count the bytes of its members."""
         self.usage = usage
         for member in self.members.values():
             self._count_bytes(member)
 
     def leave_usage(self) -> None:
-        """Gives back what its members keep."""
+        """Releases the bytes of its members."""
         if self.usage is not None:
             for member_id in (*self.members, *self.pending_joins):
                 self.usage.release(self.id, member_id)
             self.usage = None
 
     def rename(self, member: Member, new_id: str) -> None:
-        """A static member came back under a new member id and takes its own place (KIP-345); nobody waits on it now."""
+        """Gives a returning static member its new member id and its old place (KIP-345); clears its waiters."""
         assert member.instance_id is not None and member.join_waiter is None and member.sync_waiter is None
         assert new_id not in self.members and self.static_members[member.instance_id] == member.id
         del self.members[member.id]
@@ -240,7 +244,7 @@ class Group:
         self._count_bytes(member)
 
     def await_join(self, member: Member, waiter: Waiter | None) -> None:
-        """Notes that (or, with None, no longer that) a member's JoinGroup waits for its answer."""
+        """Sets or clears (None) the waiter of a member's JoinGroup."""
         self.joined_count += (waiter is not None) - (member.join_waiter is not None)
         member.join_waiter = waiter
         assert 0 <= self.joined_count <= len(self.members), "members alone join"
@@ -261,7 +265,7 @@ class Group:
     # --- generations -------------------------------------------------------------------------------------------------
 
     def elect_joined_leader(self) -> bool:
-        """Makes sure that the leader is among those who joined; False when nobody did."""
+        """Makes a member that joined the leader; returns False if none joined."""
         leader = self.members.get(self.leader) if self.leader is not None else None
         if leader is not None and leader.join_waiter is not None:
             return True
@@ -272,7 +276,8 @@ class Group:
         return False
 
     def elect_protocol(self) -> str:
-        """The protocol with most votes among those that every member speaks; the first of equals in name order."""
+        """Returns the protocol with the most votes among those that every member supports; the first by name of
+        equals."""
         everyone = len(self.members)
         candidates = {name for name, count in self.support.items() if count == everyone}
         assert candidates, "nobody is let in who shares no protocol with the others"
@@ -283,7 +288,7 @@ class Group:
         return min(votes, key=lambda name: (-votes[name], name))
 
     def start_generation(self, now_ms: int) -> None:
-        """Fixes who is in the next generation and what it speaks."""
+        """Fixes the members and the protocol of the next generation."""
         assert not self.members or self.leader in self.members, "a member leads"
         self.generation += 1
         self.pending_syncs.clear()
@@ -292,7 +297,7 @@ class Group:
         self.move(GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY, now_ms)
 
     def read_subscriptions(self) -> frozenset[str] | None:
-        """The topics that a consumer group's members ask for; None for other groups and for metadata we cannot read."""
+        """Returns the topics of a consumer group's subscriptions; None for other groups and for unreadable metadata."""
         if not self.is_consumer:
             return None
         if not self.members:
@@ -303,7 +308,7 @@ class Group:
 
 
 def session_key(group_id: str, member_id: str) -> tuple[str, str, str]:
-    """The key of the timer that expires a member, or a pending member id."""
+    """Returns the key of the timer that expires a member, or a pending member id."""
     return ("session", group_id, member_id)
 
 
@@ -316,8 +321,8 @@ def restored(group_id: str, stored: StoredGroup) -> Group:
 
 
 def restoring(group: Group, stored: StoredGroup) -> Iterator[Member]:
-    """Brings a new group to its last stored generation; yields each member when it is in. Use the group only when the
-    iterator has ended."""
+    """Restores a new group to its last stored generation; yields each member once it is added. Use the group only when
+    the iterator has ended."""
     group.generation = stored.generation
     group.protocol_type = stored.protocol_type or None
     group.protocol = stored.protocol

@@ -1,7 +1,7 @@
-"""JoinGroup: a member comes, comes back, or takes part in the next generation.
+"""JoinGroup: a member joins, rejoins, or takes part in the next generation.
 
-Sources: KIP-394 (MEMBER_ID_REQUIRED), KIP-345 (static members), KIP-559 (protocol type and name), KIP-814 (a static
-leader that comes back skips the assignment), KIP-800 (reasons).
+Sources: KIP-394 (MEMBER_ID_REQUIRED), KIP-345 (static members), KIP-559 (protocol type and name), KIP-814 (a returning
+static leader skips the assignment), KIP-800 (reasons).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from headrace.groups.modern.group import ModernGroup
 
 PROTOCOLS_MAX: Final = 100
-"""Protocols of one member: they are looked through several times in one turn."""
+"""The limit of protocols of one member: they are scanned several times in one turn."""
 _MEMBER_ID_REQUIRED_FROM: Final = 4
 """The JoinGroup version from which a member must come back with the id that it was given (KIP-394)."""
 _SKIP_ASSIGNMENT_FROM: Final = 9
@@ -46,14 +46,14 @@ def join(
 ) -> Outcome:
     """Decides a JoinGroup. `waiter` is answered now, or when the rebalance is over.
 
-    An answer without a record speaks of state in memory, and does not wait for the log: it is not a `reply`.
+    An answer without a record describes in-memory state, and does not wait for the log: it is not a `reply`.
     """
     refused = refusal(shard, request, client)
     return decide(shard, request, client, waiter, now_ms) if refused is None else refused.at_once(waiter)
 
 
 def refusal(shard: GroupShardState, request: JoinGroupRequest, client: GroupClient) -> Outcome | None:
-    """Returns the answer to a JoinGroup that is refused whatever the group is; None if it is not."""
+    """Returns the answer to a JoinGroup that is refused in every group; None if it is not."""
     error = _check(shard, request)
     if error is not ErrorCode.NONE:
         return refuse(request.member_id, error)
@@ -64,7 +64,7 @@ def refusal(shard: GroupShardState, request: JoinGroupRequest, client: GroupClie
 
 
 def _growth(shard: GroupShardState, request: JoinGroupRequest, protocols: dict[str, bytes]) -> int:
-    """How much more than now a member would keep in memory; nothing where it brings no more than it has."""
+    """Returns how many more bytes a member would keep in memory; 0 if not more than now."""
     group = shard.groups.get(request.group_id)
     known = None if group is None else group.members.get(request.member_id)
     return size_of(protocols) if known is None else max(0, size_of(protocols) - size_of(known.protocols))
@@ -91,7 +91,7 @@ def decide(
 ) -> Outcome:
     """Decides a JoinGroup into a classic group, which may be new.
 
-    `replaced` is a modern group without members that gives way to the classic one; its offsets stay.
+    `replaced` is a modern group without members that becomes the classic one; its offsets stay.
     """
     out = _decide(shard, request, client, waiter, now_ms, replaced)
     return out if out.records else out.at_once(waiter)
@@ -132,12 +132,12 @@ def _decide(
 
 
 def refuse(member_id: str, error: ErrorCode) -> Outcome:
-    """Returns the answer that says an error."""
+    """Returns the outcome that answers an error."""
     return Outcome(join_error(member_id, error))
 
 
 class _Joining:
-    """One JoinGroup on its way into a group; what it decides gathers in `out`."""
+    """One JoinGroup under decision; `out` collects the outcome."""
 
     def __init__(
         self,
@@ -161,18 +161,18 @@ class _Joining:
         self.why = request.reason or "no reason given"
 
     def has_room(self) -> bool:
-        """Whether group.max.size lets this member in; those who are in stay in."""
+        """Returns whether group.max.size allows this member; current members stay."""
         group, room = self.group, self.shard.settings.max_size
         if group.state in (GroupState.EMPTY, GroupState.DEAD):
             return True
         member = group.members.get(self.request.member_id)
         if group.state is GroupState.PREPARING_REBALANCE:
-            # Counting those who have joined, not the members, lets a group shrink when the limit was lowered.
+            # Counting the joined, not the members, lets a group shrink after the limit was lowered.
             return (member is not None and member.join_waiter is not None) or group.joined_count < room
         return member is not None or len(group.members) < room
 
     def turned_away(self) -> Outcome:
-        """Refuses a member of a full group; one that was in it and rejoins too late is removed."""
+        """Refuses a member of a full group; removes one that was a member and rejoined too late."""
         member_id = self.request.member_id
         member = self.group.members.get(member_id)
         if member is not None:
@@ -183,7 +183,7 @@ class _Joining:
         return self.out
 
     def unknown(self) -> None:
-        """A member without a member id: new, or a static one that came back."""
+        """Handles a JoinGroup without a member id: of a new member, or a returning static one."""
         group, instance_id = self.group, self.request.group_instance_id
         member_id = f"{self.client.client_id if instance_id is None else instance_id}-{self.shard.new_id()}"
         if instance_id is not None:
@@ -206,13 +206,13 @@ class _Joining:
         self._add(member_id)
 
     def known(self) -> None:
-        """A member with a member id: one that was just given out, or one of the group."""
+        """Handles a JoinGroup with a member id: a pending one, or that of a member."""
         group, member_id = self.group, self.request.member_id
         if member_id in group.pending_joins:
             if self.request.group_instance_id is None:
                 self._add(member_id)
             else:
-                # An id given to a dynamic member: a static one has no business with it.
+                # An id given to a dynamic member: a static one must not use it.
                 self.out.reply = join_error(member_id, ErrorCode.UNKNOWN_MEMBER_ID)
             return
         error = group.check_member(member_id, self.request.group_instance_id)
@@ -224,10 +224,10 @@ class _Joining:
         follows = group.state is GroupState.STABLE and group.leader != member_id
         if same and (group.state is GroupState.COMPLETING_REBALANCE or follows):
             # It may have missed the answer, so it gets the current generation. A leader of a stable group that rejoins
-            # wants a rebalance, for changes that its metadata does not show.
+            # requests a rebalance, for changes that its metadata does not show.
             self.out.reply = joined(group, member)
             return
-        # A member that joins twice waits once: the older request hears REBALANCE_IN_PROGRESS rather than nothing.
+        # A member that joins twice waits once: the older request is answered REBALANCE_IN_PROGRESS.
         answer_join(group, member, join_error(member_id, ErrorCode.REBALANCE_IN_PROGRESS), self.out)
         self._update(member)
         self._rebalance(f"{member_id} joins again ({self.why})")
@@ -262,7 +262,7 @@ class _Joining:
         rebalance_or_complete(self.shard, self.group, reason, self.now_ms, self.out)
 
     def _replace_static(self, member: Member, new_id: str) -> None:
-        """A static member came back without its member id: it takes its own place under a new one (KIP-345)."""
+        """Gives a static member that returned without its member id its old place under a new id (KIP-345)."""
         group, out, instance_id = self.group, self.out, self.request.group_instance_id
         old = _Former(member.id, group.leader or "", member)
         answer_join(group, member, join_error(old.id, ErrorCode.FENCED_INSTANCE_ID), out)
@@ -273,7 +273,7 @@ class _Joining:
         self._update(member)
         touch(self.shard, member, self.now_ms)
         if group.state is GroupState.COMPLETING_REBALANCE:
-            # The leader may already assign to the old member id: start over.
+            # The leader may already assign to the old member id: rebalance.
             prepare(self.shard, group, f"static member {instance_id} is now {new_id}", self.now_ms, out)
         elif group.state is not GroupState.STABLE:
             complete_if_joined(self.shard, group, self.now_ms, out)
@@ -284,7 +284,7 @@ class _Joining:
             self._store_replaced(member, old)
 
     def _store_replaced(self, member: Member, old: _Former) -> None:
-        """Nothing changes for the others: the new member id is stored, then it gets its old assignment back."""
+        """Stores the new member id without a rebalance, then answers with the old assignment."""
         shard, group, new_id = self.shard, self.group, member.id
         generation = group.generation
         skips = self.client.api_version >= _SKIP_ASSIGNMENT_FROM
@@ -318,7 +318,7 @@ class _Joining:
 
 
 class _Former:
-    """What a static member was before it came back, should its new member id not be stored."""
+    """The former state of a returning static member, in case its new member id is not stored."""
 
     __slots__ = ("id", "leader", "protocols", "rebalance_timeout_ms", "session_timeout_ms")
 
@@ -330,6 +330,6 @@ class _Former:
         self.session_timeout_ms = member.session_timeout_ms
 
     def restore(self, group: Group, member: Member) -> None:
-        """Puts everything back; nobody waits on the member now."""
+        """Restores the former state; clears the member's waiters."""
         group.update(member, self.protocols, self.rebalance_timeout_ms, self.session_timeout_ms)
         group.rename(member, self.id)

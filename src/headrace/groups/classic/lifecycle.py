@@ -1,4 +1,4 @@
-"""How classic groups follow the log: records, a load, the loss of uncommitted records, and the end of leadership."""
+"""Classic groups and the log: records, load, the loss of uncommitted records, and the end of leadership."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def apply(shard: GroupShardState, record: GroupRecord) -> None:
     shard.classic.put(group_id, record.stored)
     if shard.is_loading:
         if group is None:
-            shard.add_group(Group(group_id))  # restored once its newest generation is known
+            shard.add_group(Group(group_id))  # restored once all records are loaded
     elif group is None or (group.protocol_type is None and record.stored.members):
         # A consumer group became a classic one: the stored generation is its state.
         shard.add_group(restored(group_id, record.stored))
 
 
 def starting(shard: GroupShardState, now_ms: int, out: Outcome) -> TimedSteps[int]:
-    """Restores every group from its stored generation, a member a step; the sessions of the members start again."""
+    """Restores every group from its stored generation, a member a step; the members' sessions start again."""
     for group_id, stored in list(shard.classic.latest.items()):
         now_ms = yield 1
         group = Group(group_id)
@@ -65,7 +65,7 @@ def unload(shard: GroupShardState, now_ms: int, out: Outcome) -> None:
 
 
 def dissolve(shard: GroupShardState, group_id: str, now_ms: int, out: Outcome) -> None:
-    """Drops what lives in memory of a group that the log does not hold, and answers its waiting members with
+    """Drops the in-memory state of a group that is not in the log, and answers its waiting members with
     NOT_COORDINATOR."""
     group = shard.remove_group(group_id)
     if group is not None:

@@ -1,4 +1,4 @@
-"""Heartbeat and LeaveGroup: members stay, and members go."""
+"""Heartbeat and LeaveGroup."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace.wire.messages.k13_leave_group import LeaveGroupResponse, MemberIde
 def heartbeat(
     shard: GroupShardState, group_id: str, member_id: str, instance_id: str | None, generation: int, now_ms: int
 ) -> ErrorCode:
-    """A sign of life. Nothing is written, and on the common path nothing is allocated."""
+    """Decides a Heartbeat. Nothing is written, and the common path allocates nothing."""
     group = shard.groups.get(group_id)
     if group is None:
         return ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
@@ -30,7 +30,7 @@ def heartbeat(
 
 
 def leave(shard: GroupShardState, group_id: str, leaving: list[MemberIdentity], now_ms: int) -> Outcome:
-    """Members leave, or an administrator takes static members out by their instance id alone."""
+    """Removes members that leave, or static members that an administrator names by instance id alone."""
     if not group_id:
         return Outcome(LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID))
     group = shard.groups.get(group_id)

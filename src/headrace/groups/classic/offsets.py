@@ -1,4 +1,4 @@
-"""Whose commits a classic group accepts, which topics its members read, and which of its offsets have expired.
+"""The offsets of classic groups: valid commits, the topics that members read, and expiry.
 
 Sources: KIP-211 (expiry), KIP-447 (transactional commits with a member), KIP-496 (OffsetDelete).
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 CommitRequest: TypeAlias = OffsetCommitRequest | TxnOffsetCommitRequest
 
 NO_OFFSETS: Final = OffsetTable(Timeline())
-"""The offsets of a group that has committed none."""
+"""The offsets of a group without commits."""
 
 
 def is_anonymous(request: CommitRequest) -> bool:
@@ -34,8 +34,8 @@ def is_anonymous(request: CommitRequest) -> bool:
 def check_commit(
     shard: GroupShardState, request: CommitRequest, _api_version: int, is_transactional: bool
 ) -> ErrorCode:
-    """Returns why a commit is refused. A transactional one that names no member passes in every state: its producer
-    fences it."""
+    """Returns why a commit is refused. A transactional one without a member passes in every state: its producer fences
+    it."""
     group = shard.groups[request.group_id]
     generation = request.generation_id_or_member_epoch
     if group.state is GroupState.DEAD:
@@ -71,9 +71,9 @@ def expire(shard: GroupShardState, group_id: str, now_ms: int, out: Outcome) -> 
 
 
 def _expired(shard: GroupShardState, group: Group, table: OffsetTable, now_ms: int) -> list[PartitionKey]:
-    """Returns the partitions whose offsets have expired. Retention counts from the commit in a simple group, and for
-    topics that a stable group does not read; in an empty group from the time when it became empty. A group in any other
-    state keeps its offsets."""
+    """Returns the partitions with expired offsets. Retention counts from the commit in a simple group, and for topics
+    that a stable group does not read; in an empty group from the time when it became empty. A group in any other state
+    keeps its offsets."""
     since_ms = -1
     if group.protocol_type is not None:
         if group.state is GroupState.EMPTY:

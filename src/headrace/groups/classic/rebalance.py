@@ -1,4 +1,4 @@
-"""What moves a group from one generation to the next: preparing, completing the join, handing out assignments, expiry.
+"""The steps from one generation to the next: prepare, complete the join, hand out assignments, expire members.
 
 Sources: the classic rebalance protocol as Kafka's clients know it, KIP-134 (initial delay), KIP-345 (static members),
 KIP-394 (member ids).
@@ -21,19 +21,19 @@ from headrace.wire.messages.k11_join_group import JoinGroupResponse, JoinGroupRe
 from headrace.wire.messages.k14_sync_group import SyncGroupResponse
 
 SYNC_LEAST_MS: Final = 1000
-"""How long a member may take for its SyncGroup at least: with a rebalance timeout of 0, kafkajs's where none is set, it
-could never send it in time."""
+"""The minimum time for a member's SyncGroup: with a rebalance timeout of 0, kafkajs's default, it could never arrive in
+time."""
 NAMED_MAX: Final = 3
-"""Members whose ids a line of the log shows."""
+"""The number of member ids in a log line."""
 
 
 def join_key(group_id: str) -> TimerKey:
-    """The key of the timer that ends the join phase."""
+    """Returns the key of the timer that ends the join phase."""
     return ("join", group_id)
 
 
 def sync_key(group_id: str) -> TimerKey:
-    """The key of the timer that gives up members who joined and never synced."""
+    """Returns the key of the timer that removes members which joined and did not sync."""
     return ("sync", group_id)
 
 
@@ -41,12 +41,12 @@ def sync_key(group_id: str) -> TimerKey:
 
 
 def touch(shard: GroupShardState, member: Member, now_ms: int) -> None:
-    """A sign of life: the member's session starts again."""
+    """Restarts the member's session."""
     shard.timers.schedule(member.session_key, now_ms + member.session_timeout_ms)
 
 
 def join_error(member_id: str, error: ErrorCode) -> JoinGroupResponse:
-    """A JoinGroup that failed: there is no protocol to name (null from v7 on, empty before)."""
+    """Returns a failed JoinGroup response: without a protocol (null from v7 on, empty before)."""
     return JoinGroupResponse(member_id=member_id, error_code=error, protocol_name=None)
 
 
@@ -58,7 +58,7 @@ def answer_join(group: Group, member: Member, response: JoinGroupResponse, out: 
 
 
 def answer_sync(member: Member, response: SyncGroupResponse, out: Outcome) -> bool:
-    """Answers the member's waiting SyncGroup; False when it has none."""
+    """Answers the member's waiting SyncGroup; returns False if it has none."""
     if member.sync_waiter is None:
         return False
     out.released.append((member.sync_waiter, response))
@@ -67,7 +67,7 @@ def answer_sync(member: Member, response: SyncGroupResponse, out: Outcome) -> bo
 
 
 def drop_member(shard: GroupShardState, group: Group, member: Member, error: ErrorCode, out: Outcome) -> None:
-    """Takes a member out of the group; whatever it waits for is answered with `error`."""
+    """Removes a member from the group; answers its waiting requests with `error`."""
     assert group.members.get(member.id) is member
     answer_join(group, member, join_error("", error), out)
     answer_sync(member, SyncGroupResponse(error_code=error), out)
@@ -79,7 +79,7 @@ def drop_member(shard: GroupShardState, group: Group, member: Member, error: Err
 
 
 def rebalance_or_complete(shard: GroupShardState, group: Group, reason: str, now_ms: int, out: Outcome) -> None:
-    """Starts a rebalance where the state allows it; otherwise one is on, and may be complete now."""
+    """Starts a rebalance if the state allows it; otherwise completes the one in progress if it can."""
     if group.can_rebalance:
         prepare(shard, group, reason, now_ms, out)
     else:
@@ -87,7 +87,7 @@ def rebalance_or_complete(shard: GroupShardState, group: Group, reason: str, now
 
 
 def prepare(shard: GroupShardState, group: Group, reason: str, now_ms: int, out: Outcome) -> None:
-    """Starts a rebalance: everyone has to join again."""
+    """Starts a rebalance: all members have to join again."""
     if group.state is GroupState.COMPLETING_REBALANCE:
         hand_out_error(shard, group, ErrorCode.REBALANCE_IN_PROGRESS, now_ms, out)
     group.pending_syncs.clear()
@@ -97,7 +97,7 @@ def prepare(shard: GroupShardState, group: Group, reason: str, now_ms: int, out:
     out.note("group rebalances", group=group.id, was=was, generation=group.generation, why=reason)
     group.move(GroupState.PREPARING_REBALANCE, now_ms)
     if initial:
-        # Members of a new group tend to come together: wait, so that they share the first generation (KIP-134).
+        # Members of a new group tend to start together: wait, so that they share the first generation (KIP-134).
         delay_ms = shard.settings.initial_rebalance_delay_ms
         group.member_joined_lately = False
         group.initial_remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
@@ -109,7 +109,7 @@ def prepare(shard: GroupShardState, group: Group, reason: str, now_ms: int, out:
 
 
 def complete_if_joined(shard: GroupShardState, group: Group, now_ms: int, out: Outcome) -> None:
-    """Completes the join phase if nobody is missing; an initial rebalance always waits for its delay."""
+    """Completes the join phase if no member is missing; an initial rebalance always waits for its delay."""
     if (
         group.state is GroupState.PREPARING_REBALANCE
         and group.previous_state is not GroupState.EMPTY
@@ -119,7 +119,7 @@ def complete_if_joined(shard: GroupShardState, group: Group, now_ms: int, out: O
 
 
 def join_phase_expired(shard: GroupShardState, group: Group, now_ms: int, out: Outcome) -> None:
-    """The join timer fired: the initial delay is extended while members come, otherwise the phase ends."""
+    """Handles the join timer: extends the initial delay while members join, otherwise ends the phase."""
     if group.state is not GroupState.PREPARING_REBALANCE:
         return
     if group.previous_state is GroupState.EMPTY and group.member_joined_lately and group.initial_remaining_ms > 0:
@@ -132,7 +132,7 @@ def join_phase_expired(shard: GroupShardState, group: Group, now_ms: int, out: O
 
 
 def complete_join(shard: GroupShardState, group: Group, now_ms: int, out: Outcome) -> None:
-    """Ends the join phase: dynamic members who did not join are out, the next generation begins."""
+    """Ends the join phase: removes dynamic members that did not join, and starts the next generation."""
     shard.timers.cancel(join_key(group.id))
     late = [m for m in group.members.values() if m.join_waiter is None and m.instance_id is None]
     for member in late:
@@ -142,7 +142,7 @@ def complete_join(shard: GroupShardState, group: Group, now_ms: int, out: Outcom
             "group goes on without members that did not join in time", group=group.id, members=_some(m.id for m in late)
         )
     if group.members and not group.elect_joined_leader():
-        # Only static members are left and none of them came: wait until their sessions end, or one comes.
+        # Only static members are left and none of them joined: wait until their sessions end, or one joins.
         shard.timers.schedule(join_key(group.id), now_ms + group.rebalance_timeout_ms)
         return
     group.start_generation(now_ms)
@@ -167,7 +167,7 @@ def complete_join(shard: GroupShardState, group: Group, now_ms: int, out: Outcom
 
 
 def joined(group: Group, member: Member) -> JoinGroupResponse:
-    """The answer to a member's JoinGroup in this generation: only the leader hears of the others."""
+    """Returns the answer to a member's JoinGroup in this generation: only the leader gets the list of members."""
     return JoinGroupResponse(
         generation_id=group.generation,
         protocol_type=group.protocol_type,
@@ -179,7 +179,7 @@ def joined(group: Group, member: Member) -> JoinGroupResponse:
 
 
 def members_for_leader(group: Group) -> list[JoinGroupResponseMember]:
-    """Everyone, with the metadata of the protocol that was chosen."""
+    """Returns all members with their metadata for the elected protocol."""
     assert group.protocol is not None
     return [
         JoinGroupResponseMember(member_id=m.id, group_instance_id=m.instance_id, metadata=m.protocols[group.protocol])
@@ -191,7 +191,7 @@ def members_for_leader(group: Group) -> list[JoinGroupResponseMember]:
 
 
 def snapshot(group: Group, assignments: dict[str, bytes]) -> StoredGroup:
-    """The generation as it is stored, with these assignments by member id."""
+    """Returns the generation to store, with these assignments by member id."""
     protocol = group.protocol
     return StoredGroup(
         protocol_type=group.protocol_type or "",
@@ -216,7 +216,7 @@ def snapshot(group: Group, assignments: dict[str, bytes]) -> StoredGroup:
 
 
 def hand_out(shard: GroupShardState, group: Group, assignments: dict[str, bytes], now_ms: int, out: Outcome) -> None:
-    """The assignments are committed: the group is stable, and everyone who waits for its part gets it."""
+    """Handles committed assignments: the group becomes stable, and waiting SyncGroups are answered."""
     for member in group.members.values():
         group.assign(member, assignments.get(member.id, b""))
         if answer_sync(member, synced(group, member), out):
@@ -225,7 +225,7 @@ def hand_out(shard: GroupShardState, group: Group, assignments: dict[str, bytes]
 
 
 def hand_out_error(shard: GroupShardState, group: Group, error: ErrorCode, now_ms: int, out: Outcome) -> None:
-    """There will be no assignment in this generation: everyone who waits for it hears `error`."""
+    """Answers waiting SyncGroups with `error`: there will be no assignment in this generation."""
     assert group.state is GroupState.COMPLETING_REBALANCE
     for member in group.members.values():
         group.assign(member, b"")
@@ -234,7 +234,7 @@ def hand_out_error(shard: GroupShardState, group: Group, error: ErrorCode, now_m
 
 
 def synced(group: Group, member: Member) -> SyncGroupResponse:
-    """The answer to a member's SyncGroup."""
+    """Returns the answer to a member's SyncGroup."""
     return SyncGroupResponse(
         protocol_type=group.protocol_type, protocol_name=group.protocol, assignment=member.assignment
     )
@@ -244,13 +244,13 @@ def synced(group: Group, member: Member) -> SyncGroupResponse:
 
 
 def _some(member_ids: Iterable[str]) -> str:
-    """A few of many ids, and how many there are."""
+    """Returns a few of many ids, and their number, as text."""
     ids = list(member_ids)
     return ", ".join(ids[:NAMED_MAX]) + (f" and {len(ids) - NAMED_MAX} more" if len(ids) > NAMED_MAX else "")
 
 
 def session_expired(shard: GroupShardState, group: Group, member_id: str, now_ms: int, out: Outcome) -> None:
-    """A member was silent for its session timeout, or a member id was given out and not used."""
+    """Handles an expired session, or a pending member id that was not used."""
     if member_id in group.pending_joins:
         group.remove(member_id)
         complete_when_last_missing_left(shard, group, now_ms, out)
@@ -268,13 +268,13 @@ def session_expired(shard: GroupShardState, group: Group, member_id: str, now_ms
 
 
 def complete_when_last_missing_left(shard: GroupShardState, group: Group, now_ms: int, out: Outcome) -> None:
-    """Somebody was given up: if only they were missing, the join phase ends (an initial one too)."""
+    """Ends the join phase, even an initial one, if only removed members were missing."""
     if group.state is GroupState.PREPARING_REBALANCE and group.everyone_joined:
         complete_join(shard, group, now_ms, out)
 
 
 def sync_phase_expired(shard: GroupShardState, group: Group, now_ms: int, out: Outcome) -> None:
-    """The sync timer fired: members who joined this generation and never synced are out."""
+    """Handles the sync timer: removes members that joined this generation and did not sync."""
     if group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE) or not group.pending_syncs:
         return
     missing = sorted(group.pending_syncs)

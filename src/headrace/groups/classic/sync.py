@@ -1,4 +1,4 @@
-"""SyncGroup: the leader's assignment comes in, is stored, and everyone gets its part."""
+"""SyncGroup: the leader's assignment is stored, then all members get their parts."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k14_sync_group import SyncGroupRequest, SyncGroupResponse
 
 ASSIGNMENTS_MAX: Final = 10_000
-"""Members for whom a leader brings an assignment."""
+"""The limit of members in a leader's assignment."""
 
 
 def sync(shard: GroupShardState, request: SyncGroupRequest, waiter: Waiter, _now_ms: int) -> Outcome:
-    """Decides a SyncGroup. It is answered now, or when the assignment is stored; in the end `waiter` hears of it."""
+    """Decides a SyncGroup. `waiter` is answered now, or when the assignment is stored."""
     return _decide(shard, request, waiter).at_once(waiter)
 
 
@@ -95,7 +95,7 @@ def _store_assignment(
     def stored(error: ErrorCode, now_ms: int) -> Outcome:
         shard.member_bytes.give_back(principal, size)
         done = Outcome()
-        # Somebody may have joined or left while the record was on its way: then this generation is over.
+        # If a member joined or left while the record was in flight, this generation is over.
         if group.state is not GroupState.COMPLETING_REBALANCE or group.generation != generation:
             return done
         if error is ErrorCode.NONE:
