@@ -77,9 +77,7 @@ def end_group(
     if step.record is None:
         return GroupStep(ErrorCode.NONE, main, (ErrorCode.NONE,) * len(ask.children))
     if main is not None and main.state is not TransactionState.ONGOING:
-        return GroupStep(
-            ErrorCode.INVALID_TXN_STATE
-        )  # EndTxn aborts a transaction that is not open; a group must be open
+        return GroupStep(ErrorCode.INVALID_TXN_STATE)  # unlike an EndTxn, which aborts it, a group must be open
     children = [
         known if known.current is (current := find(child.transactional_id)) else
         prepare(current, child, ask.committed, fresh_id, now_ms)
