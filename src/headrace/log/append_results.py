@@ -1,4 +1,4 @@
-"""The results of appends, and a batch that is checked and not written yet."""
+"""The results of appends, and the form of a checked batch before it is written."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from headrace.wire.primitives import Buffer
 
 
 class AppendResult:
-    """The outcome of one append. Offsets are -1 if nothing was appended.
+    """The result of one append. Offsets are -1 if nothing was appended.
 
-    `log_append_time_ms` is -1 unless the topic stamps records itself. A duplicate of an idempotent producer answers
-    with the offsets of the batch that it repeats.
+    `log_append_time_ms` is -1 unless the topic stamps records itself. A duplicate of an idempotent producer has the
+    offsets of the batch that it repeats.
     """
 
     __slots__ = (
@@ -54,13 +54,13 @@ class AppendResult:
 
 
 class PlainResults(Sequence[AppendResult]):
-    """The outcome of appends none of which was refused, a duplicate, or stamped by its topic: their offsets alone."""
+    """The results of appends without a refusal, a duplicate or a topic's timestamp: their offsets alone."""
 
     __slots__ = ("_count", "log_start_offset", "offsets", "size")
 
     def __init__(self, offsets: array[int], count: int, log_start_offset: int, size: int) -> None:
         self.offsets = offsets
-        """An array of "q" that begins with the base offsets of all batches, and the end of the last."""
+        """An array of "q" with the base offsets of all batches, and the end of the last."""
         self.log_start_offset = log_start_offset
         self.size = size
         """Bytes of all batches."""
@@ -82,9 +82,8 @@ class PlainResults(Sequence[AppendResult]):
 
 
 Staged: TypeAlias = tuple[int, int, int, int, int, AppendResult, AbortedTransaction | None]
-"""A batch that is checked and has its offset, and is not written yet: base offset, last offset, size in bytes, largest
-timestamp, leader epoch, the answer to its sender, and the entry that the transaction index gets with it."""
+"""A checked batch with its offset that is not written yet: base offset, last offset, size in bytes, largest timestamp,
+leader epoch, the result for its sender, and its entry of the transaction index."""
 
 Parts: TypeAlias = tuple[Buffer, Buffer]
-"""The bytes of a staged batch: the prefix that the log has given it (base offset, length, leader epoch), and the
-rest."""
+"""The bytes of a staged batch: the prefix set by the log (base offset, length, leader epoch), and the rest."""

@@ -1,4 +1,4 @@
-"""The offsets that a log lies between."""
+"""The start and end offsets of a log."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class LogBounds:
         return f"LogBounds({self.log_start_offset}, {self.local_log_start_offset}, {self.end_offset})"
 
     def last_stable_offset(self, high_watermark: int, producers: Producers) -> int:
-        """The offset up to which a read_committed consumer may read, at most the high watermark.
+        """Returns the offset up to which a read_committed consumer may read, at most the high watermark.
 
         A transaction whose first records were deleted is undecided from the log start offset on.
         """

@@ -33,7 +33,7 @@ def _encode(lines: Sequence[str]) -> bytes:
 
 def _decode(path: str, data: bytes) -> list[list[str]]:
     if not data:
-        return []  # Kafka makes some of its checkpoints before it has anything to write into them
+        return []  # Kafka creates some of its checkpoints empty
     try:
         lines = data.decode("utf-8").splitlines()
         if int(lines[0]) != VERSION:
@@ -48,12 +48,12 @@ def _decode(path: str, data: bytes) -> list[list[str]]:
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """An offset checkpoint, its entries sorted."""
+    """Encodes an offset checkpoint, its entries sorted."""
     return _encode([f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items())])
 
 
 def decode_offsets(path: str, data: bytes) -> dict[TopicPartition, int]:
-    """What `encode_offsets` wrote. Raises CheckpointError."""
+    """Decodes an offset checkpoint. Raises CheckpointError."""
     offsets: dict[TopicPartition, int] = {}
     for entry in _decode(path, data):
         try:
@@ -65,7 +65,7 @@ def decode_offsets(path: str, data: bytes) -> dict[TopicPartition, int]:
 
 
 def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
-    """The offsets in a checkpoint file. Raises CheckpointError."""
+    """Reads the offsets of a checkpoint file. Raises CheckpointError."""
     try:
         data = disk.read_file(path)
     except FileNotFoundError:
@@ -74,12 +74,12 @@ def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
 
 
 def encode_epochs(epochs: Iterable[tuple[int, int]]) -> bytes:
-    """A leader-epoch-checkpoint: (epoch, first offset) each."""
+    """Encodes a leader-epoch-checkpoint of (epoch, first offset) entries."""
     return _encode([f"{epoch} {offset}" for epoch, offset in epochs])
 
 
 def decode_epochs(path: str, data: bytes) -> list[tuple[int, int]]:
-    """What `encode_epochs` wrote. Raises CheckpointError."""
+    """Decodes a leader-epoch-checkpoint. Raises CheckpointError."""
     epochs: list[tuple[int, int]] = []
     for entry in _decode(path, data):
         try:
@@ -91,13 +91,13 @@ def decode_epochs(path: str, data: bytes) -> list[tuple[int, int]]:
 
 
 def encode_partition_metadata(topic_id: bytes) -> bytes:
-    """`partition.metadata`: which topic a folder belongs to."""
+    """Encodes `partition.metadata` with the topic id of a folder."""
     return f"version: 0\ntopic_id: {uuids.to_text(topic_id)}".encode("ascii")
 
 
 def is_torn_partition_metadata(data: bytes) -> bool:
-    """Whether that is a beginning of a `partition.metadata`, perhaps with zeros behind it: a crash leaves such a one of
-    a file that was written and not synced. What is more than that, or something else, was damaged."""
+    """Returns whether the data are a prefix of a `partition.metadata`, perhaps followed by zeros, as a crash leaves of
+    an unsynced file. Anything else was damaged."""
     written = data.rstrip(b"\0")
     sample = encode_partition_metadata(bytes(16))
     before_id = sample[: sample.rindex(b" ") + 1]
@@ -106,7 +106,7 @@ def is_torn_partition_metadata(data: bytes) -> bool:
 
 
 def decode_partition_metadata(path: str, data: bytes) -> bytes:
-    """The topic id in a `partition.metadata`. Raises CheckpointError."""
+    """Decodes the topic id of a `partition.metadata`. Raises CheckpointError."""
     try:
         fields = dict(line.split(": ", 1) for line in data.decode("ascii").splitlines() if line.strip())
         if fields["version"].strip() != "0":
@@ -117,12 +117,13 @@ def decode_partition_metadata(path: str, data: bytes) -> bytes:
 
 
 def encode_clean_shutdown(broker_epoch: int) -> bytes:
-    """`.kafka_cleanshutdown`: there while all logs are closed in order."""
+    """Encodes `.kafka_cleanshutdown`, which exists while all logs are cleanly closed."""
     return json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode("ascii")
 
 
 def decode_clean_shutdown(data: bytes) -> int:
-    """The broker epoch in a `.kafka_cleanshutdown`; -1 where it has none (Kafka before 3.7 wrote an empty file)."""
+    """Decodes the broker epoch of a `.kafka_cleanshutdown`; -1 if it has none (Kafka before 3.7 wrote an empty
+    file)."""
     try:
         return int(json.loads(data)["brokerEpoch"])
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):

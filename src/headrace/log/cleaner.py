@@ -1,8 +1,8 @@
-"""The log cleaner: which log is compacted next, and how its segments are replaced so that no crash loses a record.
+"""The log cleaner: selects the next log to compact, and replaces its segments so that no crash loses a record.
 
 New segments are written with the suffix `.cleaned`, synced, renamed to `.swap`, and take their final names after the
-old ones became `.deleted`. `recovery.finish_swaps` ends what a crash interrupts. Runs on a worker thread: the log's
-owner appends and reads meanwhile.
+old ones became `.deleted`. `recovery.finish_swaps` completes what a crash interrupts. Runs on a worker thread: the
+log's owner appends and reads meanwhile.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from headrace.wire.primitives import Buffer
 from headrace.wire.records import CorruptBatch
 
 WRITE_BYTES = 1024 * 1024
-"""Cleaned batches that are gathered for one write."""
+"""The size of one write of cleaned batches."""
 
 PACE_S = 0.1
-"""The throttle evens out the rate over about this time."""
+"""The period over which the throttle evens out the rate, in seconds."""
 
 TURN_S = 0.0005
-"""Small batches are cleaned for so long before other threads get a turn. Giving one takes the cleaner 60 to 200 us."""
+"""How long small batches are cleaned before other threads get a turn, which costs the cleaner 60 to 200 us."""
 
 
 class Stopped(Exception):
-    """Cleaning was given up: the broker stops, or the log changed under it. Nothing was replaced."""
+    """Raised if cleaning ends early: the broker stops, or the log changed under it. Nothing was replaced."""
 
 
 class Uncleanable(Exception):
-    """A log with a batch that cannot be read, in `segment`: it is left as it is."""
+    """Raised for a log with an unreadable batch in `segment`: it is left as it is."""
 
     def __init__(self, why: str, segment: Segment) -> None:
         super().__init__(why)
@@ -47,7 +47,7 @@ class Uncleanable(Exception):
 
 
 class Dirty(NamedTuple):
-    """A log with something to compact, before anyone has looked at timestamps."""
+    """A log that may have something to compact, before its timestamps are checked."""
 
     log: Log
     segments: list[Segment]
@@ -56,7 +56,7 @@ class Dirty(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A log that can be compacted, and from where to where."""
+    """A log that can be compacted, with the range."""
 
     log: Log
     first_dirty_offset: int
@@ -66,7 +66,7 @@ class Candidate(NamedTuple):
 
 
 class Cleaned(NamedTuple):
-    """What one round did."""
+    """The result of one round."""
 
     end_offset: int
     bytes_before: int
@@ -74,7 +74,7 @@ class Cleaned(NamedTuple):
 
 
 class CleanerThrottle:
-    """Keeps reading and writing of the cleaner below a rate; lets other threads run between batches."""
+    """Limits the cleaner's reads and writes to a rate, and lets other threads run between batches."""
 
     def __init__(self, clock: Clock, bytes_per_second: float, stopping: Callable[[], bool]) -> None:
         self._clock = clock
@@ -84,7 +84,7 @@ class CleanerThrottle:
         self._bytes = 0
 
     def spent(self, count: int) -> None:
-        """Notes that many bytes, and waits as long as it takes. Raises Stopped."""
+        """Counts bytes, and waits if the rate requires it. Raises Stopped."""
         if self._stopping():
             raise Stopped
         self._bytes += count
@@ -100,13 +100,13 @@ class CleanerThrottle:
 
 
 def candidate(log: Log, last_clean_offset: int | None, high_watermark: int, now_ms: int) -> Candidate | None:
-    """What of a log can be compacted now; None where nothing can. Raises OSError."""
+    """Returns the range of a log that can be compacted now, or None. Raises OSError."""
     found = dirty(log, last_clean_offset, high_watermark)
     return None if found is None else examine(found, now_ms)
 
 
 def dirty(log: Log, last_clean_offset: int | None, high_watermark: int) -> Dirty | None:
-    """What of a log could be compacted as far as memory tells; for the thread that appends."""
+    """Returns the range of a log that may be compacted, by memory alone; for the thread that appends."""
     first_dirty = log.log_start_offset if last_clean_offset is None else last_clean_offset
     if not log.log_start_offset <= first_dirty <= log.end_offset:
         first_dirty = log.log_start_offset
@@ -119,7 +119,8 @@ def dirty(log: Log, last_clean_offset: int | None, high_watermark: int) -> Dirty
 
 
 def examine(found: Dirty, now_ms: int) -> Candidate | None:
-    """As Kafka's LogCleanerManager.cleanableOffsets. May read timestamps from files: for a worker. Raises OSError."""
+    """Decides as Kafka's LogCleanerManager.cleanableOffsets. May read timestamps from files: for a worker. Raises
+    OSError."""
     log, segments, first_dirty, end_offset = found
     config = log.config
     first = _index_of(segments, first_dirty)
@@ -145,12 +146,12 @@ def examine(found: Dirty, now_ms: int) -> Candidate | None:
 
 
 def _index_of(segments: list[Segment], offset: int) -> int:
-    """Index of the segment that holds an offset; 0 for offsets below the first one."""
+    """Returns the index of the segment that holds an offset; 0 for offsets below the first one."""
     return max(bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1, 0)
 
 
 def worth_it(found: Candidate) -> bool:
-    """Whether a candidate is dirty enough, or has waited long enough."""
+    """Returns whether a candidate is dirty enough, or has waited long enough."""
     return found.overdue or found.ratio > found.log.config.min_cleanable_dirty_ratio
 
 
@@ -189,7 +190,7 @@ def clean(
 
 
 def _map_offsets(found: Candidate, throttle: CleanerThrottle, offsets: OffsetMap, scratch: Scratch) -> None:
-    """Takes in the last offsets of the keys in the dirty part, or in as much of it as the memory holds."""
+    """Adds the last offsets of the keys in the dirty part, or in as much of it as fits the memory."""
     log = found.log
     offsets.end_offset = found.first_dirty_offset
     transactions = Transactions()
@@ -212,7 +213,7 @@ def _map_offsets(found: Candidate, throttle: CleanerThrottle, offsets: OffsetMap
 
 
 def _last_batches(log: Log, segments: list[Segment], throttle: CleanerThrottle) -> dict[int, tuple[int, int]]:
-    """`Rules.producers`, by the headers of the range."""
+    """Computes `Rules.producers` from the headers of the range."""
     known = {producer_id: (-1, producer.epoch) for producer_id, producer in log.producers.items()}
     if known:
         for segment in segments:
@@ -224,7 +225,8 @@ def _last_batches(log: Log, segments: list[Segment], throttle: CleanerThrottle) 
 
 
 def _batches(segment: Segment) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """All batches of a segment, checked. Raises Uncleanable where one is bad: what follows it must not be dropped."""
+    """Yields all batches of a segment, checked. Raises Uncleanable for a bad one: what follows it must not be
+    dropped."""
     scan = Scan(segment.file(), 0, segment.size)
     for _, header, batch in scan:
         yield header, batch
@@ -233,7 +235,7 @@ def _batches(segment: Segment) -> Iterator[tuple[BatchHeader, memoryview]]:
 
 
 def _aborted(log: Log, from_offset: int, to_offset: int) -> Iterator[AbortedTransaction]:
-    """The aborted transactions with data in a range: their markers lie in segments of it, or behind it."""
+    """Yields the aborted transactions with data in a range: their markers are in its segments, or behind them."""
     for segment in log.segments[log.state.segment_of(from_offset) :]:
         for entry in aborted_in(log.state, segment):
             if entry.first_offset < to_offset:
@@ -246,7 +248,7 @@ def _range(log: Log, from_offset: int, to_offset: int) -> list[Segment]:
 
 
 def _groups(log: Log, segments: list[Segment]) -> list[list[Segment]]:
-    """Neighbours that fit into one segment together: what many rounds made small becomes one again."""
+    """Groups neighbours that fit into one segment together, so that segments that many rounds made small are merged."""
     config = log.config
     groups: list[list[Segment]] = []
     size = entries = 0
@@ -303,7 +305,7 @@ def _clean_group(
 
 
 class _Writer:
-    """Gathers batches and appends them to a segment in big pieces."""
+    """A writer that collects batches and appends them to a segment in large pieces."""
 
     def __init__(self, segment: Segment, interval_bytes: int) -> None:
         self._segment = segment

@@ -1,6 +1,6 @@
-"""Batches of clients: the checks of their producers, and how one that passed its checks is staged.
+"""Client batches: the checks of their producers, and their staging.
 
-`validate` knows the checks of the batch itself. `LogWriter` stages plain batches without this module's `stage`.
+`validate` has the checks of the batch itself. `LogWriter` stages plain batches without this module's `stage`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What compaction keeps of a log: the last record of each key, and everything that offsets and producers depend on.
+"""The rules of compaction: the last record of each key stays, and everything that offsets and producers depend on.
 
-As Kafka's log cleaner decides it: records are dropped, never moved, so offsets have gaps. A tombstone stays until its
-batch's delete horizon (attributes bit 6, the horizon in the base timestamp; KIP-534) has passed, so do transaction
-markers without data. The last batch of an active producer, and the last of the cleaned range, stay even when empty:
-sequences and the end of the range are read from them.
+As in Kafka's log cleaner, records are dropped, never moved, so offsets have gaps. A tombstone stays until its batch's
+delete horizon (attributes bit 6, the horizon in the base timestamp; KIP-534) has passed, and so do transaction markers
+without data. The last batch of an active producer, and the last of the cleaned range, stay even if empty: sequences and
+the end of the range are read from them.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from headrace.wire.records import (
 )
 
 SLOT_BYTES: Final = 8 * MAP_SLOT
-"""Memory that one key of the offset map takes, and a slot that is kept free."""
+"""The memory of a key in the offset map, and of a slot that is kept free."""
 FIRST_SLOTS: Final = 1024
 GROWTH: Final = 4
-"""The map begins about as small as that, and grows so many times over: the one before it takes a quarter beside it."""
+"""The factor by which the map grows: the one before takes a quarter of the memory beside it."""
 
 _LONG_MAX: Final = (1 << 63) - 1
 
 Scratch = Callable[[int], memoryview]
-"""See `Environment.scratch`."""
+"""Memory for one batch, from `Environment.scratch`."""
 
 
 def open_body(header: BatchHeader, batch: Buffer, scratch: Scratch) -> Buffer:
@@ -65,9 +65,9 @@ def _malformed(header: BatchHeader) -> CorruptBatch:
 
 
 class OffsetMap:
-    """The last offset of each key in the dirty part of a log, of as many keys as its memory holds.
+    """The last offset of each key in the dirty part of a log, for as many keys as its memory holds.
 
-    Keys are held as digests, as in Kafka's cleaner; see `wire._walk`, which fills the table and looks into it.
+    Keys are held as digests, as in Kafka's cleaner; `wire._walk` fills the table and looks keys up.
     """
 
     __slots__ = ("_keys_max", "_load_factor", "_scratch", "_sizes", "end_offset", "table")
@@ -83,7 +83,7 @@ class OffsetMap:
         self.table = self._new_table()
         self.table[0], self.table[1] = secret
         self.end_offset = -1
-        """Everything below this has been taken in."""
+        """The offset up to which the dirty part has been added."""
 
     def _new_table(self) -> memoryview:
         slots = self._sizes.pop()
@@ -94,8 +94,8 @@ class OffsetMap:
         return int(self.table[2])
 
     def add(self, header: BatchHeader, body: Buffer, from_offset: int) -> bool:
-        """Takes in the keys of one batch from an offset on; False when the memory does not hold them all, and
-        `end_offset` is inside it then. Raises CorruptBatch."""
+        """Adds the keys of one batch from an offset on; returns False if the memory does not hold them all, and
+        `end_offset` is then inside the batch. Raises CorruptBatch."""
         at, end = 0, len(body)
         found = array("q", (0, 0))
         while True:
@@ -116,17 +116,17 @@ class OffsetMap:
 
 
 class Transactions:
-    """Which batches belong to aborted transactions, and which markers have no data left. Read in offset order."""
+    """The aborted transactions of a range, and the markers without remaining data. Fed in offset order."""
 
     def __init__(self) -> None:
         self._aborted: list[tuple[int, AbortedTransaction]] = []
         self._open_aborted: dict[int, tuple[AbortedTransaction, bool]] = {}  # by producer; with whether it has data
         self._committed: set[int] = set()
         self.kept: list[AbortedTransaction] = []
-        """Aborted transactions whose marker stays because data of theirs was seen: the new transaction index."""
+        """Aborted transactions whose marker stays because they have data: the new transaction index."""
 
     def add_aborted(self, entries: Iterable[AbortedTransaction]) -> None:
-        """Announces aborted transactions, before the first batch of theirs that is read."""
+        """Adds aborted transactions, before their first batch is read."""
         for entry in entries:
             heapq.heappush(self._aborted, (entry.first_offset, entry))
 
@@ -136,7 +136,7 @@ class Transactions:
             self._open_aborted.setdefault(entry.producer_id, (entry, False))
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Whether a data batch belongs to an aborted transaction."""
+        """Returns whether a data batch belongs to an aborted transaction."""
         self._begin_up_to(header.last_offset)
         if not header.is_transactional:
             return False
@@ -148,7 +148,7 @@ class Transactions:
         return True
 
     def is_marker_of_nothing(self, header: BatchHeader, batch: Buffer) -> bool:
-        """Whether a control batch ends a transaction of which no data is left."""
+        """Returns whether a control batch ends a transaction without remaining data."""
         self._begin_up_to(header.last_offset)
         kind = marker_kind(header, batch)
         if kind == ABORT:
@@ -167,7 +167,7 @@ class Transactions:
 
 @dataclass(slots=True)
 class Rules:
-    """What decides over one round of cleaning."""
+    """The parameters of one round of cleaning."""
 
     offsets: OffsetMap
     now_ms: int
@@ -175,18 +175,19 @@ class Rules:
     range_end: int
     """The end of the cleaned range: the batch that ends there stays."""
     scratch: Scratch
-    """Memory for a batch that is open, and for what stays of it."""
+    """Memory for an open batch, and for its remaining records."""
     producers: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Of each active producer: the last offset of its last data batch in the range (-1: none), and its epoch.
+    """For each active producer the last offset of its last data batch in the range (-1: none), and its epoch.
 
-    Kafka keeps the last batch of all, and loses a sequence when that one is not on disk yet and a crash takes it.
+    Kafka keeps only the producer's very last batch, and loses a sequence if that batch is not on disk yet and a crash
+    takes it.
     """
 
 
 def clean_batch(header: BatchHeader, batch: Buffer, rules: Rules, transactions: Transactions) -> Buffer | None:
-    """The batch as it is to stay: itself, a smaller one, an empty one; None where nothing stays.
+    """Returns the batch to keep: itself, a smaller or an empty one; None to drop it.
 
-    Raises CorruptBatch where its records cannot be read.
+    Raises CorruptBatch if its records cannot be read.
     """
     horizon = header.base_timestamp if header.has_delete_horizon else None
     passed = horizon is not None and horizon <= rules.now_ms
@@ -205,7 +206,7 @@ def clean_batch(header: BatchHeader, batch: Buffer, rules: Rules, transactions: 
 
 
 class _Records:
-    """The records of one batch, decoded, and which of them stay."""
+    """The decoded records of one batch, and which of them stay."""
 
     def __init__(self, header: BatchHeader, body: Buffer, end_offset: int, tombstones: bool, rules: Rules) -> None:
         """`tombstones`: whether null values stay. Raises CorruptBatch."""
@@ -226,7 +227,7 @@ class _Records:
         return retain(body, 0, end, base_offset, end_offset, self._tombstones, shift, table, out, self._found)
 
     def written(self, horizon: int | None) -> Buffer:
-        """A batch of those that stay, with that delete horizon where it is not None. Raises CorruptBatch."""
+        """Encodes a batch of the remaining records, with that delete horizon unless it is None. Raises CorruptBatch."""
         header = self._header
         shift = 0
         if horizon is not None:
@@ -248,7 +249,7 @@ class _Records:
                 max_timestamp=header.max_timestamp if stamped else header.base_timestamp + self._largest,
             )
         except (OverflowError, struct.error) as error:
-            # Base timestamp and delta come from the client, and nobody has added them up before.
+            # Base timestamp and delta come from the client, and their sum was never checked.
             raise _beyond(header) from error
 
 
@@ -257,7 +258,7 @@ def _beyond(header: BatchHeader) -> CorruptBatch:
 
 
 def _emptied(header: BatchHeader) -> Buffer:
-    """A batch without records, which says which offsets and sequences there were."""
+    """Encodes a batch without records that keeps its offsets and sequences."""
     return rebuild_batch(
         header,
         b"",

@@ -1,7 +1,7 @@
-"""After a crash: the batches that the recovery point does not cover are read, and an incomplete end is truncated.
+"""Recovery after a crash: reads the batches after the recovery point, and truncates an incomplete end.
 
-The first bad batch ends the log. Bad data below the recovery point was safe once: that is LogDamaged, and no batch is
-touched.
+The first bad batch ends the log. Bad data below the recovery point was safe once: that raises LogDamaged, and no batch
+is touched.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headrace.log.transaction_index import AbortedTransaction, TransactionIndexE
 
 
 class Recovered(NamedTuple):
-    """What a log is after its recovery. Producer snapshots up to `trusted_to` describe what is in it."""
+    """The result of a recovery. Producer snapshots up to `trusted_to` match the log."""
 
     segments: list[Segment]
     end_offset: int
@@ -63,13 +63,13 @@ class Recovery:
         self.disk = disk
 
     def load_producers(self, snapshots: list[int], end_offset: int, now_ms: int) -> None:
-        """What was known of producers at an offset, from the newest of the snapshots. Raises OSError."""
+        """Loads the state of producers at an offset, from the newest valid snapshot. Raises OSError."""
         self.snapshot_offset = load_producers(
             self.producers, self.disk, self.directory, self.segments, end_offset, now_ms, snapshots
         )
 
     def run(self, snapshots: list[int], now_ms: int) -> Recovered:
-        """Scans and cuts. Raises OSError, LogDamaged."""
+        """Scans and truncates the log. Raises OSError, LogDamaged."""
         trusted_to = 1 << 63
         segments, recovery_point = self.segments, self.recovery_point
         first = index_of(segments, recovery_point)
@@ -77,7 +77,7 @@ class Recovery:
         end_offset = segments[first].base_offset
         lost_from = len(segments)
         if first and segments[first].base_offset == recovery_point:
-            # It may have been closed after the recovery point was written down: its last time was not safe with that.
+            # It may have been closed after the recovery point was written, so its last time entry may not be safe.
             closed = SegmentScan(self, segments[first - 1])
             closed.rebuild_indexes()
             report = closed.add_to(report)
@@ -115,7 +115,7 @@ class Recovery:
 
 
 class SegmentScan:
-    """The scan of one segment after a crash: finds its valid end, cuts what lies beyond, rebuilds its indexes."""
+    """The scan of one segment after a crash: finds its valid end, truncates the rest, rebuilds its indexes."""
 
     def __init__(self, recovery: Recovery, segment: Segment) -> None:
         self.recovery = recovery
@@ -130,9 +130,9 @@ class SegmentScan:
         self.bytes_cut = 0
 
     def run(self, snapshots: list[int] | None, now_ms: int) -> None:
-        """Raises OSError, and LogDamaged where a batch below the recovery point is bad.
+        """Scans the segment. Raises OSError, and LogDamaged for a bad batch below the recovery point.
 
-        `snapshots` are given for the first segment: what was known of producers where its scan begins comes from them.
+        `snapshots` are given for the first segment: the state of producers at the start of its scan comes from them.
         """
         segment, recovery = self.segment, self.recovery
         start, safe_position, start_offset = self._trusted_start()
@@ -176,8 +176,8 @@ class SegmentScan:
             segment.complete_files()
 
     def rebuild_indexes(self) -> None:
-        """For a segment below the recovery point that ends there: its indexes say what their safe part and the batches
-        behind that say. No batch is judged, and no producer looked for. Raises OSError."""
+        """Rebuilds the indexes of a segment that ends at or below the recovery point, from their safe part and the
+        batches behind it. Checks no batch and no producer. Raises OSError."""
         segment = self.segment
         start, _, _ = self._trusted_start()
         scan = Scan(segment.file(), start, segment.size, crc_from=segment.size)
@@ -190,8 +190,8 @@ class SegmentScan:
         segment.put_rebuilt(segment.time_index.last)
 
     def _aborted_before(self, position: int, offset: int) -> list[AbortedTransaction] | None:
-        """What the transaction index says of the part that is not scanned; None where nothing vouches for it: then it
-        is made again from the batches when it is first asked for. Raises OSError."""
+        """Returns the aborted transactions of the part that is not scanned; None if no seal covers them: then they are
+        rebuilt from the batches when needed. Raises OSError."""
         sealed = self.segment.read_seal()
         self.segment.remove_seal()  # it may cover the truncated part, and what replaces it
         if not position:
@@ -204,9 +204,9 @@ class SegmentScan:
             return None
 
     def _trusted_start(self) -> tuple[int, int, int]:
-        """(where to begin the scan, from where on checksums are needed, the offset at the former).
+        """Returns (where to start the scan, from where on checksums are needed, the offset at the former).
 
-        The indexes are cut back to where the scan begins.
+        The indexes are cut back to the start of the scan.
         """
         segment = self.segment
         relative = self.recovery_point - segment.base_offset
@@ -236,7 +236,7 @@ class SegmentScan:
         return start, self._position_of_recovery_point(start), start_offset
 
     def _points(self, entries: array[int]) -> bool:
-        """Whether the last two entries point to batches: the scan begins at one of them."""
+        """Returns whether the last two entries point to batches: the scan starts at one of them."""
         try:
             for entry in entries[-2:]:
                 self.segment.check_entry(entry)
@@ -245,7 +245,7 @@ class SegmentScan:
         return True
 
     def _trusted_entries(self, index: OffsetIndex, relative: int) -> tuple[array[int], int]:
-        """The entries of the offset index as it is, and how many of them were safe, and are whole."""
+        """Returns the entries of the offset index, and how many of them are safe and whole."""
         entries = index.stored() if relative > 0 else array("Q")
         count = last = 0
         for number, entry in enumerate(entries, 1):
@@ -257,9 +257,9 @@ class SegmentScan:
         return entries, count
 
     def _times_reach(self, index: TimeIndex, last: int) -> bool:
-        """Whether the time index has what belongs to the offset index up to the entry `last`, as far as one can see.
+        """Returns whether the time index matches the offset index up to the entry `last`, as far as can be told.
 
-        Both were safe together: where it has not, it was damaged or taken away.
+        Both were safe together: if it does not, it was damaged or removed.
         """
         times = index.stored()
         beyond = next((at for at, (_, relative) in enumerate(times) if relative > last >> 32), len(times))
@@ -286,7 +286,8 @@ class SegmentScan:
             self.segment.set_max_timestamp(-1, -1)
 
     def _position_of_recovery_point(self, start: int) -> int:
-        """Batches below this position were synced: their headers are followed, their checksums not computed."""
+        """Returns the position below which batches were synced: their headers are followed, their checksums not
+        computed."""
         segment = self.segment
         scan = Scan(segment.file(), start, segment.size, crc_from=segment.size)
         for position, header, _ in scan:
@@ -303,7 +304,7 @@ class SegmentScan:
         segment.cut_file(position)
 
     def add_to(self, report: RecoveryReport) -> RecoveryReport:
-        """What this segment adds to the report of the whole log."""
+        """Adds the results of this segment to the report of the whole log."""
         report = report._replace(
             batches_scanned=report.batches_scanned + self.batches,
             bytes_scanned=report.bytes_scanned + self.bytes_scanned,

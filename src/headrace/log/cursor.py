@@ -1,7 +1,7 @@
-"""A reader's place in a log: what it read last, and where in which file that which follows it begins.
+"""A reader's position in a log: its last read, and where the next one starts in which file.
 
-A reader in sequence asks for the offset behind what it was given. So its next batches are found without an index and
-without a look at those before them, and the bytes that it gets are the only ones that are read of the file.
+A sequential reader asks for the offset after its last batch. Its next batches are found without an index and without
+reading earlier ones, and only the bytes that it gets are read from the file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headrace.wire.file_slice import FileSlice
 
 OTHERWISE: Final = -1
-"""What was asked for does not fit the room that there is for it."""
+"""The result of a read whose batches do not fit the given memory."""
 
 
 class Cursor:

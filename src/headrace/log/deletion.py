@@ -1,4 +1,4 @@
-"""Taking partitions away: their folders get another name at once, and are removed later, or by an operator."""
+"""Deletes partitions: their folders are renamed at once, and removed later, or by an operator."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def mark_stray(held: LogSet, key: TopicPartition) -> str | None:
 
 
 def delete(held: LogSet, key: TopicPartition) -> None:
-    """Takes a partition away: its folder gets a `-delete` name now, and goes after file.delete.delay.ms."""
+    """Deletes a partition: its folder gets a `-delete` name now, and is removed after file.delete.delay.ms."""
     log = held.logs.pop(key, None)
     held.damaged.pop(key, None)
     future = held.future_logs.pop(key, None)
@@ -35,7 +35,7 @@ def delete(held: LogSet, key: TopicPartition) -> None:
     with ExitStack() as locks:
         for each in (log, future):
             if each is not None:
-                # A worker that renames files of this log must not do so half-way, under its folder's old name.
+                # A worker that renames files of this log must not go on under its folder's old name.
                 locks.enter_context(each.lock)
         _doom_folders(held, key, log, future)
 
@@ -43,7 +43,7 @@ def delete(held: LogSet, key: TopicPartition) -> None:
 def _doom_folders(held: LogSet, key: TopicPartition, log: Log | None, future: Log | None) -> None:
     for home in held.directories.values():
         if home.failure is not None:
-            home.forget(key)  # its folder stays: the next start finds it, and takes it for a stray
+            home.forget(key)  # its folder stays: the next start finds it as a stray
     for home in held.online():
         delay_ms = log.config.file_delete_delay_ms if log is not None else 0
         for each in (home.found.get(key), home.found_future.pop(key, None)):
@@ -55,10 +55,10 @@ def _doom_folders(held: LogSet, key: TopicPartition, log: Log | None, future: Lo
                 if gone is None:
                     held.env.disk.rename(each, new)
                 else:
-                    # What workers still do to it must not reach a topic created again under the same name.
+                    # Workers must not reach a topic created again under the same name.
                     gone.rename_folder(new)
             except FileNotFoundError:
-                continue  # somebody took it away already
+                continue  # already removed
             except OSError as error:
                 if is_passing(error):
                     return  # it stays found: a topic made under the same name sets it aside first

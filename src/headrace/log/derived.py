@@ -1,7 +1,7 @@
-"""Which files of a log are made from which others: the one table that recovery goes by, also in docs/formats/log.md.
+"""The derived files of a log and their sources: the one table that recovery uses, also in docs/formats/log.md.
 
-A derived file that is missing or damaged is made again from what it is made from, in the end from the batches. What it
-vouched for is then suspected too, and made again as well.
+A missing or damaged derived file is rebuilt from its source, in the end from the batches. The files that it vouched for
+are then suspect too, and are rebuilt as well.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from headrace.log.filenames import INDEX, LEADER_EPOCHS, LOG, SEAL, SNAPSHOT, TI
 
 
 class Derived(NamedTuple):
-    """One kind of derived file: its source, and what loses trust if it is missing or damaged."""
+    """One kind of derived file: its source, and the files that lose trust if it is missing or damaged."""
 
     made_from: tuple[str, ...]
     vouches_for: tuple[str, ...] = ()
@@ -30,11 +30,12 @@ DERIVED: Final[dict[str, Derived]] = {
 """A snapshot is also made from the one before it, with the batches between them."""
 
 OF_A_SEGMENT: Final = (INDEX, TIME_INDEX, SEAL)
-"""Kinds that every segment with batches has once it is closed."""
+"""The kinds that every closed segment with batches has."""
 
 
 def suspected(lost: Iterable[str]) -> set[str]:
-    """The kinds of files that cannot be trusted where some are missing or damaged: these, and what they vouch for."""
+    """Returns the kinds of files that cannot be trusted if some are missing or damaged: these, and those that they
+    vouch for."""
     found: set[str] = set()
     waiting = list(lost)
     while waiting:
@@ -46,8 +47,8 @@ def suspected(lost: Iterable[str]) -> set[str]:
 
 
 def lost_of(base_offset: int, sizes: dict[str, int]) -> list[str]:
-    """Which of its derived files a segment with batches lacks, among the files of its folder; a time index of a closed
-    segment is never empty."""
+    """Returns the derived files that a segment with batches lacks in its folder; a time index of a closed segment is
+    never empty."""
     lost = [kind for kind in OF_A_SEGMENT if offset_name(base_offset, kind) not in sizes]
     if TIME_INDEX not in lost and not sizes[offset_name(base_offset, TIME_INDEX)]:
         lost.append(TIME_INDEX)

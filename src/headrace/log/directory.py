@@ -1,4 +1,4 @@
-"""One of a broker's log directories: its lock, its checkpoints, and which partitions it holds."""
+"""One of a broker's log directories: its lock, its checkpoints, and its partitions."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class LogDirectory:
         self.failure: OSError | None = None
         self.clean = False
         self.has_lost = False
-        """Whether a log in here lacks files: the next start looks closely at all of them."""
+        """Whether a log here lacks files: the next start checks all of them closely."""
         self.broker_epoch = -1
         self.recovery_points: dict[TopicPartition, int] = {}
         self.log_starts: dict[TopicPartition, int] = {}
@@ -62,15 +62,15 @@ class LogDirectory:
         self.doomed: list[str] = []
         self.partitions = 0
         self.forgotten: set[TopicPartition] = set()
-        """Partitions that are gone, and that checkpoints on disk may still speak of."""
+        """Deleted partitions that checkpoints on disk may still have."""
         self._renamed: set[TopicPartition] = set()
-        """Partitions whose folders have been renamed, which a power loss may undo."""
+        """Partitions with renamed folders, which a power loss may undo."""
         self._lock: DiskLock | None = None
         self._written: dict[str, bytes] = {}
         self._write_lock = write_lock
 
     def lock(self) -> None:
-        """Takes the directory for this broker. Raises LogDirLocked, OSError."""
+        """Locks the directory for this broker. Raises LogDirLocked, OSError."""
         self._lock = self._disk.lock(f"{self.path}/{LOCK}")
         if self._lock is None:
             raise LogDirLocked(
@@ -78,9 +78,9 @@ class LogDirectory:
             )
 
     def probe(self) -> OSError | None:
-        """Writes, syncs and reads a file: why the directory cannot be used, None where it can. For a worker.
+        """Writes, syncs and reads a file; returns why the directory cannot be used, or None. For a worker.
 
-        The lock's file must still be there: where a file system was unmounted, what lies under it is another folder.
+        The lock file must still exist: if a file system was unmounted, the mount point is another folder.
         """
         disk, path = self._disk, f"{self.path}/{PROBE}"
         try:
@@ -94,7 +94,7 @@ class LogDirectory:
         return None
 
     def unlock(self) -> None:
-        """Lets the next broker in."""
+        """Releases the directory to other brokers."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -142,7 +142,7 @@ class LogDirectory:
                 self._renamed.difference_update(renamed)  # that has synced this directory
 
     def forget(self, key: TopicPartition) -> None:
-        """A partition is gone: what the checkpoints say of it must not be taken for the next one of that name."""
+        """Removes a deleted partition from the checkpoints: the next one of that name must not inherit them."""
         if self.found.pop(key, None) is not None:
             self.partitions -= 1
             self._renamed.add(key)
@@ -152,12 +152,12 @@ class LogDirectory:
             offsets.pop(key, None)
 
     def fail(self, error: OSError) -> None:
-        """Its disk has failed: it is out of use; the first error is kept."""
+        """Takes the directory out of use after a disk error; the first error is kept."""
         if self.failure is None:
             self.failure = error
 
     def add(self, key: TopicPartition, path: str) -> None:
-        """A partition lies in here now."""
+        """Adds a partition."""
         self.found[key] = path
         self.partitions += 1
 
@@ -166,7 +166,7 @@ class LogDirectory:
         self.has_lost = True
 
     def begin(self, key: TopicPartition) -> None:
-        """A partition is about to be made: no checkpoint on disk speaks of an earlier one. Raises OSError."""
+        """Prepares a new partition: no checkpoint on disk may have an earlier one's offsets. Raises OSError."""
         self.forget(key)  # a crash may have come after the end of a topic and before its checkpoint
         if key in self.forgotten:
             gone = set(self.forgotten)
@@ -176,7 +176,7 @@ class LogDirectory:
             self.forgotten -= gone
 
     def sync_renames_of(self, key: TopicPartition) -> None:
-        """Sees to it that no power loss brings back the folder that was found of a partition. Raises OSError."""
+        """Ensures that no power loss restores the earlier folder of a partition. Raises OSError."""
         if key in self._renamed:
             renamed = list(self._renamed)
             self._disk.sync_directory(self.path)

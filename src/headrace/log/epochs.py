@@ -1,7 +1,7 @@
-"""Which leader wrote which offsets: the leader epochs of one partition, as `leader-epoch-checkpoint` keeps them.
+"""The leader epochs of one partition with their first offsets, as in `leader-epoch-checkpoint`.
 
-Kept in two rising lists. The file is written when the log is flushed, rolled, truncated or closed: what a crash takes
-of it, recovery finds again in the batches, which carry their epoch.
+Kept in two rising lists. The file is written when the log is flushed, rolled, truncated or closed: recovery restores
+what a crash takes from the batches, which carry their epoch.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from headrace.log.checkpoints import CheckpointError, decode_epochs, encode_epoc
 from headrace.log.filenames import LEADER_EPOCHS
 
 _NONE: Final[list[int]] = []
-"""Of the many logs without epochs: never changed."""
+"""The empty list that the many logs without epochs share: never changed."""
 
 
 class LeaderEpochs:
-    """Rising epochs with the first offset of each."""
+    """Rising leader epochs, each with its first offset."""
 
     __slots__ = ("_disk", "_offsets", "directory", "dirty", "epochs", "latest")
 
@@ -33,7 +33,7 @@ class LeaderEpochs:
 
     @property
     def path(self) -> str:
-        """The checkpoint file."""
+        """The path of the checkpoint file."""
         return f"{self.directory}/{LEADER_EPOCHS}"
 
     def moved(self, directory: str) -> None:
@@ -41,7 +41,7 @@ class LeaderEpochs:
         self.directory = directory
 
     def load(self) -> None:
-        """Reads the checkpoint file, where there is one. Raises CheckpointError."""
+        """Reads the checkpoint file if it exists. Raises CheckpointError."""
         try:
             entries = decode_epochs(self.path, self._disk.read_file(self.path))
         except FileNotFoundError:
@@ -59,11 +59,11 @@ class LeaderEpochs:
         self.dirty = True
 
     def entries(self) -> list[tuple[int, int]]:
-        """All (epoch, first offset)."""
+        """Returns all (epoch, first offset)."""
         return list(zip(self.epochs, self._offsets, strict=False))  # a flush may look while one is added
 
     def assign(self, epoch: int, first_offset: int) -> None:
-        """Notes that `epoch` begins at an offset; later epochs or offsets that contradict it go."""
+        """Starts `epoch` at an offset; removes later epochs or offsets that contradict it."""
         if epoch <= self.latest and self.epochs:
             return
         while self._offsets and self._offsets[-1] >= first_offset:
@@ -78,12 +78,12 @@ class LeaderEpochs:
         self.dirty = True
 
     def epoch_at(self, offset: int) -> int:
-        """The epoch that wrote an offset, -1 where it is not known."""
+        """Returns the epoch that wrote an offset, -1 if unknown."""
         at = bisect_right(self._offsets, offset)
         return self.epochs[at - 1] if at else -1
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """(largest epoch at or below `epoch`, the offset where it ended); (-1, -1) where nothing is known of it.
+        """Returns (largest epoch at or below `epoch`, its end offset); (-1, -1) if unknown.
 
         As OffsetForLeaderEpoch answers (KIP-101, KIP-279).
         """
@@ -104,22 +104,22 @@ class LeaderEpochs:
             self._set(self.entries()[:at])
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Drops the epochs that end at or below an offset; the one it lies in starts there from now on."""
+        """Drops the epochs that end at or below an offset; the one that contains it starts there now."""
         at = bisect_right(self._offsets, start_offset)
         if (at and self._offsets[at - 1] != start_offset) or at > 1:
             entries = self.entries()
             self._set([(entries[at - 1][0], start_offset), *entries[at:]])
 
     def clear(self) -> None:
-        """Forgets everything."""
+        """Removes all epochs."""
         if self.epochs:
             self._set([])
 
     def write(self, *, durable: bool) -> None:
-        """Writes the checkpoint file where anything changed since."""
+        """Writes the checkpoint file if anything changed."""
         if not self.dirty:
             return
-        self.dirty = False  # first: epochs assigned meanwhile are for the next time
+        self.dirty = False  # first: epochs assigned meanwhile are for the next write
         data = encode_epochs(self.entries())
         try:
             if durable:

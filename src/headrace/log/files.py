@@ -1,7 +1,7 @@
-"""Open files of segments, of which at most a fixed number are open at once.
+"""The open files of segments, at most a fixed number at once.
 
-A segment asks for its file each time it needs it. A file that leaves the cache is closed by its last reference, so a
-slice that waits in a slow consumer's queue keeps its file open, and nothing else does.
+A segment asks for its file each time it needs it. A file that leaves the cache is closed by its last reference, so only
+a slice that waits in a slow consumer's queue keeps it open.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Protocol
 from headrace.env import File, Lock
 
 OPEN_FILES_MAX = 4096
-"""How many segments hold their file open when nothing else is configured."""
+"""The default limit of open segment files."""
 
 
 class HoldsFile(Protocol):
-    """What the cache needs of a segment."""
+    """The interface of a segment for the cache."""
 
     open_file: File | None
     recently_used: bool

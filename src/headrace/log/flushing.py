@@ -1,4 +1,4 @@
-"""Making a log safe: batches first, then the indexes of full segments, then the folder and the leader epochs."""
+"""Flushes a log: batches first, then the indexes of full segments, then the folder and the leader epochs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.log.state import LogState
 
 
 class Flushing:
-    """How far one log is safe, and which names are not. One thread flushes at a time, while another appends.
+    """The flushed part of one log, and its unsynced file names. One thread flushes at a time, while another appends.
 
     `guard` excludes flushes: a truncation of the log holds it.
     """
@@ -20,34 +20,35 @@ class Flushing:
     __slots__ = ("_is_named", "_names_dirty", "flushed_offset", "fresh", "guard", "state")
 
     def __init__(self, state: LogState, flushed_offset: int, *, fresh: bool) -> None:
-        """`fresh`: the log's folder was made since the start, or came through a crash, and its names are not safe."""
+        """Creates the state. `fresh`: the folder was created since the start, or survived a crash, so its names are not
+        safe."""
         self.state = state
         self.flushed_offset = flushed_offset
-        """Everything below this offset is on stable storage."""
+        """The offset below which everything is on stable storage."""
         self.guard = state.resources.lock()
         self.fresh = fresh
         self._is_named = not fresh and flushed_offset > 0  # one that was never flushed may have lost its topic id
-        self._names_dirty = True  # who made the files may have died before syncing their names
+        self._names_dirty = True  # the files' creator may have died before it synced their names
 
     def new_name(self) -> None:
-        """Notes that the folder has a new file."""
+        """Notes a new file in the folder."""
         self._names_dirty = True
 
     def was_never_used(self) -> bool:
-        """Whether the log never held anything: it is made again if a power cut takes its folder, and need not be
-        synced."""
+        """Returns whether the log never held anything: if a power cut takes its folder it is created again, so it need
+        not be synced."""
         return self.fresh and not self.state.bounds.end_offset
 
     def cut(self, offset: int) -> None:
-        """Notes that the log was cut at an offset: no more than that is safe."""
+        """Notes a truncation: at most this offset is safe."""
         self.flushed_offset = min(self.flushed_offset, offset)
 
     def start_at(self, offset: int) -> None:
-        """Notes that the log begins and ends at an offset now."""
+        """Notes that the log now starts and ends at an offset."""
         self.flushed_offset = offset
 
     def flush(self, up_to: int | None = None) -> int:
-        """Returns when everything below `up_to` (None: the end) is on stable storage; answers with how far that is.
+        """Flushes everything below `up_to` (None: the end); returns the offset up to which the log is safe.
 
         For worker threads, while appends go on. Raises OSError.
         """
@@ -76,14 +77,14 @@ class Flushing:
             epochs.write(durable=True)
 
     def sync_names(self) -> None:
-        """Makes the names of new files safe, if there are any. For worker threads. Raises OSError."""
+        """Syncs the names of new files, if there are any. For worker threads. Raises OSError."""
         with self.guard:
             self._sync_new_names()
 
     def _sync_new_names(self) -> None:
-        """Syncs the folder if files have been made since it last was."""
+        """Syncs the folder if files have been created since the last sync."""
         if self._names_dirty:
-            self._names_dirty = False  # before it is synced: a file that is made meanwhile sets it again
+            self._names_dirty = False  # before the sync: a file created meanwhile sets it again
             try:
                 self._sync_names()
             except OSError:
@@ -113,8 +114,8 @@ class Flushing:
 
     @contextmanager
     def held_still(self) -> Iterator[bool]:
-        """Keeps out those who flush the log, or rename files of it, unless one of them is at work: yields whether it
-        does. Waits for nobody."""
+        """Excludes flushes and renames of the log unless one is running; yields whether it is excluded. Does not
+        wait."""
         guard, lock = self.guard, self.state.lock
         if not guard.acquire(blocking=False):
             yield False

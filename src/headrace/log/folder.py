@@ -1,4 +1,4 @@
-"""What lies in a log's folder when it is opened: ends what a crash interrupted there, and names the segments."""
+"""The folder of a log when it is opened: completes what a crash interrupted, and finds the segments."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ NO_TOPIC_ID = bytes(16)
 
 
 def finish_swaps(resources: Resources, directory: str, sizes: dict[str, int]) -> dict[str, int]:
-    """Ends what a crash interrupted: deletions and compactions. Returns the names and sizes that are left.
+    """Completes deletions and compactions that a crash interrupted. Returns the remaining names and sizes.
 
-    A `.cleaned` file means that a compaction was not complete: it goes, with the `.swap` files at or above it, and the
-    old segments stay. A `.log.swap` is complete: it takes the place of the old segments in its range.
+    A `.cleaned` file means that a compaction was not complete: it is removed, with the `.swap` files at or above it,
+    and the old segments stay. A `.log.swap` is complete: it replaces the old segments in its range.
     """
     if not any(name.endswith((DELETED, CLEANED, SWAP, REBUILT)) for name in sizes):
         return sizes
@@ -78,8 +78,8 @@ def _finish_swap(resources: Resources, directory: str, base: int) -> None:
 def find_segments(
     resources: Resources, directory: str, sizes: dict[str, int], log_start_offset: int, now_ms: int
 ) -> list[Segment]:
-    """The segments in a folder, oldest first; where there are none, a new one at the log start offset. An index without
-    its log goes. Raises OSError."""
+    """Returns the segments in a folder, oldest first; creates one at the log start offset if there are none. Removes an
+    index without its log. Raises OSError."""
     bases = sorted(base for base in (parse_offset_name(name, LOG) for name in sizes) if base is not None)
     for name in sizes:
         if is_segment_file(name) and not name.endswith(LOG) and int(name[:20]) not in set(bases):
@@ -95,7 +95,7 @@ def find_segments(
 
 
 def read_topic_id(disk: Disk, directory: str) -> bytes:
-    """Which topic the folder is of: NO_TOPIC_ID where that was not written yet. Raises OSError, LogDamaged."""
+    """Returns the topic id of a folder, NO_TOPIC_ID if it was not written yet. Raises OSError, LogDamaged."""
     path = f"{directory}/{PARTITION_METADATA}"
     data = disk.read_file(path)
     if is_torn_partition_metadata(data):

@@ -1,11 +1,11 @@
-"""Who waits for a coordinator's word before the first batch of a transaction may be appended: the guards of KIP-890.
+"""The guards of KIP-890: batches of a transaction wait until its coordinator has verified the first of them.
 
 A guard lasts from the verification request until the transaction has its first batch here, or a marker has ended it. An
 answer for a guard that is gone belongs to a transaction that is over: the batch is not appended. Guards compare by
 identity, so that one is never taken for its successor.
 
-Until the coordinator has confirmed it, nobody knows that a producer belongs to a transactional id. So each pair has its
-own guard: a client that names the producer of another transaction blocks nobody.
+Until the coordinator has confirmed it, a producer may not belong to the transactional id that it names. So each pair
+has its own guard: a client that names the producer of another transaction blocks no other client.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 
 class Guard:
-    """One producer's claim on one partition: it waits, or its transaction is open."""
+    """The claim of a producer on a partition: it waits for verification, or its transaction is open."""
 
     __slots__ = ("epoch", "first_offset", "lowest_sequence", "raises", "since_ms", "transactional_id")
 
@@ -31,15 +31,15 @@ class Guard:
         self.transactional_id = transactional_id
         self.epoch = epoch
         self.first_offset = first_offset
-        """Where the transaction begins, -1 before it does."""
+        """The first offset of the transaction, -1 before it begins."""
         self.lowest_sequence = lowest_sequence
-        """Of all batches that wait: none behind it may be the first one of the transaction."""
+        """The lowest sequence of all waiting batches: no later batch may be the first one of the transaction."""
         self.raises = raises
         self.since_ms = since_ms
 
 
 _NONE: Final[dict[str, Guard]] = {}
-"""Of a producer that has none: never changed."""
+"""The empty table of a producer without guards: never changed."""
 
 
 class Guards:
@@ -59,13 +59,13 @@ class Guards:
         return self._count
 
     def get(self, producer_id: int, transactional_id: str) -> Guard | None:
-        """The guard of a producer, if it waits."""
+        """Returns the guard of a producer, if it waits."""
         return self._by_id.get(producer_id, _NONE).get(transactional_id)
 
     def begin(
         self, producer_id: int, transactional_id: str, epoch: int, sequence: int, *, raises: bool, now_ms: int
     ) -> Guard | None:
-        """The guard for one more batch that waits; None where a newer producer of these ids waits already."""
+        """Returns the guard for one more waiting batch; None if a newer producer of these ids waits already."""
         guard = self.get(producer_id, transactional_id)
         if guard is not None and guard.epoch > epoch:
             return None
@@ -97,14 +97,14 @@ class Guards:
                 guard.first_offset = first_offset
 
     def ended(self, producer_id: int, epoch: int) -> None:
-        """A marker with that epoch is in the log. Where ends raise the epoch, and it is the one that waits, the marker
-        has ended the transaction before."""
+        """Ends guards after a marker with that epoch. If ends raise the epoch, and it is the epoch of the waiting
+        producer, the marker ended the previous transaction."""
         for guard in list(self._by_id.get(producer_id, _NONE).values()):
             if not (guard.raises and guard.epoch == epoch):
                 self._remove(producer_id, guard.transactional_id)
 
     def remove_before(self, since_ms: int) -> None:
-        """Forgets the guards that have stood since then, or longer."""
+        """Drops the guards that are that old or older."""
         for producer_id, there in list(self._by_id.items()):
             for guard in list(there.values()):
                 if guard.since_ms <= since_ms:

@@ -1,7 +1,7 @@
-"""Retention, compaction and the expiry of producers, over all logs: which is looked at when, and on which thread.
+"""Schedules retention, compaction and the expiry of producers over all logs, and on which thread they run.
 
-The event loop decides by what is in memory and changes what it owns; what reads or waits for the disk is for workers.
-A manager has one of each.
+The event loop decides by memory alone and changes what it owns; whatever reads or waits for the disk is for workers. A
+manager has one of each.
 """
 
 from __future__ import annotations
@@ -21,49 +21,49 @@ from headrace.log.segment import Segment
 from headrace.log.verdicts import LogsLost, Verdict, guarded, judge
 
 Work = Callable[[], Union["Then", None]]
-"""For a worker thread. What it returns belongs on the event loop."""
+"""Work for a worker thread. Its result belongs on the event loop."""
 
 Then = Callable[[], Work | None]
-"""For the event loop, after some work. What it returns belongs on a worker again."""
+"""Work for the event loop, after some on a worker. Its result belongs on a worker again."""
 
 RETENTION_SLICE = 250
-"""Logs that one tick looks at for retention: a broker with thousands spreads the pass over many ticks."""
+"""The number of logs that one tick checks for retention: a broker with thousands spreads the pass over many ticks."""
 
 EXPIRY_SLICE = 250
-"""Logs that one tick looks at for producers that have stopped writing..."""
+"""The number of logs that one tick checks for idle producers..."""
 PRODUCERS_AT_ONCE = 10_000
-"""... and the producers among which it does."""
+"""...and the number of producers."""
 
 ROLLED_AT_ONCE = 16
-"""Logs that lose all they have, and start a new segment on the event loop, in one step; the others are for the next."""
+"""The number of logs that lose all their data, and roll on the event loop, in one step; others wait for the next."""
 
 
 class Pass:
-    """A round over all logs, some of them at a time."""
+    """A pass over all logs, some of them at a time."""
 
     def __init__(self, logs: LogSet) -> None:
         self._set = logs
         self._queue: list[TopicPartition] = []
 
     def start(self) -> None:
-        """Begins a pass over all logs, unless the last one goes on still."""
+        """Starts a pass over all logs, unless the last one is still running."""
         if not self._queue:
             self._queue = list(self._set.logs)
 
 
 class Retention(Pass):
-    """Takes out what logs no longer keep: a worker looks at files, the loop takes out, a worker renames."""
+    """Retention of all logs: a worker checks files, the loop takes segments out, a worker renames them."""
 
     def __init__(self, logs: LogSet) -> None:
         super().__init__(logs)
         self._moved: Callable[[Log], None] = lambda _: None
 
     def when_moved(self, callback: Callable[[Log], None]) -> None:
-        """Sets the callback, on the event loop, for each log that has lost segments, and begins later now."""
+        """Sets the callback, on the event loop, for each log whose start offset moved up."""
         self._moved = callback
 
     def work(self, now_ms: int) -> Work | None:
-        """The next slice of the pass; None where there is none."""
+        """Returns the next slice of the pass, or None."""
         if not self._queue:
             return None
         keys, self._queue = self._queue[-RETENTION_SLICE:], self._queue[:-RETENTION_SLICE]
@@ -120,10 +120,10 @@ class Retention(Pass):
 
 
 class ProducerExpiry(Pass):
-    """Forgets the producers that have stopped writing, on the event loop, a slice of the logs in one tick."""
+    """The expiry of idle producers, on the event loop, a slice of the logs in one tick."""
 
     def some(self, now_ms: int) -> None:
-        """The next slice of the pass, by the expiration that is in force now."""
+        """Expires the producers of the next slice, by the current expiration time."""
         if not self._queue:
             return
         expiration_ms = self._set.config.producer_id_expiration_ms
@@ -152,7 +152,7 @@ class ProducerExpiry(Pass):
 
 
 class Mark(NamedTuple):
-    """Why a log is not compacted, and the segment that prevents it as it was then."""
+    """The reason why a log is not compacted, and the bad segment at that time."""
 
     why: str
     segment: Segment
@@ -160,7 +160,7 @@ class Mark(NamedTuple):
 
 
 class Compaction:
-    """Compacts one log at a time, the one that needs it most."""
+    """Compacts one log at a time, the dirtiest first."""
 
     def __init__(self, logs: LogSet) -> None:
         self._set = logs
@@ -172,7 +172,7 @@ class Compaction:
         self._on_uncleanable: Callable[[Log, str], None] = lambda _log, _why: None
 
     def work(self) -> Work | None:
-        """Compaction of the log that needs it most; None while nothing is dirty, or one runs."""
+        """Returns the compaction of the dirtiest log; None if nothing is dirty, or one runs."""
         held = self._set
         clock = held.env.clock
         if self.is_running or clock.monotonic() < self._next_s or not held.config.log_cleaner_enable:
@@ -200,7 +200,7 @@ class Compaction:
         self._on_uncleanable = callback
 
     def stop(self) -> None:
-        """Has a running compaction give up soon."""
+        """Asks a running compaction to stop soon."""
         self.stopping = True
 
     def _wait(self) -> None:
@@ -208,7 +208,7 @@ class Compaction:
         self._next_s = self._set.env.clock.monotonic() + backoff_ms / 1000
 
     def _forget_marks(self) -> None:
-        """A log whose data changed is tried again: retention, a truncation, or its topic's end took the bad batch."""
+        """Retries logs whose data changed: retention, a truncation, or the topic's deletion removed the bad batch."""
         for log, mark in list(self.uncleanable.items()):
             is_here = mark.segment in log.segments and mark.segment.size == mark.size
             if not is_here or self._set.logs.get(log.topic_partition) is not log:
@@ -289,6 +289,6 @@ class Compaction:
             raise
 
     def _leave_alone(self, log: Log, why: str, segment: Segment) -> None:
-        """Marks a log that cannot be compacted, as long as that segment stays as it is."""
+        """Excludes a log from compaction as long as that segment stays as it is."""
         self.uncleanable[log] = Mark(why, segment, segment.size)
         self._on_uncleanable(log, why)

@@ -1,6 +1,6 @@
-"""Batches that do not come from clients: those of a coordinator, of the controller, and of a leader (for its follower).
+"""Batches that do not come from clients: those of coordinators, of the controller, and of a leader (for its follower).
 
-Their records are not checked, their frames are. The batches that a follower appends have offsets and epochs already.
+Their records are not checked, their frames are. The batches that a follower appends already have offsets and epochs.
 """
 
 from __future__ import annotations

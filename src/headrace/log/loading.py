@@ -1,4 +1,4 @@
-"""Taking the log directories for this broker, and reading their names and checkpoints. No log is opened for that."""
+"""Locks the log directories, and reads their names and checkpoints. Opens no log."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headrace.log.log_set import LogSet
 
 
 def lock(held: LogSet) -> None:
-    """Takes all directories. Raises LogDirLocked, and then holds none; a directory whose disk fails is marked."""
+    """Locks all directories. Raises LogDirLocked, and then holds none; marks a directory whose disk fails."""
     for directory in held.directories.values():
         try:
             held.env.disk.make_dirs(directory.path)
@@ -22,7 +22,7 @@ def lock(held: LogSet) -> None:
 
 
 def unlock(held: LogSet) -> None:
-    """Lets other brokers in."""
+    """Releases the directories to other brokers."""
     for directory in held.directories.values():
         directory.unlock()
 
@@ -48,7 +48,7 @@ def load(held: LogSet) -> bool:
 
 
 def _settle_duplicates(held: LogSet) -> None:
-    """A crash at the end of a move leaves a partition in two directories: the longer log stays."""
+    """Keeps the longer log of a partition that a crash at the end of a move left in two directories."""
     disk = held.env.disk
     homes: dict[TopicPartition, list[LogDirectory]] = {}
     for home in held.online():

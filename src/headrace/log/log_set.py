@@ -1,4 +1,4 @@
-"""The open logs of a broker, the directories that they lie in, and what all of them share."""
+"""The open logs of a broker, their directories, and the objects that they share."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class LogSet:
         self.flushes = FlushSchedule(env.clock)
         self.removal = Removal(env.disk, env.clock)
         self.high_watermark: Callable[[TopicPartition], int | None] = lambda _: None
-        """The high watermark of a partition; None: the end of its log counts."""
+        """The high watermark of a partition; None: the end of its log is used."""
 
     def configure(self, config: BrokerConfig) -> None:
-        """Goes by another configuration from now on."""
+        """Applies another configuration."""
         self.config = config
 
     def watch_high_watermarks(self, of: Callable[[TopicPartition], int | None]) -> None:
@@ -64,7 +64,7 @@ class LogSet:
         return [log for log in every if log.directory.rpartition("/")[0] == directory]
 
     def __iter__(self) -> Iterator[Log]:
-        """The open logs as of now: workers open more meanwhile."""
+        """Iterates over a copy of the open logs: workers may open more meanwhile."""
         return iter(list(self.logs.values()))
 
     def find_open(self, state: LogState) -> Log | None:

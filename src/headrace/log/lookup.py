@@ -1,4 +1,4 @@
-"""Finding things in a log: by time, by transaction, and what its producers were."""
+"""Look-ups in a log: by timestamp, by transaction, and the state of its producers."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def aborted_transactions(state: LogState, from_offset: int, read: Local, wait: b
 
 
 def aborted_in(state: LogState, segment: Segment, *, wait: bool = True) -> list[AbortedTransaction]:
-    """The aborted transactions whose marker is in a segment; an index that is damaged, or that nothing vouches for, is
-    made again from the batches. Raises OSError, and BlockingIOError where the index has to be read first and `wait` is
+    """Returns the aborted transactions whose marker is in a segment; an index that is damaged, or not covered by a
+    seal, is rebuilt from the batches. Raises OSError, and BlockingIOError if the index is not in memory and `wait` is
     false."""
     try:
         return segment.aborted(wait=wait)
@@ -86,7 +86,7 @@ def none_aborted(state: LogState, segment: Segment) -> bool:
 
 
 def _end_of(state: LogState, read: Local, wait: bool) -> int:
-    """An offset at or above all that was read, as near as the index says without a look at the batches."""
+    """Returns an offset at or above all that was read, as close as the index allows without reading batches."""
     segment = read.segment
     if segment is None or read.slice is None:
         return 0
@@ -140,8 +140,8 @@ def _is_before(one: TimestampOffset, other: TimestampOffset) -> bool:
 
 
 def _newest_in_segment(state: LogState, segment: Segment) -> TimestampOffset | None:
-    """Asks the batch that the time index names, and all batches if it has no such record: that was deleted, was
-    compacted away, or never was there, as the headers of compressed batches are believed."""
+    """Returns the record that the time index names, or scans all batches if there is none: it may have been deleted or
+    compacted, or never existed, as the headers of compressed batches are not checked."""
     newest, last_offset = segment.max_timestamp, segment.max_timestamp_offset
     start = max(state.bounds.log_start_offset, segment.base_offset)
     place = segment.find(last_offset) if last_offset >= start else None
@@ -163,10 +163,10 @@ def _newest_in_segment(state: LogState, segment: Segment) -> TimestampOffset | N
 
 
 class KeptRecords:
-    """The records of a batch at or above the log start offset. What its header says is true of no single record.
+    """The records of a batch at or above the log start offset. The header's values may not hold for these.
 
-    The records become no objects: a few KB may open to millions of them. A body that nobody can open, or that opens to
-    more than the topic allows, has no record to answer with.
+    No record becomes an object: a few KB may decompress to millions. A body that cannot be decompressed, or that
+    exceeds the topic's limit, has no record to return.
     """
 
     def __init__(self, state: LogState, header: BatchHeader, data: memoryview) -> None:

@@ -1,7 +1,7 @@
-"""All logs of one broker: where they live, how they start, their background work, how they end.
+"""All logs of one broker: their directories, start, background work and shutdown.
 
-`load` looks at names and checkpoints alone; a log is opened when it is first asked for. The owner calls `tick` on its
-event loop about once a second and runs what that returns on worker threads.
+`load` reads only names and checkpoints; a log is opened when it is first asked for. The owner calls `tick` on its event
+loop about once a second and runs the returned work on worker threads.
 """
 
 from __future__ import annotations
@@ -51,21 +51,21 @@ class LogManager:
 
     @property
     def config(self) -> BrokerConfig:
-        """The configuration that is in force."""
+        """The current configuration."""
         return self.held.config
 
     def configure(self, config: BrokerConfig) -> None:
-        """Goes by another configuration from now on."""
+        """Applies another configuration."""
         self.held.configure(config)
 
     # Starting
 
     def lock(self) -> None:
-        """Takes all directories. Raises LogDirLocked, and then holds none; a directory whose disk fails is marked."""
+        """Locks all directories. Raises LogDirLocked, and then holds none; marks a directory whose disk fails."""
         lock(self.held)
 
     def unlock(self) -> None:
-        """Lets other brokers in."""
+        """Releases the directories to other brokers."""
         unlock(self.held)
 
     def load(self) -> None:
@@ -77,7 +77,7 @@ class LogManager:
         return self.held.online()
 
     def found(self) -> list[TopicPartition]:
-        """Partitions that lie in the directories and are not open, sorted."""
+        """Returns the partitions in the directories that are not open, sorted."""
         return sorted(key for directory in self.online() for key in directory.found if key not in self.logs)
 
     # Logs
@@ -92,7 +92,7 @@ class LogManager:
         return key in self.logs or any(key in home.found for home in self.online())
 
     def __iter__(self) -> Iterator[Log]:
-        """The open logs as of now: workers open more meanwhile."""
+        """Iterates over a copy of the open logs: workers may open more meanwhile."""
         return iter(self.held)
 
     def get_or_create(
@@ -117,7 +117,7 @@ class LogManager:
         return deletion.mark_stray(self.held, (topic, partition))
 
     def delete(self, topic: str, partition: int) -> None:
-        """Takes a partition away: its folder gets a `-delete` name now, and goes after file.delete.delay.ms."""
+        """Deletes a partition: its folder gets a `-delete` name now, and is removed after file.delete.delay.ms."""
         deletion.delete(self.held, (topic, partition))
 
     def directory_of(self, log: Log) -> LogDirectory:
@@ -133,20 +133,21 @@ class LogManager:
         return self.held.directory_failed(directory, error)
 
     def lost(self, log: Log) -> None:
-        """Takes one log out of use that lacks files. What is left of it stays where it is, for the next start."""
+        """Takes a log that lacks files out of use. Its remaining files stay for the next start."""
         self.directory_of(log).lacks_files()
         self.held.put_offline(log)
 
     def judge(self, log: Log, error: OSError) -> Verdict:
-        """What an error that met a log says: see `verdicts.judge`."""
+        """Classifies an error of a log (`verdicts.judge`)."""
         return judge(self.held, log, error)
 
     def guarded(self, logs: Iterable[Log], action: Callable[[Log], object]) -> None:
-        """Runs an action on logs: see `verdicts.guarded`. Raises LogDirFailed, LogsLost."""
+        """Runs an action on logs (`verdicts.guarded`). Raises LogDirFailed, LogsLost."""
         guarded(self.held, logs, action)
 
     def truncate(self, log: Log, offset: int) -> None:
-        """Cuts a log, and before it the checkpoint: a start must not miss what was cut on purpose. Raises OSError."""
+        """Truncates a log, and before it the checkpoint: a start must not take the truncation for damage. Raises
+        OSError."""
         if offset < log.end_offset:
             # A batch is cut as a whole, so the log may end below `offset`, but never before the segment that has it.
             holds = log.segments[log.state.segment_of(offset)]
@@ -155,7 +156,7 @@ class LogManager:
         self.checkpoints.forget_start(log)
 
     def start_at(self, log: Log, offset: int) -> None:
-        """Drops a whole log, which goes on at another offset, and what the checkpoints say of it. Raises OSError."""
+        """Drops a whole log, which continues at another offset, and its checkpoint entries. Raises OSError."""
         self.checkpoints.distrust_from(log, 0)
         log.truncate_fully_and_start_at(offset, now_ms=self.env.clock.now_ms())
         self.checkpoints.forget_start(log)
@@ -218,7 +219,7 @@ class LogManager:
         return self.compaction.work()
 
     def stop_background(self) -> None:
-        """Has a running compaction give up soon; `tick` and `cleaner_work` find nothing any more."""
+        """Asks a running compaction to stop soon; `tick` and `cleaner_work` return nothing from now on."""
         self.compaction.stop()
 
     @property

@@ -1,8 +1,8 @@
-"""Moving a partition's log to another directory of the same broker (KIP-113): a copy, which then takes its place.
+"""Moves a partition's log to another directory of the same broker (KIP-113): a copy replaces it.
 
-The copy lies in a `-future` folder and is filled by its owner, step by step; the log itself goes on meanwhile. What a
-stop or a crash left unfinished is opened again at the next start, cut back to what it has in common with its log, and
-goes on from there.
+The copy is in a `-future` folder and is filled by its owner, step by step; the log itself stays in use. A copy that a
+stop or a crash left unfinished is opened again at the next start, truncated to the part that it shares with its log,
+and continued.
 """
 
 from __future__ import annotations
@@ -52,14 +52,15 @@ def begin_move(manager: LogManager, key: TopicPartition, directory: str) -> Log:
 
 
 def home_of_copy(manager: LogManager, key: TopicPartition) -> LogDirectory | None:
-    """The directory that a partition is being moved to, or was when the broker stopped; None where it is not moved."""
+    """Returns the directory that a partition is being moved to, or was when the broker stopped; None if it is not
+    moved."""
     return next((home for home in manager.online() if key in home.found_future), None)
 
 
 def open_copy(manager: LogManager, current: Log, path: str) -> Log:
-    """Opens what an earlier run copied of a log. For worker threads: after a crash all of it is read.
+    """Opens the copy of an earlier run. For worker threads: after a crash all of it is read.
 
-    Raises OSError, and LogDamaged where it cannot be trusted.
+    Raises OSError, and LogDamaged if it cannot be trusted.
     """
     future = open_log(
         manager.resources,
@@ -75,9 +76,9 @@ def open_copy(manager: LogManager, current: Log, path: str) -> Log:
 
 
 def common_end(current: Log, future: Log) -> int:
-    """Up to where a copy has what its log has, by the leader epochs, as a follower finds it (KIP-279).
+    """Returns the offset up to which a copy equals its log, by the leader epochs, as for a follower (KIP-279).
 
-    A crash may have taken the end of the log, on which it has grown again, and left the copy of that end. It may have
+    A crash may have taken the end of the log, which has grown again since, and left the copy of that end. It may have
     taken records out of the copy too, from `gap_offset` on.
     """
     epoch = future.epochs.latest
@@ -93,7 +94,7 @@ def common_end(current: Log, future: Log) -> int:
 
 
 class SourceFailed(Exception):
-    """It is the log that cannot be read or renamed, not its copy."""
+    """Raised if the log cannot be read or renamed, rather than its copy."""
 
     def __init__(self, cause: OSError) -> None:
         super().__init__(str(cause))
@@ -109,7 +110,7 @@ def _from_source() -> Iterator[None]:
 
 
 def _first_offset(log: Log) -> int:
-    """Where the batch begins that holds the log start offset: batches are copied whole."""
+    """Returns the base offset of the batch that holds the log start offset: batches are copied whole."""
     piece = _local(log, log.log_start_offset, BATCH_OVERHEAD)
     if piece is None:
         return log.log_start_offset
@@ -122,10 +123,10 @@ def _local(log: Log, offset: int, max_bytes: int) -> FileSlice | None:
 
 
 def next_piece(current: Log, future: Log, max_bytes: int) -> FileSlice | None:
-    """What the copy lacks next; None where it has everything. On the thread that appends to the log. Raises OSError for
-    the copy, SourceFailed for the log."""
+    """Returns the next piece to copy, or None. On the thread that appends to the log. Raises OSError for the copy,
+    SourceFailed for the log."""
     if future.end_offset < current.log_start_offset:
-        # What was to be copied next has been deleted meanwhile.
+        # The next piece has been deleted meanwhile.
         with _from_source():
             first_offset = _first_offset(current)
         future.truncate_fully_and_start_at(first_offset)
@@ -150,15 +151,15 @@ def copy_piece(piece: FileSlice, future: Log, now_ms: int) -> None:
 
 
 class Moved(NamedTuple):
-    """The log that a partition has from now on, and why the directory that it has left could not be synced, if so."""
+    """The new log of a partition, and why the old directory could not be synced, if so."""
 
     log: Log
     error: OSError | None
 
 
 def finish_move(manager: LogManager, key: TopicPartition) -> Moved | None:
-    """Puts a complete copy in the place of its log; the old folder goes. None where a worker flushes one of them now,
-    or renames its files. On the event loop; waits for no worker.
+    """Replaces the log with its complete copy; the old folder is deleted. Returns None if a worker is flushing one of
+    them, or renaming its files. On the event loop; waits for no worker.
 
     First the copy gets its final name, then the log loses it: a crash in between leaves two whole logs, never none.
     Raises OSError for the copy, SourceFailed for the log: the move is to be abandoned then.
@@ -190,14 +191,14 @@ def finish_move(manager: LogManager, key: TopicPartition) -> Moved | None:
 
 
 def _doom(manager: LogManager, log: Log, home: LogDirectory) -> None:
-    """Workers that still have the log find its files under the new name, as long as they are there."""
+    """Renames the old folder for deletion; workers that still use the log find its files under the new name."""
     log.release()
     log.rename_folder(f"{home.path}/{delete_directory_name(*log.topic_partition, manager.env.entropy.uuid())}")
     manager.removal.add_tree(log.directory, log.config.file_delete_delay_ms)
 
 
 def abandon_move(manager: LogManager, key: TopicPartition) -> None:
-    """Gives a copy up, so that no start goes on with it. Raises OSError."""
+    """Abandons a copy, so that no start continues it. Raises OSError."""
     future = manager.future_logs.pop(key, None)
     if future is not None:
         future.release()

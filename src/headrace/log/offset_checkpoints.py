@@ -1,4 +1,4 @@
-"""A broker's checkpoints of offsets: recovery points, log starts and high watermarks, a file of each a directory."""
+"""A broker's offset checkpoints: recovery points, log starts and high watermarks, one file of each per directory."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class OffsetCheckpoints:
         self.held = logs
 
     def write_recovery_points(self) -> None:
-        """Writes how far each log is safe, where the indexes up to there can be made safe. Raises LogDirFailed, and
-        LogsLost in the end."""
+        """Writes the recovery points of logs whose indexes up to there can be synced. Raises LogDirFailed, and LogsLost
+        in the end."""
         lost: LogsLost | None = None
         for home in self.held.online():
             logs = [log for log in self.held.logs_in(home.path) if not log.is_future]
@@ -44,14 +44,15 @@ class OffsetCheckpoints:
             raise lost
 
     def distrust_from(self, log: Log, offset: int) -> None:
-        """Writes a checkpoint that calls nothing of a log safe from an offset on; the next one may. Raises OSError."""
+        """Writes a checkpoint in which a log is safe at most up to an offset; the next one may raise it. Raises
+        OSError."""
         home, key = self.held.directory_of(log), log.topic_partition
         if home.recovery_points.get(key, 0) > offset:
             home.recovery_points[key] = offset
             self.held.write_checkpoint(home, RECOVERY_POINTS, home.recovery_points)
 
     def forget_start(self, log: Log) -> None:
-        """The checkpoint says nothing of where a log begins if that is before what it says."""
+        """Removes a log's start from the checkpoint if that would move its start up."""
         home, key = self.held.directory_of(log), log.topic_partition
         if home.log_starts.get(key, 0) > log.log_start_offset:
             home.log_starts.pop(key)

@@ -25,25 +25,25 @@ OFFSET_ENTRY_BYTES = 8
 TIME_ENTRY_BYTES = 12
 
 WRITE_OUT_ENTRIES = 512
-"""Entries that an active segment keeps in memory before they are written to its index file."""
+"""The number of entries that an active segment keeps in memory before they are written to its index file."""
 
 CACHE_BYTES_MAX = 16 * 1024 * 1024
-"""Bytes of offset indexes that a broker keeps decoded in memory; those used least recently go first."""
+"""The limit of decoded offset indexes in a broker's memory, in bytes; the least recently used are dropped first."""
 
 SCANNED_WITHOUT_INDEX_BYTES = 64 * 1024
-"""A segment up to this size may as well be read from its beginning on: an empty index of it is believed."""
+"""The size up to which a segment may be scanned from its start: an empty index of it is accepted."""
 
 _TIME_ENTRY = struct.Struct(">qi")
 
 
 class IndexDamaged(ValueError):
-    """A file that cannot be the index of its segment."""
+    """Raised for a file that cannot be the index of its segment."""
 
 
 class IndexCache:
-    """Decoded offset indexes within a bound of bytes. The key identifies the content of one file (see `OffsetIndex`).
+    """Decoded offset indexes within a limit of bytes. The key identifies the content of one file (see `OffsetIndex`).
 
-    Not the path: files change places, and a reader that is late may put back what it read before they did.
+    It is not the path: files are renamed, and a late reader may put back what it read before.
     """
 
     __slots__ = ("_arrays", "_bytes", "_lock", "bytes_max")
@@ -55,7 +55,7 @@ class IndexCache:
         self._lock = lock
 
     def get(self, key: object) -> array[int] | None:
-        """The entries of an index, where they are held."""
+        """Returns the cached entries of an index, or None."""
         found = self._arrays.get(key)
         if found is not None:
             try:
@@ -65,7 +65,7 @@ class IndexCache:
         return found
 
     def put(self, key: object, entries: array[int]) -> None:
-        """Holds entries, and lets others go."""
+        """Caches entries, and drops others if necessary."""
         with self._lock:
             self._drop(key)
             self._arrays[key] = entries
@@ -75,7 +75,7 @@ class IndexCache:
                 self._bytes -= 8 * len(dropped)
 
     def drop(self, key: object) -> None:
-        """Forgets an index that changed or went."""
+        """Drops an index that changed or was removed."""
         with self._lock:
             self._drop(key)
 
@@ -98,13 +98,13 @@ def _cut_file(disk: Disk, path: str, size: int) -> None:
 
 
 def _rise(entries: array[int]) -> bool:
-    """Whether both the offsets and the positions of the entries of an offset index rise."""
+    """Returns whether both the offsets and the positions of the entries rise."""
     positions = [entry & 0xFFFFFFFF for entry in entries]
     return all(map(lt, entries, entries[1:])) and all(map(lt, positions, positions[1:]))
 
 
 class OffsetIndex:
-    """Where in its log each indexed offset lies. An entry is held as one int: relative offset << 32 | position."""
+    """The position of each indexed offset. An entry is one int: relative offset << 32 | position."""
 
     __slots__ = ("_cache", "_disk", "_key", "_tail", "_written", "last", "path", "sealed")
 
@@ -149,7 +149,7 @@ class OffsetIndex:
         self.last = last
 
     def stored(self) -> array[int]:
-        """The entries of the file as it is, unchecked, none where there is no file: for recovery. Raises OSError."""
+        """Reads the entries of the file unchecked, none if there is no file: for recovery. Raises OSError."""
         try:
             return self._read(NOT_COVERED)
         except FileNotFoundError:
@@ -176,7 +176,7 @@ class OffsetIndex:
         return entries
 
     def entries(self) -> array[int]:
-        """All entries, those not yet written too. Raises IndexDamaged, OSError."""
+        """Returns all entries, including unwritten ones. Raises IndexDamaged, OSError."""
         written = self._entries_written()
         return written + self._tail if self._tail else written
 
@@ -199,7 +199,7 @@ class OffsetIndex:
                 raise IndexDamaged(f"{self.path}: its entries do not rise")
 
     def forget(self) -> None:
-        """Drops the decoded entries: the file changed or goes."""
+        """Drops the decoded entries: the file changed or is removed."""
         key, self._key = self._key, object()
         self._cache.drop(key)
 
@@ -211,9 +211,9 @@ class OffsetIndex:
         self.last = entry
 
     def lookup(self, relative_offset: int, wait: bool = True) -> int:
-        """Position of the batch of the last entry at or below an offset; 0 where there is none.
+        """Returns the position of the batch of the last entry at or below an offset; 0 if there is none.
 
-        Without `wait` it raises BlockingIOError rather than read the file. Raises IndexDamaged.
+        Without `wait` it raises BlockingIOError instead of reading the file. Raises IndexDamaged.
         """
         key = relative_offset << 32 | 0xFFFFFFFF
         if key >= self.last:
@@ -225,9 +225,9 @@ class OffsetIndex:
         return tail[at - 1] & 0xFFFFFFFF if at else 0
 
     def offset_from(self, position: int, wait: bool = True) -> int | None:
-        """Relative offset of the first entry at or beyond a position, None where there is none.
+        """Returns the relative offset of the first entry at or beyond a position, or None.
 
-        Without `wait` it raises BlockingIOError rather than read the file. Raises IndexDamaged.
+        Without `wait` it raises BlockingIOError instead of reading the file. Raises IndexDamaged.
         """
         if (self.last & 0xFFFFFFFF) < position:
             return None
@@ -245,7 +245,7 @@ class OffsetIndex:
                 self.append(entry >> 32, entry & 0xFFFFFFFF)
 
     def truncate(self, relative_offset: int) -> None:
-        """Drops the entries at or above an offset. It writes nothing: a full disk must not end a cut half-way."""
+        """Drops the entries at or above an offset. Writes nothing: a full disk must not interrupt a truncation."""
         limit = (relative_offset << 32) - 1
         kept = bisect_right(self._tail, limit)
         if kept:
@@ -256,7 +256,7 @@ class OffsetIndex:
             self.cut(written[: bisect_right(written, limit)])
 
     def cut(self, entries: array[int]) -> None:
-        """Cuts the file behind `entries`, which it begins with. The kept part is not written again: it stays safe."""
+        """Truncates the file after `entries`, its prefix. The kept part is not rewritten, so it stays safe."""
         self.sealed = NOT_COVERED
         self._written = len(entries)
         self._tail = array("Q")
@@ -265,7 +265,7 @@ class OffsetIndex:
         self.forget()
 
     def replace(self, entries: array[int]) -> None:
-        """Takes `entries` for the whole index, and writes them."""
+        """Replaces the whole index with `entries`, and writes them."""
         self.sealed = NOT_COVERED
         data = array("Q", entries)
         data.byteswap()
@@ -277,7 +277,7 @@ class OffsetIndex:
 
     @property
     def waiting(self) -> int:
-        """Entries in memory alone."""
+        """The number of entries that are in memory only."""
         return len(self._tail)
 
     def write_out(self) -> None:
@@ -297,9 +297,10 @@ class OffsetIndex:
         self._written += count
 
     def file_to_sync(self) -> File:
-        """The file with all entries written, and cut where a fully sized one has more: they are safe once it is synced.
+        """Returns the file with all entries written, and truncated if it is fully sized: they are safe once it is
+        synced.
 
-        As `write_out`, for one thread at a time; the sync, which takes its time, is the caller's.
+        One thread at a time, as `write_out`; the caller syncs.
         """
         self.write_out()
         file = self._disk.open(self.path, create=True)
@@ -386,11 +387,11 @@ class TimeIndex:
             self.last_timestamp, self.last_relative_offset = -1, 0
 
     def stored(self) -> list[tuple[int, int]]:
-        """The entries of the file as it is, unchecked: for recovery. Raises OSError."""
+        """Reads the entries of the file unchecked: for recovery. Raises OSError."""
         return list(_TIME_ENTRY.iter_unpack(self._read()))
 
     def entries(self) -> list[tuple[int, int]]:
-        """All (timestamp, relative offset). Raises IndexDamaged, OSError."""
+        """Returns all (timestamp, relative offset). Raises IndexDamaged, OSError."""
         while True:
             count = self._count
             data = self._read()[: count * TIME_ENTRY_BYTES] if count else b""
@@ -403,20 +404,20 @@ class TimeIndex:
                 raise IndexDamaged(f"{self.path}: its entries do not rise")
 
     def maybe_append(self, timestamp: int, relative_offset: int) -> None:
-        """Adds an entry where its timestamp is above the last one."""
+        """Adds an entry if its timestamp is above the last one."""
         if timestamp > self.last_timestamp:
             self._tail += _TIME_ENTRY.pack(timestamp, relative_offset)
             self.last_timestamp = timestamp
             self.last_relative_offset = relative_offset
 
     def lookup(self, timestamp: int) -> tuple[int, int]:
-        """The last entry at or below a timestamp; (-1, 0) where there is none. Raises IndexDamaged, OSError."""
+        """Returns the last entry at or below a timestamp; (-1, 0) if there is none. Raises IndexDamaged, OSError."""
         entries = self.entries()
         at = bisect_right(entries, (timestamp, 1 << 40))
         return entries[at - 1] if at else (-1, 0)
 
     def truncate(self, relative_offset: int) -> None:
-        """Drops the entries at or above an offset. It writes nothing: a full disk must not end a cut half-way."""
+        """Drops the entries at or above an offset. Writes nothing: a full disk must not interrupt a truncation."""
         entries = [entry for entry in self.entries() if entry[1] < relative_offset]
         in_memory = len(entries) - self._count
         if in_memory > 0:
@@ -426,7 +427,7 @@ class TimeIndex:
             self.cut(entries)
 
     def cut(self, entries: list[tuple[int, int]]) -> None:
-        """Cuts the file behind `entries`, which it begins with. The kept part is not written again: it stays safe."""
+        """Truncates the file after `entries`, its prefix. The kept part is not rewritten, so it stays safe."""
         self.sealed = NOT_COVERED
         self._count = len(entries)
         self._tail = bytearray()
@@ -434,7 +435,7 @@ class TimeIndex:
         _cut_file(self._disk, self.path, self._count * TIME_ENTRY_BYTES)
 
     def replace(self, entries: list[tuple[int, int]]) -> None:
-        """Takes `entries` for the whole index, and writes them."""
+        """Replaces the whole index with `entries`, and writes them."""
         self.sealed = NOT_COVERED
         data = b"".join(_TIME_ENTRY.pack(*entry) for entry in entries)
         self._disk.write_file(self.path, data)
@@ -455,7 +456,8 @@ class TimeIndex:
         self._count += count
 
     def file_to_sync(self) -> File:
-        """See OffsetIndex.file_to_sync."""
+        """Returns the file with all entries written and truncated, to be synced by the caller, as
+        `OffsetIndex.file_to_sync`."""
         self.write_out()
         file = self._disk.open(self.path, create=True)
         if file.size() != self._count * TIME_ENTRY_BYTES:

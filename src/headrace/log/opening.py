@@ -1,4 +1,4 @@
-"""Opening the log of a partition when it is first asked for, or making one, and whose log a folder holds."""
+"""Opens the log of a partition on first use, or creates one, and checks the topic id of its folder."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class LogOpening:
         *,
         directory: str | None = None,
     ) -> Log:
-        """Opens the log of a partition, or starts one in `directory` (None: the one with the fewest partitions).
+        """Opens the log of a partition, or creates one in `directory` (None: the one with the fewest partitions).
 
-        A folder of another topic id is what a deleted topic of that name left: it is set aside. So is one that holds
-        something and whose topic id a crash has torn: nothing in it was ever flushed, and it may be of a deleted topic.
-        Raises LogDamaged where the log must not be served, LogDirFailed where its disk fails. Safe on worker threads
-        for different partitions.
+        A folder with another topic id is left from a deleted topic of that name, and is set aside. So is a folder with
+        data whose topic id a crash has torn: nothing in it was ever flushed, and it may be of a deleted topic. Raises
+        LogDamaged if the log must not be served, LogDirFailed if its disk fails. Safe on worker threads for different
+        partitions.
         """
         held, key = self._set, (topic, partition)
         log = held.logs.get(key)
@@ -110,12 +110,13 @@ class LogOpening:
         return log
 
     def _may_be_named(self, log: Log) -> bool:
-        """Whether a log is of whatever topic has its name: it is empty, or of a time before topics had ids."""
+        """Returns whether a log may take any topic id: it is empty, or older than topic ids."""
         has_file = self._set.env.disk.exists(f"{log.directory}/{PARTITION_METADATA}")
         return log.topic_id == NO_TOPIC_ID and not (has_file and log.end_offset)
 
     def _name(self, log: Log, topic_id: bytes) -> None:
-        """Safe at once: what the log holds may be so, and the next start must not take it for another topic's."""
+        """Writes the topic id durably: the log's data may be durable, and the next start must not take it for another
+        topic's."""
         path = f"{log.directory}/{PARTITION_METADATA}"
         self._set.env.disk.write_file_atomically(path, encode_partition_metadata(topic_id))
         log.named(topic_id)

@@ -1,4 +1,4 @@
-"""Taking in the batches of producers: data of idempotent and transactional ones, and markers that end transactions."""
+"""Adds batches to the state of producers: data of idempotent and transactional producers, and transaction markers."""
 
 from __future__ import annotations
 

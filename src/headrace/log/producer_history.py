@@ -1,4 +1,4 @@
-"""Reads back the state of a log's producers: from the newest snapshot of use, and the batches behind it."""
+"""Restores the state of a log's producers from the newest usable snapshot and the batches behind it."""
 
 from __future__ import annotations
 

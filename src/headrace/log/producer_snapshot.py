@@ -1,4 +1,4 @@
-"""`.snapshot`: what a partition knew of its producers at the offset in the file's name.
+"""The `.snapshot` file: a partition's producers at the offset in the file's name.
 
 version int16 (1), CRC-32C uint32 of all that follows it, count int32, then 46 bytes a producer: producer id int64,
 epoch int16, last sequence int32, last offset int64, offset delta int32 (of its last batch), timestamp int64,

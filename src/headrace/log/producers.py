@@ -1,11 +1,11 @@
-"""What a partition knows of its producers: sequences for idempotence, open and aborted transactions.
+"""The producers of a partition: sequences for idempotence, open and aborted transactions.
 
-Kept for each producer id: its epoch, its last five batches, and where its open transaction begins. Written to
-`.snapshot` files (see `producer_snapshot.py`) and rebuilt from them and the log behind them.
+For each producer id: its epoch, its last five batches, and the start of its open transaction. Written to `.snapshot`
+files (see `producer_snapshot.py`) and rebuilt from them and the log behind them.
 
-A batch is decided on and taken in apart. `check` and `stage` look at what the log holds and at what is about to be
-written with the same write; `commit` makes that known once it is in the log, and `drop` forgets it where it could not
-be written. So a refused batch changes nothing of its producer, and a later one is not taken in its place.
+A batch is checked and applied separately. `check` and `stage` use the log's state and the batches staged for the same
+write; `commit` applies the staged batches once they are in the log, and `drop` discards them if they could not be
+written. So a refused batch changes nothing of its producer, and a later one is not accepted in its place.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ Origin = Literal["client", "coordinator", "marker", "raising marker", "controlle
 epoch above that of the transaction that it ends (transaction.version 2: KIP-890)."""
 
 BATCHES_MAX = 5
-"""Batches that are remembered of a producer (and most requests that an idempotent producer may have in flight)."""
+"""The number of remembered batches of a producer (and the most requests that an idempotent producer may have in
+flight)."""
 
 PRODUCERS_MAX = 10_000
-"""Producers that a partition remembers when nothing else is configured; those idle longest go first."""
+"""The default limit of producers of a partition; those idle longest are dropped first."""
 
 EXPIRATION_MS = 86_400_000
-"""How long an idle producer is remembered when nothing else is configured (producer.id.expiration.ms)."""
+"""The default expiration of an idle producer (producer.id.expiration.ms)."""
 
 SEQUENCE_MODULUS = 1 << 31
 
 UNDECIDED: Final = (1 << 63) - 1
-"""In the place of a marker's offset where the transaction is open: beyond every offset."""
+"""The marker offset of an open transaction: beyond every offset."""
 
 
 class SequencedBatch(NamedTuple):
@@ -51,21 +52,21 @@ class SequencedBatch(NamedTuple):
 
 
 class Producer(NamedTuple):
-    """One producer id on one partition. A value: the next batch makes another one."""
+    """The state of one producer id on one partition, as an immutable value."""
 
     epoch: int = -1
     batches: tuple[SequencedBatch, ...] = ()
     coordinator_epoch: int = -1
     last_timestamp: int = -1
     transaction_first_offset: int = -1
-    """-1 when no transaction is open."""
+    """-1 if no transaction is open."""
 
 
 class Owed(NamedTuple):
-    """A batch that was refused (by a full disk, or before this log took its producer's batches), of a producer (or an
-    epoch) of which nothing is in the log yet.
+    """A refused batch (by a full disk, or before this log accepted its producer's batches) of a producer or an epoch
+    that the log does not have yet.
 
-    Any sequence may begin what is not known, so a batch that was sent after it would be taken in its place.
+    An unknown producer may start with any sequence, so a batch sent later would be accepted in its place.
     """
 
     epoch: int
@@ -74,7 +75,7 @@ class Owed(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """Why a batch was refused, or (DUPLICATE_SEQUENCE_NUMBER) which batch it repeats."""
+    """The reason why a batch was refused, or (DUPLICATE_SEQUENCE_NUMBER) the batch that it repeats."""
 
     error: ErrorCode
     message: str
@@ -116,14 +117,13 @@ class Producers:
         self._completed: tuple[tuple[int, int], ...] = ()  # (first offset, marker offset) maybe not replicated yet
         self._owed = _NOTHING_OWED  # at most `producers_max`
         self.unstable: tuple[tuple[int, int], ...] = ()
-        """The transactions that may keep readers of committed records back, as (first offset, offset of the marker):
-        those that have ended, as long as the marker may be lost, and the oldest open one (`UNDECIDED`). Replaced, never
-        changed: the same object means that nothing is new.
-        """
+        """The transactions that may limit the last stable offset, as (first offset, marker offset): those that have
+        ended, as long as the marker may be lost, and the oldest open one (`UNDECIDED`). Replaced, never changed: the
+        same object means no change."""
         self.staged: dict[int, Producer] = {}
-        """What the next commit makes known."""
+        """The state of producers after the next commit."""
         self.guards: Guards | None = None
-        """Of the transactions whose first batch waits to be verified; None: there never was one."""
+        """The guards of transactions whose first batch waits to be verified; None: there never was one."""
         self._staged_transactions: tuple[dict[int, int], list[tuple[int, int]]] | None = None
         # `_ongoing` after it, and the additions to `_completed`; None: no transaction begins or ends with it
 
@@ -131,7 +131,7 @@ class Producers:
         return len(self._by_id)
 
     def get(self, producer_id: int) -> Producer | None:
-        """What the log holds of a producer."""
+        """Returns the log's state of a producer, or None."""
         return self._by_id.get(producer_id)
 
     def items(self) -> list[tuple[int, Producer]]:
@@ -139,7 +139,7 @@ class Producers:
         return sorted(self._by_id.items())
 
     def empty(self) -> Producers:
-        """Another one with the same bounds, that knows of no producer."""
+        """Returns an empty object with the same limits."""
         return Producers(expiration_ms=self.expiration_ms, producers_max=self.producers_max)
 
     def clear(self) -> None:
@@ -155,20 +155,20 @@ class Producers:
     # Deciding
 
     def _latest(self, producer_id: int) -> Producer | None:
-        """What will be known of a producer when everything staged is in the log."""
+        """Returns the state of a producer with everything staged."""
         return self.staged.get(producer_id) or self._by_id.get(producer_id)
 
     def check(
         self, producer_id: int, epoch: int, first_sequence: int, last_sequence: int, offset: int
     ) -> Refusal | None:
-        """Whether a client's batch may be appended next; None when it may."""
+        """Returns why a client's batch may not be appended next, or None."""
         if self._owed and producer_id in self._owed and producer_id not in self.staged:
             refusal = self._check_owed(producer_id, epoch, first_sequence, offset)
             if refusal is not None:
                 return refusal
         producer = self.staged.get(producer_id) or self._by_id.get(producer_id)
         if producer is None:
-            return None  # nothing known (new, or expired): any sequence starts it (KIP-360)
+            return None  # unknown (new, or expired): any sequence starts it (KIP-360)
         batches = producer.batches
         if epoch == producer.epoch:
             if batches:
@@ -203,7 +203,7 @@ class Producers:
         return refusal
 
     def _check_owed(self, producer_id: int, epoch: int, first_sequence: int, offset: int) -> Refusal | None:
-        """What may come while a refused batch has not come again: that batch, or the first one of a newer epoch."""
+        """Returns why a batch may not precede a refused one; None for that batch, or the first one of a newer epoch."""
         owed = self._owed[producer_id]
         if epoch < owed.epoch:
             return _stale_epoch(producer_id, epoch, owed.epoch, offset)
@@ -217,7 +217,7 @@ class Producers:
         return None
 
     def check_epoch(self, producer_id: int, epoch: int, offset: int) -> Refusal | None:
-        """Checks batches of coordinators too: a producer that a newer one has replaced may not write."""
+        """Refuses a fenced producer, for batches of coordinators too."""
         producer = self._latest(producer_id)
         if producer is not None and epoch < producer.epoch:
             return _stale_epoch(producer_id, epoch, producer.epoch, offset)
@@ -226,8 +226,8 @@ class Producers:
     def check_marker(
         self, producer_id: int, epoch: int, coordinator_epoch: int, offset: int, *, raises: bool
     ) -> Refusal | None:
-        """Whether the marker of a coordinator may be written. One that `raises` the epoch and finds it raised ends
-        nothing that is open: the transaction that is belongs to the new epoch, and without one it is a retry."""
+        """Returns why a coordinator's marker may not be written, or None. If it `raises` the epoch, which is raised
+        already, the open transaction belongs to the new epoch; without one it is a retry."""
         producer = self._latest(producer_id)
         if producer is None:
             return None
@@ -243,7 +243,7 @@ class Producers:
         return None
 
     def check_transaction(self, producer_id: int, is_transactional: bool, offset: int) -> Refusal | None:
-        """A producer with an open transaction may write nothing outside of it."""
+        """Refuses a batch outside of the producer's open transaction."""
         if is_transactional:
             return None
         producer = self.staged.get(producer_id) or self._by_id.get(producer_id)
@@ -265,11 +265,10 @@ class Producers:
         raises: bool,
         now_ms: int,
     ) -> Guard | Refusal:
-        """What a client's transactional batch has to present when it is appended (see `check_guard`).
+        """Returns the guard that a client's transactional batch needs when it is appended (see `check_guard`).
 
-        Where its transaction is open here the guard has a `first_offset`; else the coordinator is to be asked whether
-        the partition is in the transaction. `raises`: its end will raise the epoch. A producer that a newer one has
-        replaced is refused before anybody is asked.
+        If its transaction is open here the guard has a `first_offset`; otherwise the coordinator has to verify that the
+        partition is in the transaction. `raises`: its end will raise the epoch. A fenced producer is refused at once.
         """
         producer = self._latest(producer_id)
         if producer is not None:
@@ -326,7 +325,7 @@ class Producers:
         timestamp: int,
         is_transactional: bool,
     ) -> None:
-        """Takes note of a data batch that is about to be written."""
+        """Stages a data batch that is about to be written."""
         last_sequence = first_sequence
         if first_sequence >= 0:
             last_sequence = (first_sequence + last_offset - first_offset) % SEQUENCE_MODULUS
@@ -343,8 +342,8 @@ class Producers:
     def stage_marker(
         self, producer_id: int, epoch: int, coordinator_epoch: int, offset: int, timestamp: int, *, abort: bool
     ) -> AbortedTransaction | None:
-        """Takes note of an end-of-transaction marker that is about to be written; returns the entry for the
-        transaction index where one is aborted."""
+        """Stages a transaction marker that is about to be written; returns the entry of the transaction index for an
+        abort."""
         before = self._latest(producer_id) or _NOBODY
         batches = before.batches if epoch == before.epoch else ()
         self.staged[producer_id] = Producer(epoch, batches, coordinator_epoch, timestamp)
@@ -364,7 +363,7 @@ class Producers:
         return self._staged_transactions
 
     def commit(self) -> None:
-        """Makes known what was staged: it is in the log now."""
+        """Applies the staged batches, which are in the log now."""
         staged, by_id = self.staged, self._by_id
         if len(by_id) + len(staged) > self.producers_max:
             self._make_room()
@@ -386,14 +385,14 @@ class Producers:
             self._note_unstable()
 
     def drop(self) -> None:
-        """Forgets what was staged: it could not be written."""
+        """Discards the staged batches, which could not be written."""
         self.staged.clear()
         self._staged_transactions = None
 
     def refused(self, batches: Sequence[Buffer]) -> None:
-        """Takes note of batches (without their first 16 bytes) that are to come again, in their order: they passed
-        every check and could not be written (after `drop`), or the broker was not to take them yet. Until they come,
-        nothing that was sent behind them is taken."""
+        """Notes refused batches (without their first 16 bytes), in order, that have to come again: they passed every
+        check and could not be written (after `drop`), or the broker was not ready for them. Until they come, later ones
+        are refused."""
         for batch in batches:
             timestamp, producer_id, epoch, first_sequence = _unpack_refused(batch, _REFUSED_AT)
             if producer_id < 0 or first_sequence < 0:
@@ -414,18 +413,19 @@ class Producers:
 
     @property
     def first_undecided_offset(self) -> int | None:
-        """Where the oldest open transaction begins, None when none is open."""
+        """The first offset of the oldest open transaction, or None."""
         return next(iter(self._ongoing), None)
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Up to where read_committed may read: before the first transaction that is open or whose end may be lost."""
+        """Returns the offset up to which read_committed may read: before the first transaction that is open or whose
+        marker may be lost."""
         if not self.unstable:
             return high_watermark
         self.committed(high_watermark)
         return min((high_watermark, *(first for first, _ in self.unstable)))
 
     def committed(self, high_watermark: int) -> None:
-        """Forgets the ends of transactions below a high watermark: no marker there can be lost."""
+        """Drops the ends of transactions below a high watermark: their markers cannot be lost."""
         left = tuple(pair for pair in self._completed if pair[1] >= high_watermark)
         if len(left) < len(self._completed):
             self._completed = left
@@ -438,7 +438,7 @@ class Producers:
     # Forgetting
 
     def expire_after(self, expiration_ms: int) -> None:
-        """Takes another time after which a producer that writes nothing is forgotten."""
+        """Sets the expiration time of idle producers."""
         self.expiration_ms = expiration_ms
 
     def remove_expired(self, now_ms: int) -> None:

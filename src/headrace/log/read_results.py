@@ -1,4 +1,4 @@
-"""What reads and lookups answer."""
+"""The results of reads and look-ups."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Local(NamedTuple):
 
 
 class OutOfRange(NamedTuple):
-    """The requested offset lies outside the log, whose bounds were these."""
+    """A read outside of the log, with the bounds of the log."""
 
     log_start_offset: int
     end_offset: int
 
 
 ReadResult: TypeAlias = Local | OutOfRange
-"""What a read found, and where. A reader has to name each case, so that one more is an error of the type checker."""
+"""The result of a read. Readers handle each case by name, so a new case is a type error."""
 
 
 class TimestampOffset(NamedTuple):

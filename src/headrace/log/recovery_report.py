@@ -1,4 +1,4 @@
-"""What opening a log found: damage that keeps it offline, and what was repaired."""
+"""The findings of opening a log: damage that keeps it offline, and repairs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class LogCorrupt(NamedTuple):
-    """Damage below what was known to be safe: the partition stays offline until someone decides."""
+    """Damage below the recovery point: the partition stays offline until an operator decides."""
 
     directory: str
     path: str
@@ -30,7 +30,7 @@ class LogDamaged(OSError):
 
 
 class RecoveryReport(NamedTuple):
-    """What opening a log had to do: after a crash, or because files were damaged."""
+    """The work of opening a log, after a crash or because of damaged files."""
 
     batches_scanned: int = 0
     bytes_scanned: int = 0
@@ -39,11 +39,10 @@ class RecoveryReport(NamedTuple):
     cut_offset: int = -1
     cut_reason: str = ""
     gap_offset: int = -1
-    """Where records are missing behind what was safe, and one cannot tell whether compaction or a power loss took them;
-    -1: nowhere."""
+    """The offset of a gap that may be due to compaction or to a power loss; -1: none."""
     rebuilt: tuple[str, ...] = ()
     """Names of files that were missing or damaged, and were written again from the batches."""
     unindexed: tuple[Segment, ...] = ()
     """Segments without an index: it is rebuilt when it is asked for, or in the background."""
     stray: str = ""
-    """The folder that was in the log's place and belonged to another or an unknown topic: where it lies now."""
+    """The new path of a folder that was in the log's place and belonged to another or an unknown topic."""

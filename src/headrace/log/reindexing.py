@@ -1,7 +1,7 @@
-"""Indexes that were missing when a log was opened are rebuilt in the background, a little at a time.
+"""Rebuilds indexes that were missing when a log was opened in the background, a little at a time.
 
-A read that needs one before has it rebuilt at once; this is for all the others, so that Kafka's tools and the next
-start find them.
+A read that needs one earlier rebuilds it at once; this is for the others, so that Kafka's tools and the next start find
+them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from headrace.log.log import Log
 from headrace.log.segment import Segment
 
 TURN_S = 0.5
-"""After this long a turn ends with the segment that it is at: other background work waits for it."""
+"""The time after which a turn ends with the current segment: other background work waits for it."""
 
 Guarded = Callable[[Iterable[Log], Callable[[Log], object]], None]
 """Runs an action on logs; a failing disk takes their directory out of use."""

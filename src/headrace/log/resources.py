@@ -1,4 +1,4 @@
-"""What the segments of a broker share."""
+"""The objects that the segments of a broker share."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from headrace.log.offset_index import IndexCache
 
 
 class Resources:
-    """What the segments of a broker share: the disk, the open files, the decoded indexes, and locks.
+    """The shared objects of a broker's segments: the disk, the open files, the decoded indexes, and locks.
 
-    `lock` makes another lock between the broker's threads.
+    `lock` creates another lock for the broker's threads.
     """
 
     __slots__ = (

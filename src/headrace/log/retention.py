@@ -1,4 +1,4 @@
-"""Which segments a log no longer keeps: by age, by size, and below its start."""
+"""The segments that a log no longer keeps: by age, by size, and below its start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a log starts a new segment."""
+"""The rule when a log starts a new segment."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""When background work is due, by the steady clock: a wall clock that is set back or ahead moves nothing.
+"""The schedule of background work, by the monotonic clock: setting the wall clock changes nothing.
 
-Only the ages of records and segments go by the wall clock, as their timestamps do.
+Only the ages of records and segments use the wall clock, as their timestamps do.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ FOREVER_MS = 1 << 62
 
 
 class Schedule:
-    """What recurs, by its name."""
+    """Recurring work, by name."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._next_s: dict[str, float] = {}
 
     def is_due(self, what: str, interval_ms: int) -> bool:
-        """Whether that much time has passed since the last yes, or since the first question."""
+        """Returns whether that much time has passed since the last True, or since the first call."""
         now = self._clock.monotonic()
         due = self._next_s.get(what)
         if due is not None and now < due:
@@ -33,7 +33,7 @@ class Schedule:
 
 
 class FlushSchedule:
-    """Which logs are to be flushed: those that asked for it, and those whose flush.ms has passed."""
+    """The logs to flush: those that asked for it, and those whose flush.ms has passed."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -64,6 +64,6 @@ class FlushSchedule:
         return list(due)
 
     def forget(self, log: Log) -> None:
-        """A log is gone."""
+        """Removes a log."""
         self._noted.pop(log.state, None)
         self._flushed_s.pop(log, None)

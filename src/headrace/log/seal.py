@@ -1,12 +1,12 @@
-"""`.seal`: what the derived files of a segment were when they were last known to say what its batches say.
+"""`.seal`: the sizes and checksums of a segment's derived files when they last matched its batches.
 
-Kafka's indexes have no checksums, and an index of transactions that is missing looks like one of a segment without
-aborted transactions. So a file of ours lies beside them, which Kafka leaves alone: version int16 (1), CRC-32C uint32 of
-all that follows, log bytes int64 (what was covered), size int64 (-1: not covered) and CRC-32C uint32 of each of
-`.txnindex`, `.index`, `.timeindex` and `leader-epoch-checkpoint`, largest timestamp int64, its relative offset int32.
+Kafka's indexes have no checksums, and a missing transaction index looks like that of a segment without aborted
+transactions. So a file of ours lies beside them, which Kafka ignores: version int16 (1), CRC-32C uint32 of all that
+follows, log bytes int64 (what was covered), size int64 (-1: not covered) and CRC-32C uint32 of each of `.txnindex`,
+`.index`, `.timeindex` and `leader-epoch-checkpoint`, largest timestamp int64, its relative offset int32.
 
-A seal that is missing or damaged, or that covers more than the log has, proves nothing: then what depends on it is made
-again from the batches.
+A seal that is missing or damaged, or that covers more than the log has, proves nothing: the files that depend on it are
+then rebuilt from the batches.
 """
 
 from __future__ import annotations

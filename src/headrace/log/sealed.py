@@ -1,6 +1,6 @@
-"""The part of a segment that knows its files, which of them a seal vouches for, and its aborted transactions.
+"""The part of a segment that has its files, its seal, and its aborted transactions.
 
-A `.txnindex` is trusted if the seal vouches for it (see `seal` for that file); else the owner of the log rebuilds it
+A `.txnindex` is trusted if the seal covers it (see `seal` for that file); otherwise the owner of the log rebuilds it
 from the batches when it is first needed, and `learn_aborted` takes the result. Additions before that are kept apart.
 """
 

@@ -1,4 +1,4 @@
-"""Where the batches of a segment end, and whether they end as they should."""
+"""The end of a segment's batches, and the check of it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The segments of a log in their order: which there are, which are on their way out, and which is about to come in.
+"""The segments of a log in order, those that are being removed, and the one about to be swapped in.
 
-Any thread reads `segments`: a list is replaced, never changed. A thread holds `lock` to replace it, the one that
-appends and workers alike; nobody syncs under it.
+Any thread reads `segments`: a list is replaced, never changed. A thread holds `lock` to replace it, the appending one
+and workers alike; no thread syncs under it.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What a client's batch must satisfy before it is appended, beyond what `LogWriter` checks of every batch.
+"""The checks of a client's batch before it is appended, beyond those of `LogWriter` for every batch.
 
-The usual batch of the usual topic never gets here. What does: topics that compact, stamp their own time, bound
-timestamps, recompress or validate in full; and batches that failed a check, to find out what to say. Errors and their
-sentences are those of Kafka's LogValidator.
+The usual batch of the usual topic never gets here. Those that do are of topics that compact, stamp their own time,
+bound timestamps, recompress or validate in full; and batches that failed a check, to find the error. Errors and their
+messages are those of Kafka's LogValidator.
 
-A compressed body is opened only where its topic asks for it, as bytes that are walked natively: no record becomes an
-object. What may take long (`HERE` says where that begins) is for a worker: a few KB may open to as many MB.
+A compressed body is opened only if its topic requires it, as bytes that are walked natively: no record becomes an
+object. Long checks (`HERE` has the limits) are for a worker: a few KB may decompress to as many MB.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What an error says that met a log: nothing, that it passes, that the log has lost files, or that its disk fails.
+"""Classifies the errors of a log: stale, passing, files lost, or a failing disk.
 
-A missing file is never a fault of the disk: the log was moved or deleted meanwhile, or somebody removed the file. A log
-that lacks files goes offline alone; a probe finds out whether its directory still works.
+A missing file is never a fault of the disk: the log was moved or deleted meanwhile, or the file was removed by hand. A
+log that lacks files goes offline alone; a probe finds out whether its directory still works.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from headrace.log.log_set import LogSet
 
 
 class Verdict(Enum):
-    """Returns the reaction to an error."""
+    """The reaction to an error."""
 
     STALE = "stale"
-    """Nothing: the log is not that of its partition any more."""
+    """Nothing: the log is no longer that of its partition."""
     PASSING = "passing"
-    """What met it is refused or put off, and tried again."""
+    """The operation is refused or postponed, and retried."""
     LOG = "log"
     """The log goes offline, and its directory is probed."""
     DIRECTORY = "directory"
@@ -37,7 +37,7 @@ class LogsLost(OSError):
 
 
 def judge(held: LogSet, log: Log, error: OSError) -> Verdict:
-    """What an error that met a log says. For any thread that holds no lock of it."""
+    """Classifies an error of a log. For any thread that holds no lock of it."""
     with log.lock:  # held to move or remove a log, until the others can see that
         key = log.topic_partition
         if held.logs.get(key) is not log and held.future_logs.get(key) is not log:

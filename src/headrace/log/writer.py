@@ -1,9 +1,9 @@
-"""The part of a log that appends: staging, writing and rolling, on one thread at a time (the event loop, or a worker
-for a follower that is far behind).
+"""The appending part of a log: staging, writing and rolling, on one thread at a time (the event loop, or a worker for a
+follower that is far behind).
 
-`append_many` checks and stages each batch, gives it its offset and leader epoch (both outside its checksum, so nothing
-is encoded again), and `_write` writes all that was staged with one system call. Batches of clients that are all plain
-are checked by compiled code and written from the buffer that they came in (`_append_plain`).
+`append_many` checks and stages each batch, sets its offset and leader epoch (both outside its checksum, so nothing is
+encoded again), and `_write` writes all staged batches with one system call. Plain client batches are checked by
+compiled code and written from the buffer that they came in (`_append_plain`).
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class LogWriter:
         self.configure(state.config)
 
     def configure(self, config: TopicConfig) -> None:
-        """Goes by a topic's new configuration from now on."""
+        """Applies a topic's new configuration."""
         self._checks_fully = needs_full_checks(config)
         self._interval_bytes = config.index_interval_bytes
         self._segment_bytes = config.segment_bytes
@@ -92,7 +92,7 @@ class LogWriter:
         self._timestamp_after_max_ms = config.message_timestamp_after_max_ms
 
     def serve(self, *, roll_jitter_ms: int, on_flush_due: Callable[[LogState], object]) -> None:
-        """Becomes part of a broker: rolls that much earlier, and reports when the log is to be flushed."""
+        """Attaches the log to a running broker: sets the roll jitter and the flush callback."""
         self._rolling.jitter(roll_jitter_ms)
         self._on_flush_due = on_flush_due
 
@@ -142,8 +142,8 @@ class LogWriter:
     # Plain batches of clients
 
     def _append_plain(self, chunks: list[Any], leader_epoch: int, now_ms: int) -> Sequence[AppendResult] | None:
-        """`append_many` for clients' batches each of which is plain, and that all fit the active segment; None if that
-        is not so, and then nothing has happened."""
+        """Appends clients' batches that are all plain and all fit the active segment; returns None, and does nothing,
+        otherwise."""
         state, count = self.state, len(chunks)
         segment = state.segment_list.active
         begin = segment.size
@@ -391,9 +391,9 @@ class LogWriter:
             self._on_flush_due(state)
 
     def _give_up(self, error: Exception, results: list[AppendResult], unstaged: Sequence[Buffer | Accepted]) -> None:
-        """Drops what was staged, after a defect too; raises the error unless it is passing. Then all of that is
-        refused, and so is the batch that no segment could be made for (`unstaged`): their producers have to send them
-        again before anything else."""
+        """Drops the staged batches, after a defect too; raises the error unless it is passing. A passing one refuses
+        them all, and the batch that no segment could be created for (`unstaged`): their producers have to send them
+        again first."""
         state, staged, parts = self.state, self._staged, self._parts
         end_offset = state.bounds.end_offset
         self._parts, self._staged = [], []
@@ -435,5 +435,5 @@ class LogWriter:
             self._on_flush_due(state)
 
     def was_cut(self) -> None:
-        """The log was cut: another segment may be the active one."""
+        """Notes that the log was truncated: another segment may be the active one."""
         self._rolling.forget()

@@ -1,10 +1,10 @@
-"""The shape of every replicated state machine here: decide returns records and a reply and changes nothing that the log
-holds; apply alone writes that, live and at a reload; the reply leaves when the records are committed.
+"""The shape of every replicated state machine here: deciding returns records and a reply, and changes none of the log's
+state; only `apply` does, live and at a load; the reply is sent when the records are committed.
 
-`decision` is what the controller decides, one image after the other. Coordinators answer later and wait for others:
-`outcome` is what their shards decide, `runtime` takes a decision from there to its answer, `timeline` keeps the
-committed state beside the latest, `timers` keeps deadlines, `batches` writes records down. Which shard a key belongs to
-is for clients to know too: `wire.sharding`.
+`decision` is the controller's, made upon one image after the other. Coordinators answer later and wait for others:
+`outcome` is the decision of their shards, `runtime` takes it from there to its answer, `timeline` keeps the committed
+state beside the latest, `timers` keeps deadlines, `batches` encodes records. The sharding of keys, which clients know
+too, is in `wire.sharding`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Decided records as batches, in the way that Kafka's coordinators write them."""
+"""Encodes decided records as batches, as Kafka's coordinators write them."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from headrace.wire.batch import BATCH_OVERHEAD
 from headrace.wire.records import Compression, Record, build_batch, build_plain_batch
 
 Producer = tuple[int, int] | None
-"""(producer id, epoch) of a transaction that records are written in."""
+"""(producer id, epoch) of the transaction in which records are written."""
 
 Pair = tuple[bytes, bytes | None]
 """A record's key and value; None makes it a tombstone."""
 
 BATCH_BYTES_MAX: Final = 512 * 1024
-"""How large a batch of several records gets; what a decision has beyond it goes into further batches."""
+"""The size limit of a batch of several records; further records of a decision go into further batches."""
 
 _FEW: Final = 100
-"""So many records are put into one batch before anybody looks how large they are: they fit, but for rare ones."""
+"""The number of records that go into one batch before sizes are checked: nearly always they fit."""
 
 _RECORD_OVERHEAD_MAX: Final = 23
-"""What surrounds key and value in a record, at most: its length, attributes, two deltas, two lengths, header count."""
+"""The largest overhead of a record beside key and value: its length, attributes, two deltas, two lengths, header
+count."""
 
 
 def build_coordinator_batches(
@@ -31,7 +32,7 @@ def build_coordinator_batches(
     codec: int = Compression.NONE,
     producer: Producer = None,
 ) -> list[tuple[int, bytes]]:
-    """(record count, batch) of each batch that these records need: one, unless they are huge.
+    """Returns (record count, batch) of each batch for these records: usually one.
 
     A batch has no more than `max_bytes`, unless a single record is larger: then it has a batch of its own.
     """
@@ -56,7 +57,7 @@ def build_coordinator_batches(
 def build_coordinator_batch(
     pairs: Sequence[Pair], timestamp_ms: int, codec: int = Compression.NONE, producer: Producer = None
 ) -> bytes:
-    """One batch with these records. A coordinator counts no sequence: what it writes in a transaction has 0."""
+    """Encodes one batch. Coordinators have no sequences: in a transaction the sequence is 0."""
     records = [Record(0, timestamp_ms, key, value) for key, value in pairs]
     if producer is None:
         return build_batch(records, compression=codec) if codec else build_plain_batch(records)

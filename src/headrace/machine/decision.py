@@ -1,4 +1,4 @@
-"""What deciding yields: a reply, and the records that make it true once they are committed and applied."""
+"""The result of deciding: a reply, and the records to commit and apply before it is sent."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ R = TypeVar("R")
 class Decision(Generic[R]):
     """The outcome of one decide step, which itself changed nothing.
 
-    `reply` may leave only after every one of `records` is committed and applied; with no records it may leave at once.
+    `reply` is sent only after every one of `records` is committed and applied; without records it may be sent at once.
 
-    What would take long is decided in pieces, and others have their turn between them: `then` decides the next piece,
-    on the newest image once `records` are committed. The reply of the last piece is the one that leaves. A piece leaves
-    metadata that make sense without the next one: it may never come.
+    Long work is decided in pieces, with other requests in between: `then` decides the next piece, upon the newest image
+    once `records` are committed. The reply of the last piece is sent. A piece leaves metadata that are valid without
+    the next one, which may never come.
 
-    `kraft_version` is the level that the metadata quorum is to be raised to with it, None: it stays what it is.
+    `kraft_version` is the level that the metadata quorum is to be raised to with it, None: unchanged.
     """
 
     reply: R

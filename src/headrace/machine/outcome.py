@@ -1,4 +1,4 @@
-"""What a shard of a coordinator decides: records, and what leaves once they are committed."""
+"""The decision of a coordinator's shard: records, and the answers to send once they are committed."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from headrace.wire.markers import EndMarker
 
 
 class Waiter(Protocol):
-    """A request that waits for its reply, which is sent once."""
+    """A request that waits for its one reply."""
 
     def complete(self, value: Any) -> None:
-        """Gives the answer."""
+        """Sends the reply."""
         ...
 
 
 Refuse: TypeAlias = Callable[[ErrorCode], Any]
-"""Makes the reply that says an error, in the shape that the request asks for."""
+"""Builds the reply with an error, in the format of the request."""
 
 Then: TypeAlias = "Callable[[ErrorCode, int], Outcome]"
-"""What to decide once an outcome's records are committed, or could not be: (error, now_ms)."""
+"""Decides what follows once an outcome's records are committed, or failed: (error, now_ms)."""
 
 
 class Ending(NamedTuple):
@@ -34,13 +34,13 @@ class Ending(NamedTuple):
 
     @property
     def origin(self) -> Literal["marker", "raising marker"]:
-        """How a log is to look at the batch."""
+        """The origin of the batch for the log."""
         return "raising marker" if self.raises_epoch else "marker"
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A line for the log, as `env.node.LogSink` takes it."""
+    """A log line, as `env.node.LogSink` takes it."""
 
     event: str
     fields: Mapping[str, object]
@@ -48,45 +48,44 @@ class Note:
 
 @dataclass(slots=True, eq=False)
 class Outcome:
-    """What a shard's decision asks the runtime to do, in this order.
+    """The effects of a shard's decision, in this order.
 
-    1. append `records`, all or none, and apply them; 2. once they are committed, send `reply` to the requester; 3.
-    send `released` to waiting requests; 4. call `then`, and carry out its outcome. Without records all of it happens
-    at once, but a reply that depends on an earlier decision that is not committed yet waits for that one. If the
-    records cannot be appended, or are not committed in time, an error replaces `reply`; `released` is sent all the
-    same, and `then` gets the error.
+    1. Append `records`, all or none, and apply them; 2. once they are committed, send `reply` to the requester; 3. send
+    `released` to waiting requests; 4. call `then`, and carry out its outcome. Without records all of it happens at
+    once, but a reply that depends on an earlier uncommitted decision waits for that one. If the records cannot be
+    appended, or are not committed in time, an error replaces `reply`; `released` is sent all the same, and `then` gets
+    the error.
     """
 
     reply: Any = None
-    """The response to the request; None when the machine kept its waiter."""
+    """The response to the request; None if the machine kept its waiter."""
     records: list[Any] = field(default_factory=list)
     released: list[tuple[Waiter, Any]] = field(default_factory=list)
-    """Answers to requests that waited, this one among them perhaps."""
+    """Answers to waiting requests, perhaps including this one."""
     then: Then | None = None
     question: Any = None
-    """Work that would hold the event loop up, upon values that do not change: the shell has it done elsewhere, and
-    tells the shard what came of it by another decision. It is asked like a reply, once `records` are committed."""
+    """Work that would block the event loop, on immutable values: the shell runs it elsewhere, and reports the result
+    with another decision. It is sent like a reply, once `records` are committed."""
     notes: list[Note] = field(default_factory=list)
-    """For the log: the machine writes no line itself."""
+    """Log lines: the machine writes none itself."""
     producer: tuple[int, int] | None = None
-    """(producer id, epoch) in whose open transaction `records` are written; None: they count at once."""
+    """(producer id, epoch) of the open transaction in which `records` are written; None: outside of transactions."""
     ending: Ending | None = None
-    """The end of a transaction, in the place of `records`."""
+    """The end of a transaction, instead of `records`."""
     is_whole: bool = False
-    """Whether `records` go into one batch, which no crash, follower or other coordinator sees a part of. Where it would
-    be larger than the topic allows, MESSAGE_TOO_LARGE or RECORD_LIST_TOO_LARGE takes the place of `reply`."""
+    """Whether `records` go into one batch, of which no crash, follower or other coordinator sees a part. If it is
+    larger than the topic allows, MESSAGE_TOO_LARGE or RECORD_LIST_TOO_LARGE replaces `reply`."""
     encoded: Sequence[tuple[bytes, bytes | None] | None] = ()
-    """Of each record its key and value, as `Shard.encode` gives them, where they are known already; None of those of
-    which they are not."""
+    """For each record its key and value from `Shard.encode`, if already known; otherwise None."""
     is_atomic: bool = True
-    """False for tidying up, whose records may be appended in parts: what could not be is decided again another time."""
+    """False for cleanup whose records may be appended in parts: the rest is decided again later."""
 
     def note(self, event: str, /, **fields: object) -> None:
-        """Has a line written: `event` is a constant sentence, and whatever a client has named is one of the fields."""
+        """Adds a log line: `event` is a constant sentence, and client input goes into the fields only."""
         self.notes.append(Note(event, fields))
 
     def at_once(self, waiter: Waiter) -> Outcome:
-        """The same, but the reply leaves like an answer to somebody who waited: whatever is not committed yet."""
+        """Returns the outcome with the reply sent like a released answer, whatever is uncommitted."""
         if self.reply is not None:
             self.released.insert(0, (waiter, self.reply))
             self.reply = None

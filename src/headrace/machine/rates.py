@@ -1,7 +1,7 @@
-"""The one limiter of rates: a token bucket, which permits a burst and then a rate.
+"""The rate limiter: a token bucket, which permits a burst and then a rate.
 
-Quotas of controller mutations (KIP-599), throttles of replication (KIP-73) and TLS handshakes of one address are kept
-to their rates by it. Kafka measures other quotas over a window, as `security.quotas.rate` does.
+It limits controller mutations (KIP-599), replication (KIP-73) and the TLS handshakes of an address. Kafka measures
+other quotas over a window, as `security.quotas.rate` does.
 """
 
 from __future__ import annotations
@@ -10,25 +10,24 @@ from math import inf
 
 
 class TokenBucket:
-    """A bucket that is full at first, and that tokens enter at a rate.
+    """A bucket that starts full, and that tokens enter at a rate.
 
     One request may take more tokens than there are and leaves a debt, which has to be paid before the next. The rate,
-    in tokens a second, is given at each call, as settings may change; times are milliseconds of a clock that never goes
-    back.
+    in tokens a second, is given at each call, as settings may change; times are milliseconds of a monotonic clock.
     """
 
     __slots__ = ("_burst_s", "_debt_s", "_now_ms", "_tokens")
 
     def __init__(self, burst_ms: int, debt_ms: int | None = None) -> None:
-        """`burst_ms`: how much it saves at most, as time at its rate. `debt_ms`: how much of a debt is remembered, all
-        of it if None."""
+        """Creates a full bucket. `burst_ms`: its capacity, as time at its rate. `debt_ms`: the limit of its debt, None
+        for no limit."""
         self._burst_s = burst_ms / 1000
         self._debt_s = None if debt_ms is None else debt_ms / 1000
         self._tokens = inf
         self._now_ms: float = 0
 
     def tokens(self, rate: float, now_ms: float) -> float:
-        """Returns the tokens that are there now; a negative number is a debt."""
+        """Returns the current tokens; a negative number is a debt."""
         came = rate * (now_ms - self._now_ms) / 1000
         self._tokens = min(self._burst_s * rate, self._tokens + came)
         if self._debt_s is not None:
@@ -37,11 +36,11 @@ class TokenBucket:
         return self._tokens
 
     def take(self, count: float, rate: float, now_ms: float) -> None:
-        """Takes tokens, with a debt where there are not enough; a negative count puts tokens back."""
+        """Takes tokens, if necessary as a debt; a negative count returns tokens."""
         self._tokens = min(self._burst_s * rate, self.tokens(rate, now_ms) - count)
 
     def wait_ms(self, rate: float, now_ms: float, needed: float = 0.0) -> float:
-        """Returns the time until there are as many tokens; infinity at a rate of 0."""
+        """Returns the time until there are that many tokens, in ms; infinity at a rate of 0."""
         missing = needed - self.tokens(rate, now_ms)
         if missing <= 0:
             return 0.0

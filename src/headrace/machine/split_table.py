@@ -1,7 +1,7 @@
 """A table of hundreds of thousands of entries that grows in small steps.
 
-Python moves all entries of a dictionary when it grows, at once: 350,000 of them take 16 ms, in which the loop does
-nothing else. A table in PARTS parts moves a sixty-fourth of that at a time.
+Python moves all entries of a dictionary when it grows, at once: 350,000 of them block the event loop for 16 ms. A table
+in PARTS parts moves a sixty-fourth of that at a time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class SplitTable(Generic[K, V]):
 
     def __init__(self) -> None:
         self.parts: list[dict[K, V]] = [{} for _ in range(PARTS)]
-        """The entries: the hash of a key says in which part it is."""
+        """The entries; a key's hash selects its part."""
 
     def get(self, key: K) -> V | None:
         """Returns the value of a key, or None."""
@@ -44,5 +44,5 @@ class SplitTable(Generic[K, V]):
         return any(self.parts)
 
     def discard(self, key: K) -> None:
-        """Removes a key that may be there."""
+        """Removes a key if it is there."""
         self.parts[hash(key) % PARTS].pop(key, None)

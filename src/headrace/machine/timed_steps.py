@@ -1,4 +1,4 @@
-"""Work of a machine that takes several turns of the event loop, for which time passes meanwhile."""
+"""Work of a machine over several turns of the event loop, during which time passes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TypeAlias, TypeVar
 R = TypeVar("R")
 
 TimedSteps: TypeAlias = Generator[int, int, R]
-"""Yields how much it has done since the last time, is sent the time in milliseconds, and returns the result."""
+"""A generator that yields the steps since the last time, is sent the time in ms, and returns the result."""
 
 
 def in_one_turn(steps: TimedSteps[R], now_ms: int) -> R:
-    """Returns the result of all steps, made in one turn."""
+    """Runs all steps in one turn, and returns the result."""
     try:
         next(steps)
         while True:

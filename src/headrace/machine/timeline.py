@@ -1,11 +1,11 @@
-"""What a machine's tables hold now, what they held when the log was last committed, and the way back.
+"""Tables with a latest and a committed state, and a way back from one to the other.
 
 A leader appends records, applies them, and decides upon the result at once; it shows others only the committed state,
-and goes back to it if an append is lost. So every change of a table remembers its old value until the log is committed
-beyond it. Where that is so from the start (one broker, whose log is committed with the append) nothing is remembered,
-and a change costs no more than a dict's.
+and reverts to it if an append is lost. So every change of a table remembers its old value until the log is committed
+beyond it. If the log is committed with each append (one broker), nothing is remembered, and a change costs no more than
+a dict's.
 
-The same shape as Kafka's TimelineHashMap and SnapshotRegistry (KIP-631), with one snapshot to go back to.
+The same design as Kafka's TimelineHashMap and SnapshotRegistry (KIP-631), with one snapshot to revert to.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ABSENT: Final[Any] = object()
 
 
 class Timeline:
-    """One log, as the tables that are filled from it see it: how far it is written, and how far it is committed."""
+    """The written and committed offsets of one log, for the tables that are filled from it."""
 
     __slots__ = ("_changes", "_settled_offset", "_writes", "committed_offset", "is_level", "written_offset")
 
@@ -28,18 +28,18 @@ class Timeline:
         self._changes: deque[tuple[int, TimelineTable[Any, Any], Any, Any, Any]] = deque()
         """(end offset of the append, table, key, old value, new value) of uncommitted changes, in order."""
         self._writes: deque[int] = deque()
-        """Where each append ends that is not committed, in order."""
+        """The end offset of each uncommitted append, in order."""
         self._settled_offset = 0
-        """Where the last append ends that is committed as a whole."""
+        """The end offset of the last append that is wholly committed."""
         self.written_offset = 0
-        """Where the log ends whose records the tables hold."""
+        """The end offset of the records in the tables."""
         self.committed_offset = 0
-        """Nothing below it can be lost."""
+        """The offset below which nothing can be lost."""
         self.is_level = True
-        """Whether changes made now are committed already."""
+        """Whether changes made now are already committed."""
 
     def __len__(self) -> int:
-        """How many changes could still be taken back."""
+        """Returns the number of changes that may still be reverted."""
         return len(self._changes)
 
     def write(self, end_offset: int) -> None:
@@ -65,7 +65,7 @@ class Timeline:
             self.write(end_offset)
 
     def commit(self, offset: int) -> None:
-        """The log is committed up to `offset`; what was known before does not go back."""
+        """Notes that the log is committed up to `offset`; a lower offset than before has no effect."""
         if offset <= self.committed_offset:
             return
         self.committed_offset = offset
@@ -80,7 +80,7 @@ class Timeline:
         assert self._settled_offset <= self.written_offset, "what is settled was written"
 
     def revert(self) -> None:
-        """Takes back every append that is not committed as a whole: the tables hold what the log held before it."""
+        """Reverts every append that is not wholly committed."""
         changes = self._changes
         while changes:
             _, table, key, old, _ = changes.pop()
@@ -91,7 +91,7 @@ class Timeline:
         self.is_level = True
 
     def note(self, table: TimelineTable[Any, Any], key: Any, old: Any, value: Any) -> None:
-        """Remembers a change: for tables alone."""
+        """Remembers a change; called by tables only."""
         self._changes.append((self.written_offset, table, key, old, value))
 
 
@@ -103,12 +103,12 @@ class TimelineTable(Generic[K, V]):
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
         self.latest: dict[K, V] = {}
-        """To be read; `put` and `remove` change it."""
+        """The latest state, read-only; `put` and `remove` change it."""
         self._behind: dict[K, tuple[V, int]] = {}
-        """Of each key whose latest value is not committed: the value that is, and how many changes wait."""
+        """For each key with an uncommitted latest value: the committed value, and the number of uncommitted changes."""
 
     def __bool__(self) -> bool:
-        """Whether it holds anything, or did when the log was last committed."""
+        """Returns whether the latest or the committed state holds anything."""
         return bool(self.latest or self._behind)
 
     def put(self, key: K, value: V) -> None:
@@ -118,14 +118,14 @@ class TimelineTable(Generic[K, V]):
         self.latest[key] = value
 
     def remove(self, key: K) -> None:
-        """Forgets `key`, if it is there."""
+        """Removes `key`, if it is there."""
         if key in self.latest:
             if not self._timeline.is_level:
                 self._note(key, _ABSENT)
             del self.latest[key]
 
     def committed(self, key: K) -> V | None:
-        """The committed value of `key`; None where there is none."""
+        """Returns the committed value of `key`, or None."""
         behind = self._behind
         if not behind or key not in behind:
             return self.latest.get(key)
@@ -133,7 +133,7 @@ class TimelineTable(Generic[K, V]):
         return None if value is _ABSENT else value
 
     def committed_items(self) -> list[tuple[K, V]]:
-        """Every committed key with its value, in no order that means anything."""
+        """Returns every committed key with its value, in no particular order."""
         if not self._behind:
             return list(self.latest.items())
         items = [(key, value) for key, value in self.latest.items() if key not in self._behind]
@@ -142,11 +142,11 @@ class TimelineTable(Generic[K, V]):
 
     @property
     def is_uncommitted(self) -> bool:
-        """Whether the latest value of any key is not committed."""
+        """Returns whether any key has an uncommitted value."""
         return bool(self._behind)
 
     def uncommitted(self) -> list[K]:
-        """Every key whose latest value is not committed."""
+        """Returns every key with an uncommitted value."""
         return list(self._behind)
 
     def _note(self, key: K, value: V) -> None:
@@ -156,7 +156,7 @@ class TimelineTable(Generic[K, V]):
         self._timeline.note(self, key, old, value)
 
     def settle(self, key: K, value: V) -> None:
-        """The oldest change of `key` that waits, to `value`, is committed: for the timeline alone."""
+        """Commits the oldest uncommitted change of `key`, to `value`; called by the timeline only."""
         _, count = self._behind[key]
         assert count > 0, "a change waits"
         if count == 1:
@@ -165,7 +165,7 @@ class TimelineTable(Generic[K, V]):
             self._behind[key] = (value, count - 1)
 
     def undo(self, key: K, old: V) -> None:
-        """The newest change of `key` is lost, and `old` is its value again: for the timeline alone."""
+        """Reverts the newest change of `key` to `old`; called by the timeline only."""
         if old is _ABSENT:
             del self.latest[key]
         else:

@@ -1,4 +1,4 @@
-"""Deadlines by key: the machine's timers, which the shell only has to wake."""
+"""Deadlines by key: the machine's timers, which the shell wakes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import heapq
 from typing import TypeAlias
 
 TimerKey: TypeAlias = tuple[str, ...]
-"""What fires, then whose: ("session", group, member), ("join", group), ("sync", group), ("expire",)."""
+"""A kind of timer and its owner: ("session", group, member), ("join", group), ("sync", group), ("expire",)."""
 
 
 class Timers:
@@ -21,7 +21,7 @@ class Timers:
     def __init__(self) -> None:
         self._deadlines: dict[TimerKey, int] = {}
         self._queued: dict[TimerKey, int] = {}
-        """The earliest valid heap entry of each key; its other entries are dead."""
+        """The earliest valid heap entry of each key; its other entries are stale."""
         self._heap: list[tuple[int, TimerKey]] = []
 
     def __contains__(self, key: TimerKey) -> bool:
@@ -31,7 +31,7 @@ class Timers:
         return len(self._deadlines)
 
     def schedule(self, key: TimerKey, deadline_ms: int) -> None:
-        """Sets the key's deadline, in place of any other that it had."""
+        """Sets the key's deadline, replacing any other."""
         self._deadlines[key] = deadline_ms
         queued = self._queued.get(key)
         if queued is None or deadline_ms < queued:
@@ -39,12 +39,12 @@ class Timers:
             heapq.heappush(self._heap, (deadline_ms, key))
 
     def cancel(self, key: TimerKey) -> None:
-        """Forgets the key's deadline, if it has one."""
+        """Removes the key's deadline, if it has one."""
         if self._deadlines.pop(key, None) is not None and len(self._heap) > 64 + 2 * len(self._deadlines):
             self._rebuild()
 
     def deadline_ms(self) -> int | None:
-        """A time before which nothing can be due, at most the next deadline; None when there are no timers."""
+        """Returns a time before which nothing is due, at most the next deadline; None if there are no timers."""
         while self._heap:
             queued_ms, key = self._heap[0]
             if self._queued.get(key) == queued_ms and key in self._deadlines:
@@ -53,7 +53,7 @@ class Timers:
         return None
 
     def due(self, now_ms: int) -> TimerKey | None:
-        """Takes out one key whose deadline has come, in order of deadlines; None when there is none."""
+        """Removes and returns one expired key, in order of deadlines; None if there is none."""
         while self._heap and self._heap[0][0] <= now_ms:
             queued_ms, key = self._heap[0]
             is_current = self._queued.get(key) == queued_ms
@@ -70,7 +70,7 @@ class Timers:
         return None
 
     def shift(self, by_ms: int) -> None:
-        """Moves every deadline: the clock was set, and no time passed."""
+        """Shifts every deadline after the clock was set."""
         self._deadlines = {key: deadline_ms + by_ms for key, deadline_ms in self._deadlines.items()}
         self._rebuild()
 
@@ -80,7 +80,7 @@ class Timers:
             del self._queued[key]
 
     def _rebuild(self) -> None:
-        """Drops dead entries once they outnumber the live ones, so that memory follows the live timers."""
+        """Drops stale entries once they outnumber the live ones, so that memory follows the live timers."""
         self._queued = dict(self._deadlines)
         self._heap = [(deadline_ms, key) for key, deadline_ms in self._deadlines.items()]
         heapq.heapify(self._heap)

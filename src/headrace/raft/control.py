@@ -1,4 +1,4 @@
-"""KRaft's control records and the batches they lie in.
+"""KRaft's control records and their batches.
 
 A control record's key is two big-endian int16 (key version 0, type); its value starts with the message's version as an
 int16, as a plain (not enveloped) message. Source: KIP-595, KIP-630, KIP-853.
@@ -29,7 +29,7 @@ class ControlType(IntEnum):
 
 
 class VoterEndpoint(NamedTuple):
-    """Where a voter's controller listener is reached."""
+    """An address of a voter's controller listener."""
 
     name: str
     host: str
@@ -64,12 +64,12 @@ _MESSAGES: Final[dict[ControlType, Any]] = {
 
 
 def control_key(kind: ControlType) -> bytes:
-    """The key of a control record."""
+    """Encodes the key of a control record."""
     return _KEY.pack(0, kind)
 
 
 def decode_control(key: bytes, value: bytes) -> ControlRecord | None:
-    """A control record out of its key and value; None for a type that the metadata log does not know.
+    """Decodes a control record; None for a type that the metadata log does not have.
 
     Raises DecodeError.
     """
@@ -85,7 +85,7 @@ def decode_control(key: bytes, value: bytes) -> ControlRecord | None:
 
 
 def decode_controls(buf: Buffer, at: int = 0) -> list[ControlRecord | None]:
-    """The records of the control batch at `at`, None for each of a type that the metadata log does not know.
+    """Decodes the records of the control batch at `at`; None for each type that the metadata log does not have.
 
     Raises DecodeError, CorruptBatch.
     """
@@ -93,12 +93,12 @@ def decode_controls(buf: Buffer, at: int = 0) -> list[ControlRecord | None]:
 
 
 def encode_control(record: ControlRecord) -> tuple[bytes, bytes]:
-    """The key and value of a control record, written at the version in its own Version field."""
+    """Encodes the key and value of a control record, at the version in its own Version field."""
     return control_key(record.type), record.message.encode(record.message.version)
 
 
 def leader_change(leader_id: int, voters: Sequence[int], granting: Sequence[int]) -> ControlRecord:
-    """What a new leader writes first: itself, who votes, and who voted for it."""
+    """Returns the first record of a new leader: its id, the voters, and those that voted for it."""
     message = rr.LeaderChangeMessage(version=0, leader_id=leader_id)
     message.voters = [rr.LeaderChangeMessageVoter(voter_id=voter) for voter in voters]
     message.granting_voters = [rr.LeaderChangeMessageVoter(voter_id=voter) for voter in granting]
@@ -106,12 +106,12 @@ def leader_change(leader_id: int, voters: Sequence[int], granting: Sequence[int]
 
 
 def kraft_version(level: int) -> ControlRecord:
-    """The finalized kraft.version."""
+    """Returns the record of the finalized kraft.version."""
     return ControlRecord(ControlType.KRAFT_VERSION, rr.KRaftVersionRecord(version=0, kraft_version=level))
 
 
 def voters_record(voters: Sequence[Voter]) -> ControlRecord:
-    """Who votes, as of the record's offset."""
+    """Returns the record of the voter set."""
     message = rr.VotersRecord(version=0)
     message.voters = [
         rr.VotersVoter(
@@ -128,7 +128,7 @@ def voters_record(voters: Sequence[Voter]) -> ControlRecord:
 
 
 def voters_of(message: Any) -> tuple[Voter, ...]:
-    """The voters that a VotersRecord names."""
+    """Returns the voters of a VotersRecord."""
     return tuple(
         Voter(
             v.voter_id,
@@ -142,11 +142,11 @@ def voters_of(message: Any) -> tuple[Voter, ...]:
 
 
 def snapshot_header(last_contained_timestamp_ms: int) -> ControlRecord:
-    """What a snapshot begins with; the time is that of the last log record it contains."""
+    """Returns the first record of a snapshot; the time is that of the last log record it contains."""
     message = rr.SnapshotHeaderRecord(version=0, last_contained_log_timestamp=last_contained_timestamp_ms)
     return ControlRecord(ControlType.SNAPSHOT_HEADER, message)
 
 
 def snapshot_footer() -> ControlRecord:
-    """What a snapshot ends with: one that lacks it was not finished."""
+    """Returns the last record of a snapshot; without it a snapshot is incomplete."""
     return ControlRecord(ControlType.SNAPSHOT_FOOTER, rr.SnapshotFooterRecord(version=0))

@@ -1,4 +1,4 @@
-"""What happens to a node of the quorum, and what it then wants done: the two ends of `Raft.step`."""
+"""The inputs and outputs of `Raft.step`: events, and the effects that the shell carries out."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from headrace.raft.voter_set import VoterSet
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has passed: `Raft.deadline_ms` is reached."""
+    """The passage of time: `Raft.deadline_ms` is reached."""
 
 
 @dataclass(frozen=True, slots=True)
 class Requested:
-    """A peer asks; `token` is how the shell knows again to whom the reply goes."""
+    """A peer's request; `token` identifies the requester to the shell."""
 
     token: object
     message: Request
@@ -26,7 +26,7 @@ class Requested:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A peer answers the request of that number."""
+    """A peer's answer to the request of that number."""
 
     peer: int
     number: int
@@ -35,9 +35,9 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Unreachable:
-    """The request of that number could not be delivered, or its answer will not come.
+    """The failure of the request of that number, which was not delivered or will not be answered.
 
-    `refused`: the peer's machine says that no process listens there.
+    `refused`: no process listens on the peer's machine.
     """
 
     peer: int
@@ -47,7 +47,7 @@ class Unreachable:
 
 @dataclass(frozen=True, slots=True)
 class Propose:
-    """The leader's shell has something to append: `count` entries. Only where `Raft.leads`."""
+    """The leader's shell proposes `count` entries. Only if `Raft.leads`."""
 
     count: int
     payload: Any
@@ -55,15 +55,15 @@ class Propose:
 
 @dataclass(frozen=True, slots=True)
 class RaiseVersion:
-    """kraft.version is to be raised to a level, from which on the log says who votes. Only where
-    `Raft.version_refusal` has nothing against it."""
+    """The rise of kraft.version to a level from which the log holds the voters. Only if `Raft.version_refusal` allows
+    it."""
 
     level: int
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The disk had no room for the entries from this offset on, which were the last to be appended: they never were.
+    """The disk had no room for the entries from this offset on, the last ones appended: they do not exist.
 
     Sent before any other event, and only for an append that was proposed.
     """
@@ -73,7 +73,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """All below this end is on stable storage; `log.last` as it was when the sync began.
+    """The end of a sync: everything below this end is on stable storage; `log.last` as of the start of the sync.
 
     The epoch distinguishes it from another end at the same offset, after a truncation.
     """
@@ -83,8 +83,8 @@ class Synced:
 
 @dataclass(frozen=True, slots=True)
 class Snapshotted:
-    """A snapshot of this node's own ends at `end`, and is on stable storage. The log now begins at `start`, where this
-    or an older snapshot ends."""
+    """A snapshot of this node that ends at `end` is on stable storage. The log now starts at `start`, the end of this
+    or an older snapshot."""
 
     end: Position
     start: Position
@@ -92,7 +92,7 @@ class Snapshotted:
 
 @dataclass(frozen=True, slots=True)
 class PieceStored:
-    """What was received of a snapshot is written, up to this position: more of it may come."""
+    """A received piece of a snapshot is written, up to this position: the next one may come."""
 
     snapshot: Position
     position: int
@@ -100,9 +100,9 @@ class PieceStored:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotLoaded:
-    """The snapshot that ends here was received, checked, and is on stable storage under a name of its own.
+    """The received snapshot that ends here was checked, and is on stable storage under its own name.
 
-    `voters` is who votes by it, None where it does not say so.
+    `voters` is its voter set, None if it has none.
     """
 
     end: Position
@@ -111,14 +111,14 @@ class SnapshotLoaded:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotUnusable:
-    """The snapshot that ends here was received and is no snapshot, or could not be stored."""
+    """The received snapshot that ends here is invalid, or could not be stored."""
 
     end: Position
 
 
 @dataclass(frozen=True, slots=True)
 class Resign:
-    """The node is to stop: a leader lets another one lead."""
+    """The node is about to stop: a leader resigns in favour of another."""
 
 
 Event = (
@@ -142,7 +142,7 @@ Event = (
 class Send:
     """A request to another node; the answer comes back with its number.
 
-    `endpoint`: the address that a node claims which is not a voter yet.
+    `endpoint`: the address claimed by a node that is not a voter yet.
     """
 
     peer: int
@@ -167,7 +167,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of a snapshot that a leader sent. Position 0 begins the file again; `is_last`: then it is whole."""
+    """A received piece of a leader's snapshot. Position 0 starts the file again; `is_last` completes it."""
 
     snapshot: Position
     position: int
@@ -177,10 +177,10 @@ class Piece:
 
 @dataclass(slots=True)
 class Output:
-    """What one step wants done, in this order: store, install, truncate, append, then send and reply.
+    """The effects of one step, in this order: store, install, truncate, append, then send and reply.
 
-    `store` must be on stable storage before anything leaves. Appended entries need not be: nothing in `send` and
-    `reply` depends on entries that are not synced. What does is an output of `Synced`.
+    `store` must be on stable storage before anything is sent. Appended entries need not be: nothing in `send` and
+    `reply` depends on unsynced entries. Messages that do are outputs of `Synced`.
     """
 
     store: QuorumState | None = None
@@ -189,10 +189,10 @@ class Output:
     send: list[Send] = field(default_factory=list)
     reply: list[Reply] = field(default_factory=list)
     committed: int | None = None
-    """The new high watermark: what lies below it is committed, and stays so."""
+    """The new high watermark: everything below it is committed for good."""
     piece: Piece | None = None
-    """To be written: `PieceStored`, `SnapshotLoaded` or `SnapshotUnusable` says what became of it."""
+    """A piece to write, answered with `PieceStored`, `SnapshotLoaded` or `SnapshotUnusable`."""
     is_complete: bool = False
-    """A voter whose log lacked what it once had has all that is committed: from now on it votes."""
+    """Whether a voter whose log had lost entries has everything committed again: from now on it votes."""
     install: Position | None = None
-    """The snapshot that was loaded takes the place of the image and of the whole log, which begins again behind it."""
+    """The end of the loaded snapshot that replaces the image and the whole log, which continues after it."""

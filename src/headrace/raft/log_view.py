@@ -1,7 +1,7 @@
-"""What the quorum knows of a node's log: where it begins and ends, how far it is synced, and where epochs begin.
+"""The quorum's view of a node's log: its bounds, how far it is synced, and where epochs start.
 
-No entry lies here. Two logs that have an entry of the same epoch at the same offset are equal up to it: this is what
-makes epochs enough to compare logs by.
+No entry is kept here. Two logs that have an entry of the same epoch at the same offset are equal up to it, so epochs
+are enough to compare logs.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from headrace.raft.messages import Entries, Position
 
 class LogView:
     """The shape of a log. `epochs` are (epoch, first offset), both rising; `start_epoch` is the epoch of the last entry
-    before `start_offset` (that of the snapshot which replaced it), 0 where nothing ever was. `snapshot` is the end of
-    the newest snapshot, by default where the log begins.
+    before `start_offset` (that of the snapshot which replaced it), 0 if there never was one. `snapshot` is the end of
+    the newest snapshot, by default the start of the log.
 
-    Everything is synced when a node starts: its shell syncs what a crash left in memory before it tells of it.
+    Everything is synced at the start of a node: its shell syncs what a crash left in memory first.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class LogView:
         assert start_offset <= self.snapshot.offset <= end_offset
 
     def epoch_below(self, offset: int) -> int:
-        """The epoch of the last entry below an offset."""
+        """Returns the epoch of the last entry below an offset."""
         at = bisect_right(self._epochs, offset - 1, key=lambda position: position.offset)
         return self._epochs[at - 1].epoch if at else self.start_epoch
 
@@ -55,17 +55,17 @@ class LogView:
 
     @property
     def is_synced(self) -> bool:
-        """Whether all of it is on stable storage."""
+        """Whether the whole log is on stable storage."""
         return self.synced_offset == self.end_offset
 
     def end_of(self, epoch: int) -> Position:
-        """Where an epoch ends; for one without entries the largest below it."""
+        """Returns the end of an epoch; for one without entries that of the largest epoch below it."""
         at = bisect_right(self._epochs, epoch, key=lambda position: position.epoch)
         found = self._epochs[at - 1].epoch if at else min(epoch, self.start_epoch)
         return Position(found, self._epochs[at].offset if at < len(self._epochs) else self.end_offset)
 
     def append(self, entries: Entries) -> None:
-        """Takes entries at the end."""
+        """Appends entries."""
         last_epoch = self.last.epoch
         assert entries.base_offset == self.end_offset and entries.count > 0, "a log has no gaps"
         assert entries.epoch >= last_epoch, "epochs never fall in a log"
@@ -81,18 +81,18 @@ class LogView:
         self.synced_offset = min(self.synced_offset, offset)
 
     def synced(self, end: Position) -> None:
-        """All below `end` is on stable storage, if it is still what lies there."""
+        """Notes that everything below `end` is on stable storage, if the log still has that end."""
         if end.offset <= self.end_offset and self.epoch_below(end.offset) == end.epoch:
             self.synced_offset = max(self.synced_offset, end.offset)
 
     def snapshotted(self, end: Position) -> None:
-        """There is a snapshot of everything below `end`, and it is the newest."""
+        """Notes the newest snapshot, which contains everything below `end`."""
         assert self.snapshot.offset <= end.offset <= self.end_offset and self.epoch_below(end.offset) == end.epoch
         self.snapshot = end
         self.synced_offset = max(self.synced_offset, end.offset)
 
     def shorten(self, start: Position) -> None:
-        """A snapshot has taken the place of everything below `start`."""
+        """Notes that a snapshot has replaced everything below `start`."""
         assert self.start_offset <= start.offset <= self.snapshot.offset
         assert self.epoch_below(start.offset) == start.epoch
         self.start_epoch, self.start_offset = start
@@ -102,7 +102,7 @@ class LogView:
         return self.end_of(position.epoch).offset
 
     def start_at(self, end: Position) -> None:
-        """A snapshot that ends here has taken the place of the whole log."""
+        """Notes that the snapshot that ends here has replaced the whole log."""
         self.start_offset = self.end_offset = self.synced_offset = end.offset
         self.start_epoch = end.epoch
         self.snapshot = end

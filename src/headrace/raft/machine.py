@@ -1,17 +1,18 @@
 """One node of the metadata quorum as a pure machine: events and the time in, effects out.
 
-The machine knows epochs, votes, ends of logs and who is how far; it holds no entry and touches nothing. Its shell
-stores, appends, syncs and sends what `step` says, in the order that `Output` names, and tells of it with the next
-event. A quorum of one takes the same way: it elects itself in `start`, and commits what it has synced.
+The machine knows epochs, votes, log ends and the progress of each voter; it holds no entry and does no I/O. Its shell
+stores, appends, syncs and sends the effects of `step`, in the order of `Output`, and reports with the next event. A
+quorum of one works alike: it elects itself in `start`, and commits what it has synced.
 
-Promises: an epoch has one leader at most; an entry reported as committed is in the log of every later leader; nothing
-is sent that a crash could take back (a vote before it is stored, an end of a log before it is synced). The voters are
-those of the newest voter set in its log, committed or not. A voter whose log was emptied or truncated below what it had
-acknowledged is incomplete: others count on what it had, so it neither votes nor becomes a candidate. It fetches, and
-counts for what it has again, until it has synced all that a leader has committed in its epoch. A voter whose votes are
-lost too does not know in which epochs it took part, and what it syncs for a leader that was deposed in one of them must
-not count: it follows nobody until enough others have reported their epochs that one of them was in each majority with
-it. Source: KIP-595, KIP-853, KIP-996.
+Promises: an epoch has at most one leader; a committed entry is in the log of every later leader; nothing is sent that a
+crash could take back (a vote before it is stored, a log end before it is synced). The voters are those of the newest
+voter set in the log, committed or not.
+
+A voter whose log was emptied or truncated below what it had acknowledged is incomplete: others count on what it had, so
+it neither votes nor campaigns. It fetches, and its new entries count, until it has synced everything that a leader has
+committed in its epoch. A voter that lost its votes too does not know in which epochs it took part, and what it syncs
+for a deposed leader must not count: it follows no leader until so many voters have reported their epochs that each
+majority with it includes one of them. Source: KIP-595, KIP-853, KIP-996.
 """
 
 from __future__ import annotations
@@ -52,14 +53,14 @@ from headrace.raft.voter_set import NOT_IN_LOG, VoterHistory, VoterSet, key_of
 from headrace.wire.errors import ErrorCode
 
 FIRST_BOOTSTRAP: Final = -2
-"""The peer that the first of the bootstrap servers is; the others follow below it, as in Kafka."""
+"""The peer id of the first bootstrap server; the others follow below it, as in Kafka."""
 _TELLS_EPOCH: Final = (
     ErrorCode.NONE,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.FENCED_LEADER_EPOCH,
     ErrorCode.UNKNOWN_LEADER_EPOCH,
 )
-"""Answers to a fetch that say in which epoch a voter is."""
+"""Errors of a fetch after which the answer's epoch is that of a voter."""
 
 
 class Raft:
@@ -101,32 +102,34 @@ class Raft:
         self.peers = Peers(self.settings)
         self.now = 0
         self.out = ev.Output()
-        # What a snapshot holds is committed; how far it is beyond that, a leader says.
+        # The content of a snapshot is committed; how much more is, a leader tells.
         self.high_watermark = log.snapshot.offset if log.snapshot.offset > 0 else -1
         self.heard_high_watermark = -1
-        """The highest one from a leader since this node started: its own may lag, as its log does; -1 for none."""
+        """The highest one received from a leader since the start: this node's own may lag, as its log does; -1 for
+        none."""
         self.epoch = 0 if saved is None else saved.leader_epoch
         self.leader_id: int | None = None
         self.voted: ReplicaKey | None = None
         self.is_incomplete = is_incomplete
         self._complete_at: int | None = None
-        """All that a leader has committed in its epoch lies below, and in the log: it is to be synced."""
+        """The offset up to which a leader of its epoch has committed, once the log reaches it: it remains to be
+        synced."""
         self._has_lost_votes = is_incomplete and saved is None and self.is_voter
         self._reported_epochs: set[int] = set()
-        """Voters that have reported their epoch since."""
+        """Voters that have reported their epoch since the start."""
         self._hurries_until_ms = 0
         self.lost_leader_id: int | None = None
-        """The leader of before, whose process was found gone."""
+        """The previous leader, whose process was found gone."""
 
     def _take_voters(self) -> None:
-        """The newest voter set is in force, from now on."""
+        """Applies the newest voter set."""
         newest = self.sets.newest
         self.voters, self.kraft_version, self.majority = newest.voters, newest.kraft_version, newest.majority
         self.is_voter = newest.names(self.key)
-        # What it is called: at kraft.version 0 the others know no voter's directory.
+        # The key of this node: at kraft.version 0 the others know no voter's directory.
         named = newest.of(self.key.id)
         self.me = key_of(named) if named is not None and newest.kraft_version == 0 else self.key
-        # Under this node's id and another directory votes what it was before its disk was lost: nobody answers there.
+        # A voter with this node's id and another directory is this node before its disk was lost: it cannot answer.
         self.other_voters = [key for key in newest.keys if key.id != self.me.id]
         if isinstance(self.role, Leader):
             self.role.voters_changed(self)
@@ -140,12 +143,12 @@ class Raft:
 
     @property
     def is_active(self) -> bool:
-        """Whether it leads and all of the epochs before is committed: from here on it may decide on what it has."""
+        """Whether it leads and everything of earlier epochs is committed: from here on it may decide upon its state."""
         return isinstance(self.role, Leader) and self.high_watermark > self.role.epoch_start
 
     @property
     def may_campaign(self) -> bool:
-        """Whether this node may become a candidate: it votes, or its removal is not known to be committed.
+        """Whether this node may become a candidate: it is a voter, or its removal is not known to be committed.
 
         The removal may be in its log alone, and then the others, whose logs are shorter, cannot elect one of
         themselves. (A Kafka voter in this state does not campaign.)
@@ -154,32 +157,32 @@ class Raft:
 
     @property
     def to_be_heard(self) -> list[ReplicaKey]:
-        """The voters of whom this node asks their epochs before it follows anybody; none where it knows its votes."""
+        """The voters whose epochs this node needs before it follows a leader; none if it knows its votes."""
         return [key for key in self.other_voters if key.id not in self._reported_epochs] if self._has_lost_votes else []
 
     @property
     def known_leader(self) -> int | None:
-        """The leader of this epoch that may be named to others; None after it has resigned."""
+        """The leader of this epoch that may be named to others; None after this node has resigned."""
         return None if isinstance(self.role, Resigned) else self.leader_id
 
     @property
     def listener(self) -> str | None:
-        """The name of the listener by which voters reach one another, None where it is not known."""
+        """The name of the listener between voters, None if unknown."""
         return self.own.endpoints[0].name if self.own is not None and self.own.endpoints else None
 
     def version_refusal(self, level: int) -> str | None:
-        """Why the active leader cannot raise kraft.version to a level; None: it can."""
+        """Returns why the active leader cannot raise kraft.version to a level; None if it can."""
         assert isinstance(self.role, Leader)
         return self.role.changes.version_refusal(self, level)
 
     def deadline_ms(self) -> int | None:
-        """When `Tick` is due, if nothing else happens before; None: never."""
+        """Returns when `Tick` is due unless another event comes first; None: never."""
         return self.role.deadline_ms(self)
 
     # --- steps
 
     def start(self, now: int) -> ev.Output:
-        """What the node is after a start, by what it saved and by its log."""
+        """Takes up the role that the saved state and the log imply."""
         self.now, self.out = now, ev.Output()
         saved, last_epoch = self._saved, self.log.last.epoch
         assert self.other_voters or not self.is_incomplete or not self.is_voter, "a lone voter has nobody to fetch from"
@@ -199,7 +202,7 @@ class Raft:
         if saved.leader_id != NO_NODE:
             self.leader_id = saved.leader_id
         if not self.is_voter and self.leader_id not in (None, self.me.id, *(key.id for key in self.other_voters)):
-            self.leader_id = None  # an observer that does not know where the leader is asks as if there were none
+            self.leader_id = None  # without a known leader an observer asks the voters
         if self.leader_id == self.me.id:
             self.role = Resigned((), self.now + self._election_wait_ms())
         elif self.leader_id is not None and self._key_of(self.leader_id) is not None:
@@ -210,7 +213,7 @@ class Raft:
             self.role = Unattached(self._election_ms())
 
     def step(self, event: ev.Event, now: int) -> ev.Output:
-        """Takes in what happened."""
+        """Handles an event."""
         assert now >= self.now, "the clock never goes back"
         self.now, self.out = now, ev.Output()
         if isinstance(event, ev.Requested):
@@ -263,8 +266,8 @@ class Raft:
         return self.out
 
     def _save(self) -> None:
-        """What must outlive a crash is stored before anything of this step leaves. A node that lost its votes stores
-        nothing before it has heard enough: it would take that for all that it ever knew."""
+        """Stores what must survive a crash before anything of this step is sent. A node that lost its votes stores
+        nothing before it has heard enough epochs: after a restart it would trust that state."""
         if self._has_lost_votes:
             return
         voted = self.voted or ReplicaKey(NO_NODE)
@@ -281,7 +284,7 @@ class Raft:
     # --- roles
 
     def become_unattached(self, epoch: int) -> None:
-        """No leader of this epoch is known. In the same epoch the vote stays."""
+        """Waits for a leader of this epoch. In the same epoch the vote stays."""
         assert epoch >= self.epoch
         if epoch > self.epoch:
             self.leader_id = self.voted = None
@@ -289,7 +292,7 @@ class Raft:
         self._become(Unattached(self._election_ms()))
 
     def become_prospective(self) -> None:
-        """Nobody leads, as it seems: would the others elect this node?"""
+        """Asks the others whether they would elect this node: no leader seems to exist."""
         assert self.may_campaign
         self._become(Prospective(self.now + self._election_wait_ms()))
 
@@ -301,7 +304,8 @@ class Raft:
         self._become(Candidate(self.now + self._election_wait_ms()))
 
     def become_leader(self, granting: Sequence[int]) -> None:
-        """Elected. The first entry of the epoch says so: only with it what lies before may be committed."""
+        """Takes up leadership after an election. The first entry of the epoch records it: only with it earlier entries
+        may be committed."""
         assert isinstance(self.role, Candidate) and len(granting) >= self.majority
         assert self.leader_id is None and self.voted == self.me, "a candidate has voted for itself"
         self.leader_id, self.voted = self.me.id, None
@@ -313,12 +317,12 @@ class Raft:
         self.append(Entries(self.log.end_offset, self.epoch, len(records), tuple(records), tuple(records)))
 
     def _voters_with_own(self) -> VoterSet:
-        """The newest voter set, with what this node wants to be known as, if it votes."""
+        """Returns the newest voter set with this node's current registration, if it is a voter."""
         newest, own = self.sets.newest, self.own
         return newest.with_voter(own) if own is not None and self.is_voter else newest
 
     def become_follower(self, epoch: int, leader_id: int) -> None:
-        """Another voter leads this epoch."""
+        """Follows another voter, which leads this epoch."""
         leader = self._leader_key(leader_id)
         assert epoch >= self.epoch and leader is not None and leader != self.me
         assert epoch > self.epoch or self.leader_id in (None, leader_id), "an epoch has one leader"
@@ -329,7 +333,7 @@ class Raft:
         self._become(Follower(leader, timeout_ms, tells_ms=timeout_ms))
 
     def lose_leader(self) -> None:
-        """The leader is silent: a voter may take its place, anybody else asks the voters who leads now."""
+        """Reacts to a silent leader: a voter campaigns, an observer asks the voters for the leader."""
         if self.may_campaign:
             self.become_prospective()
         else:
@@ -340,9 +344,8 @@ class Raft:
         """Notes that the leader's process is gone and commits nothing more: a candidate may get the vote, and this node
         campaigns.
 
-        Its votes stay what they are, and an epoch has one leader by them alone. Where this was a mistake, the leader's
-        next message to its voters brings it back. An observer asks the others who leads now; they may have to find out
-        first.
+        Votes are unchanged, so an epoch still has one leader. If the process was not gone, the leader's next message to
+        its voters restores it. An observer asks the others for the leader; they may have to find out first.
         """
         early_ms = self.settings.early_election_ms
         if early_ms > 0 and not self.may_campaign and isinstance(self.role, Follower):
@@ -358,7 +361,8 @@ class Raft:
             self._become(Unattached(self.now + wait_ms))
 
     def _turn(self, gone: int) -> int:
-        """How many voters campaign before this one: voters that notice a death together must not split the votes.
+        """Returns how many voters campaign before this one, so that voters that notice a death together do not split
+        the votes.
 
         The first is the next one in a ring, so that no node leads more often than others.
         """
@@ -377,7 +381,7 @@ class Raft:
 
     def _election_wait_ms(self) -> int:
         if self.now < self._hurries_until_ms:
-            # Others may not know of the death yet, or have stood at the same moment: soon again.
+            # Others may not have noticed the death yet, or have campaigned at the same moment: retry soon.
             early_ms = self.settings.early_election_ms
             return early_ms + self.jitter(early_ms)
         return self.settings.election_timeout_ms + self.jitter(self.settings.election_timeout_ms)
@@ -389,15 +393,15 @@ class Raft:
         return next((key for key in self.other_voters if key.id == node_id), None)
 
     def _leader_key(self, leader_id: int) -> ReplicaKey | None:
-        """Whom to follow. Where voters come and go, this node may not have read yet that one votes which leads; and one
-        that is removed leads until that is committed."""
+        """Returns the key of the leader to follow. The voter set may not have it: this node may not have read yet that
+        it votes, or it leads until its removal is committed."""
         known = self._key_of(leader_id)
         if known is not None or leader_id == self.me.id or (self.is_voter and self.kraft_version == 0):
             return known
         return ReplicaKey(leader_id)
 
     def _adopt(self, epoch: int, leader_id: int | None) -> None:
-        """Somebody knows of an epoch, and perhaps of its leader."""
+        """Moves to a newer epoch that another node reports, or to its leader if that is named."""
         leader = None if leader_id is None or self._has_lost_votes else self._leader_key(leader_id)
         if leader is not None and (epoch > self.epoch or (epoch == self.epoch and self.leader_id is None)):
             self.become_follower(epoch, leader.id)
@@ -405,7 +409,7 @@ class Raft:
             self.become_unattached(epoch)
 
     def may_vote_for(self, candidate: ReplicaKey) -> bool:
-        """Whether this epoch's vote is still there, or was the candidate's."""
+        """Returns whether this epoch's vote is unused, or was given to this candidate."""
         return self.leader_id is None and (self.voted is None or self.voted.may_be(candidate))
 
     # --- requests
@@ -456,7 +460,7 @@ class Raft:
         self.reply(token, EpochResponse(self.epoch, self.known_leader, error))
 
     def _not_leading(self, epoch: int) -> ErrorCode:
-        """Why this node cannot do what the leader of an epoch is asked for; NONE: it leads it."""
+        """Returns why this node cannot serve a request to the leader of an epoch; NONE if it leads it."""
         if epoch < self.epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         if epoch > self.epoch:
@@ -512,7 +516,7 @@ class Raft:
                 self.out.send.append(ev.Send(voter.id, self.peers.ask(voter.id, self.now), request(voter)))
 
     def fetch_request(self, wait_ms: int | None = None) -> Callable[[ReplicaKey], FetchRequest]:
-        """Asks for what follows the end of this log; the leader may wait for it."""
+        """Returns the fetch from the end of this log; the leader may park it."""
         end = self.log.last
         wait_ms = self.settings.fetch_wait_ms if wait_ms is None else wait_ms
         request = FetchRequest(self.epoch, self.key, end.epoch, end.offset, self.high_watermark, wait_ms)
@@ -523,7 +527,7 @@ class Raft:
         self.out.reply.append(ev.Reply(token, message, read_from, read_to))
 
     def refuse_fetch(self, token: object, error: ErrorCode) -> None:
-        """Answers a fetch with an error, and with who leads."""
+        """Answers a fetch with an error and the leader."""
         self.reply(token, FetchResponse(self.epoch, self.known_leader, error=error))
 
     def append(self, entries: Entries) -> None:
@@ -535,18 +539,18 @@ class Raft:
             self._take_voters()
 
     def may_follow(self, entries: Entries) -> bool:
-        """Whether entries that a leader sent continue this log, and are of no epoch above the one that was asked."""
+        """Returns whether a leader's entries continue this log, and are of no epoch above the requested one."""
         is_next = entries.base_offset == self.log.end_offset and entries.count > 0
         return is_next and self.log.last.epoch <= entries.epoch <= self.epoch
 
     def may_load(self, snapshot: Position) -> bool:
-        """Whether a snapshot of the leader's can hold more than this log, and all that is committed in it."""
+        """Returns whether a leader's snapshot contains more than this log, including everything committed in it."""
         last = self.log.last
         is_newer = snapshot.offset > last.offset or snapshot.epoch > last.epoch
         return is_newer and snapshot.offset >= max(1, self.high_watermark)
 
     def install(self, end: Position, voters: VoterSet | None) -> None:
-        """A snapshot of the leader's takes the place of the log; None: it does not say who votes."""
+        """Replaces the log with a leader's snapshot; `voters` None: the snapshot has no voter set."""
         assert end.offset >= self.high_watermark, "a leader's snapshot goes beyond what is committed here"
         self.log.start_at(end)
         self.sets.start_at(end.offset, voters)
@@ -564,10 +568,11 @@ class Raft:
         self.out.truncate_to = offset
 
     def heard(self, mark: int) -> None:
-        """The leader tells its high watermark, with an answer that joins this log."""
+        """Takes the leader's high watermark from an answer that continues this log."""
         self.heard_high_watermark = max(self.heard_high_watermark, mark)
         self.commit(min(self.log.end_offset, mark))
-        # A mark of an earlier epoch may be old: only with an entry of its own does a leader know what was committed.
+        # A watermark of an earlier epoch may be stale: only with an entry of its own epoch a leader knows what was
+        # committed.
         if self.is_incomplete and 0 < mark <= self.log.end_offset and self.log.epoch_below(mark) == self.epoch:
             self._complete_at = mark
             self._look_whether_complete()
@@ -578,6 +583,6 @@ class Raft:
             self.out.is_complete = True
 
     def commit(self, offset: int) -> None:
-        """Advances the high watermark: everything below is committed. It never goes back."""
+        """Advances the high watermark, which never goes back."""
         if offset > self.high_watermark:
             self.high_watermark = self.out.committed = offset

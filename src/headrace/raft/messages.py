@@ -1,7 +1,7 @@
-"""What the nodes of the quorum say to each other, as values: votes, the beginning and end of an epoch, fetches.
+"""The messages between the nodes of the quorum, as values: votes, the start and end of an epoch, fetches.
 
-Every message carries the cluster id on the wire; its decoder checks it.
-Source: KIP-595, KIP-650 (pre-vote: KIP-996), KIP-853.
+Every message carries the cluster id on the wire; its decoder checks it. Source: KIP-595, KIP-650 (pre-vote: KIP-996),
+KIP-853.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ NO_DIRECTORY: Final = bytes(16)
 
 
 class ReplicaKey(NamedTuple):
-    """Who votes or fetches: a node, and the id of its metadata directory, or `NO_DIRECTORY`."""
+    """A voter or fetching replica: a node, and the id of its metadata directory, or `NO_DIRECTORY`."""
 
     id: int
     directory_id: bytes = NO_DIRECTORY
 
     def may_be(self, other: ReplicaKey) -> bool:
-        """Whether both name the same replica, as far as is known."""
+        """Returns whether both keys may name the same replica."""
         is_known = NO_DIRECTORY not in (self.directory_id, other.directory_id)
         return self.id == other.id and (self.directory_id == other.directory_id or not is_known)
 
 
 class Position(NamedTuple):
-    """An end of a log: the epoch of the last entry below `offset`. Of two logs the greater is the more up to date."""
+    """An end of a log: the epoch of the last entry below `offset`. Of two logs the greater is more up to date."""
 
     epoch: int
     offset: int
@@ -37,9 +37,9 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Consecutive entries of one epoch, as one or several batches; `payload` is the shell's business.
+    """Consecutive entries of one epoch, as one or several batches; only the shell reads `payload`.
 
-    `control`: where they are control records, those, one an entry, and None for one of no known type.
+    `control`: the entries if they are control records, with None for unknown types.
     """
 
     base_offset: int
@@ -50,15 +50,15 @@ class Entries:
 
     @property
     def end_offset(self) -> int:
-        """The offset behind the last of them."""
+        """The offset after the last entry."""
         return self.base_offset + self.count
 
 
 @dataclass(frozen=True, slots=True)
 class VoteRequest:
-    """Asks `voter` for its vote in `epoch`, or (pre-vote) whether it would vote if the epoch after it began.
+    """A request for the vote of `voter` in `epoch`, or (pre-vote) whether it would vote in the next epoch.
 
-    `log_end` is what the candidate has on stable storage: it must be able to keep its word after a crash.
+    `log_end` is what the candidate has on stable storage: it must keep its promise after a crash.
     """
 
     epoch: int
@@ -70,7 +70,8 @@ class VoteRequest:
 
 @dataclass(frozen=True, slots=True)
 class VoteResponse:
-    """Whether the vote is given. `epoch` and `leader_id` (None: unknown) are what the voter knows, as in every answer.
+    """The answer whether the vote is given. `epoch` and `leader_id` (None: unknown) are the voter's, as in every
+    answer.
 
     `pre_vote` is that of the request.
     """
@@ -84,7 +85,7 @@ class VoteResponse:
 
 @dataclass(frozen=True, slots=True)
 class BeginQuorumEpochRequest:
-    """A new leader tells a voter that it leads."""
+    """A new leader's announcement to a voter."""
 
     epoch: int
     leader_id: int
@@ -93,7 +94,7 @@ class BeginQuorumEpochRequest:
 
 @dataclass(frozen=True, slots=True)
 class EndQuorumEpochRequest:
-    """A leader steps down; the successors it would prefer, most caught up first."""
+    """A leader's resignation, with its preferred successors, most caught up first."""
 
     epoch: int
     leader_id: int
@@ -102,7 +103,7 @@ class EndQuorumEpochRequest:
 
 @dataclass(frozen=True, slots=True)
 class EpochResponse:
-    """The answer to the beginning and to the end of an epoch."""
+    """The answer to the start and to the end of an epoch."""
 
     epoch: int
     leader_id: int | None
@@ -111,10 +112,10 @@ class EpochResponse:
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """A replica asks the leader of `epoch` for what lies behind the end of its own log.
+    """A replica's request to the leader of `epoch` for the entries after its own log end.
 
     (`last_fetched_epoch`, `offset`) is the end of the log, all of it on the replica's stable storage: the leader counts
-    it. `high_watermark` is the one that the replica knows, -1 for none.
+    it. `high_watermark` is the replica's, -1 for none.
     """
 
     epoch: int
@@ -127,7 +128,7 @@ class FetchRequest:
 
 @dataclass(frozen=True, slots=True)
 class FetchResponse:
-    """Entries, or why there are none: `diverging` is where the replica's log ends in the leader's eyes, `snapshot` the
+    """Entries, or why there are none: `diverging` is where the replica's log diverges from the leader's, `snapshot` the
     end of the snapshot that it must load first."""
 
     epoch: int
@@ -141,9 +142,9 @@ class FetchResponse:
 
 @dataclass(frozen=True, slots=True)
 class FetchSnapshotRequest:
-    """A replica asks the leader of `epoch` for the bytes of a snapshot from `position` on, `max_bytes` at most.
+    """A replica's request to the leader of `epoch` for at most `max_bytes` of a snapshot from `position` on.
 
-    `snapshot` is the end of what it holds, which names it.
+    `snapshot` is the end of its content, which identifies it.
     """
 
     epoch: int
@@ -168,9 +169,9 @@ class FetchSnapshotResponse:
 
 @dataclass(frozen=True, slots=True)
 class AddVoterRequest:
-    """Asks the leader for a node to become a voter; its range of kraft.version is asked of the node itself.
+    """A request to the leader to add a voter; the range of kraft.version is asked of the node itself.
 
-    `acks_when_committed`: the answer comes when the change is committed, else when it is appended.
+    `acks_when_committed`: the answer comes when the change is committed, otherwise when it is appended.
     """
 
     key: ReplicaKey
@@ -180,14 +181,14 @@ class AddVoterRequest:
 
 @dataclass(frozen=True, slots=True)
 class RemoveVoterRequest:
-    """Asks the leader for a voter to be removed."""
+    """A request to the leader to remove a voter."""
 
     key: ReplicaKey
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateVoterRequest:
-    """A voter tells the leader of `epoch` where it is reached, and which levels of kraft.version it runs."""
+    """A voter's report to the leader of `epoch`: its endpoints and supported range of kraft.version."""
 
     epoch: int
     voter: Voter
@@ -195,7 +196,7 @@ class UpdateVoterRequest:
 
 @dataclass(frozen=True, slots=True)
 class SupportRequest:
-    """A leader asks a node that is to vote which levels of kraft.version it runs."""
+    """A leader's request for the range of kraft.version that a new voter supports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +211,7 @@ class VoterResponse:
 
 @dataclass(frozen=True, slots=True)
 class SupportResponse:
-    """The levels of kraft.version that a node runs: (lowest, highest)."""
+    """The range of kraft.version that a node supports: (lowest, highest)."""
 
     levels: tuple[int, int] = (0, 0)
     error: ErrorCode = ErrorCode.NONE

@@ -1,4 +1,4 @@
-"""The quorum-state file: what a voter must not forget of the elections it took part in, as one line of JSON.
+"""The quorum-state file: a voter's durable election state, as one line of JSON.
 
 Version 0 (kraft.version 0) carries the cluster id and the voter set; version 1 (kraft.version 1) the directory voted
 for. Source: KIP-595, KIP-853 (QuorumStateData).
@@ -21,7 +21,7 @@ class QuorumStateError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class QuorumState:
-    """The last election as this node knows it; -1 = no leader, no vote."""
+    """The last election that this node knows; -1 = no leader, no vote."""
 
     leader_id: int = NO_NODE
     leader_epoch: int = 0
@@ -32,7 +32,7 @@ class QuorumState:
 
 
 def encode_quorum_state(state: QuorumState, data_version: int) -> bytes:
-    """The file's content at data version 0 or 1."""
+    """Encodes the file's content at data version 0 or 1."""
     fields: dict[str, Any]
     if data_version == 0:
         fields = {
@@ -55,7 +55,7 @@ def encode_quorum_state(state: QuorumState, data_version: int) -> bytes:
 
 
 def decode_quorum_state(data: bytes) -> QuorumState:
-    """Reads the file's content. Raises QuorumStateError when it is not one, or of a version above 1."""
+    """Decodes the file's content. Raises QuorumStateError if it is malformed, or of a version above 1."""
     try:
         fields = json.loads(data.splitlines()[0])
         version = fields["data_version"]

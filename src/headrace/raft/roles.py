@@ -1,10 +1,10 @@
 """The roles of a node that does not lead: unattached, prospective, candidate, follower, resigned.
 
-Each is a type with the state that ends with it. `tick` is called at the end of every step: a role whose time is up
-becomes another one, else it sends what can be sent. Source: KIP-595, KIP-996.
+Each is a type with the state of that role. `tick` is called at the end of every step: a role whose time is up changes
+to another one, otherwise it sends what can be sent. Source: KIP-595, KIP-996.
 
-    unattached -> prospective -> candidate -> leader -> resigned -> unattached, one epoch later
-    follower   -> prospective, when the leader is silent; any role -> unattached or follower, by a higher epoch
+- unattached -> prospective -> candidate -> leader -> resigned -> unattached, one epoch later
+- follower -> prospective, when the leader is silent; any role -> unattached or follower, by a higher epoch
 """
 
 from __future__ import annotations
@@ -33,33 +33,33 @@ if TYPE_CHECKING:
 
 
 class Role(Protocol):
-    """What every role can do."""
+    """The interface of every role."""
 
     name: str
 
     def deadline_ms(self, raft: Raft) -> int | None:
-        """When `tick` has something to do, if nothing happens before."""
+        """Returns when `tick` has something to do, unless an event comes first."""
         ...
 
     def tick(self, raft: Raft) -> None:
-        """Becomes what its time is up for, or sends what can be sent now."""
+        """Changes the role if its time is up, or sends what can be sent now."""
         ...
 
     def grants(self, raft: Raft, request: VoteRequest) -> bool:
-        """Whether a candidate with a log that is good enough gets this node's vote."""
+        """Returns whether a candidate with an up-to-date log gets this node's vote."""
         ...
 
     def answered(self, raft: Raft, peer: int, response: Response) -> None:
-        """A voter answered, in this epoch."""
+        """Handles a voter's answer in this epoch."""
         ...
 
     def left(self, raft: Raft) -> None:
-        """Another role follows."""
+        """Ends the role."""
         ...
 
 
 class _Waiting:
-    """What the roles have in common that wait for a time to come."""
+    """The common part of roles that wait for a time."""
 
     def __init__(self, until_ms: int | None) -> None:
         self.until_ms = until_ms
@@ -74,17 +74,17 @@ class _Waiting:
         return request.pre_vote
 
     def answered(self, raft: Raft, peer: int, response: Response) -> None:
-        """Nothing was asked."""
+        """Ignores the answer: this role sends no requests."""
 
     def left(self, raft: Raft) -> None:
-        """Nobody waits."""
+        """Does nothing: no requests wait."""
 
 
 class Unattached(_Waiting):
-    """Knows an epoch, and no leader that it could follow.
+    """The role of a node that knows an epoch, and no leader to follow.
 
     A voter waits for the leader of an epoch, or becomes a candidate. `until_ms` None: it does not vote, never
-    campaigns, and sends fetches to one voter or bootstrap server after the other: the answer names the leader.
+    campaigns, and sends fetches to one voter or bootstrap server after the other; the answer names the leader.
     """
 
     name = "unattached"
@@ -94,13 +94,13 @@ class Unattached(_Waiting):
         self.asked = asked
 
     def deadline_ms(self, raft: Raft) -> int | None:
-        """See Role."""
+        """Returns when the wait ends, or the next fetch may be sent."""
         if self.until_ms is not None or not raft.log.is_synced:
             return self.until_ms
         return 0 if self.asked is None else raft.peers.ready_ms(self.asked.id)
 
     def tick(self, raft: Raft) -> None:
-        """See Role."""
+        """Campaigns when its time is up, or looks for the leader."""
         if self.is_over(raft):
             raft.become_prospective()
         elif (
@@ -114,16 +114,16 @@ class Unattached(_Waiting):
             raft.send_to([self.asked], raft.fetch_request())
 
     def answered(self, raft: Raft, peer: int, response: Response) -> None:
-        """Ignores an answer without a leader: `Raft` has followed a leader that the answer names before this."""
+        """Ignores an answer without a leader: `Raft` has followed a named leader before this."""
         raft.peers.rest(peer, raft.now)
 
     def grants(self, raft: Raft, request: VoteRequest) -> bool:
-        """See Role. A vote that was given is given again to the same candidate alone."""
+        """Grants the vote to an up-to-date candidate; a vote already given is repeated for the same candidate only."""
         return request.pre_vote or raft.may_vote_for(request.candidate)
 
 
 class _Asking(_Waiting):
-    """A round of votes: a majority is needed, this node's own included, if it votes by its own log."""
+    """A round of votes: a majority is needed, including this node's own vote if it is a voter by its own log."""
 
     pre_vote: bool
 
@@ -159,7 +159,8 @@ class _Asking(_Waiting):
 
 
 class Prospective(_Asking):
-    """Asks whether it would be elected, before it disturbs anybody with a new epoch. Its vote of this epoch stays."""
+    """The role of a node that asks whether it would be elected, before it starts a new epoch. Its vote of this epoch
+    stays."""
 
     name = "prospective"
     pre_vote = True
@@ -185,7 +186,8 @@ class Prospective(_Asking):
         return request.pre_vote or raft.may_vote_for(request.candidate)
 
     def answered(self, raft: Raft, peer: int, response: Response) -> None:
-        """See Role. A voter that does not know the question cannot be asked it: the election begins without."""
+        """Handles a voter's answer. A voter that does not support pre-votes cannot be asked: the election starts
+        without."""
         if response.error is ErrorCode.UNSUPPORTED_VERSION:
             raft.become_candidate()
         else:
@@ -193,7 +195,8 @@ class Prospective(_Asking):
 
 
 class Candidate(_Asking):
-    """Has voted for itself in a new epoch and asks the others. One that lost waits until its time is up."""
+    """The role of a node that has voted for itself in a new epoch and asks the others. After a lost election it waits
+    until its time is up."""
 
     name = "candidate"
     pre_vote = False
@@ -214,7 +217,7 @@ class Candidate(_Asking):
 
 @dataclass(slots=True)
 class Loading:
-    """A snapshot on its way: what was received of it, and how much of that the shell has stored."""
+    """A snapshot under transfer: the received part, and how much of it the shell has stored."""
 
     snapshot: Position
     received: int = 0
@@ -223,13 +226,14 @@ class Loading:
 
 
 class Follower(_Waiting):
-    """Fetches from a leader. What it has fetched is synced before it asks for more, for the leader counts it then.
+    """The role of a node that fetches from a leader. Fetched entries are synced before the next fetch, by which the
+    leader counts them.
 
     `until_ms` is when the leader has been silent for too long, `tells_ms` when this node may next send it an
     UpdateRaftVoter. `has_fetched`: the leader has answered in this epoch, so no other is wanted; `is_known`: at
-    kraft.version 0 it has noted this node's update, or does not support it. A snapshot that the leader wants it to load
-    comes piece by piece, each after the one before is stored. While the shell stores or checks, which may take long,
-    the follower sends fetches without result: leader and follower stay in contact, and nobody becomes a candidate.
+    kraft.version 0 it has noted this node's update, or does not support it. A snapshot comes piece by piece, each after
+    the one before is stored. While the shell stores or checks, which may take long, the follower sends fetches without
+    result, so leader and follower stay in contact and no election starts.
     """
 
     name = "follower"
@@ -280,7 +284,7 @@ class Follower(_Waiting):
             return
         if response.error:
             if response.error in (ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.POSITION_OUT_OF_RANGE):
-                self.loading = None  # the leader has a newer one: the next fetch says which
+                self.loading = None  # the leader has a newer one: the next fetch names it
             raft.peers.rest(peer, raft.now)
             return
         self.has_fetched = True
@@ -343,9 +347,9 @@ class Follower(_Waiting):
 
 
 class Resigned(_Waiting):
-    """Led this epoch, and does not any more: it neither votes in it nor says that it leads.
+    """The role of a node that led this epoch and resigned: it neither votes in it nor names itself leader.
 
-    It tells the voters, until it goes on to the next epoch when nobody else did.
+    It announces its resignation to the voters, and moves to the next epoch if no other voter does.
     """
 
     name = "resigned"

@@ -1,7 +1,7 @@
-"""What a leader does when the voters are to change: one change at a time, each after the one before is committed.
+"""A leader's changes of the voter set: one change at a time, each after the previous one is committed.
 
-A voter comes (it must have what the leader has, and run the finalized kraft.version), goes, or is reached elsewhere.
-The new set is in force once it is appended; the request is answered when a majority of it has committed it.
+A voter is added (it must have caught up, and support the finalized kraft.version), removed, or gets other endpoints.
+The new set applies once it is appended; the request is answered when a majority of it has committed it.
 
 At kraft.version 0 the voters are those of the settings, and register with each leader. Once all have, the version can
 be raised, and their registrations become the first set in the log. Source: KIP-853.
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from headrace.raft.machine import Raft
 
 CAUGHT_UP_MS: Final = 3_600_000
-"""A node that is to vote has fetched within this time, as in Kafka."""
+"""A new voter must have caught up within this time, as in Kafka."""
 
 
 @dataclass(slots=True)
 class Pending:
-    """A change that somebody waits for. `adding`: who is asked what it runs; `end_offset`: where the change is
-    committed that was appended."""
+    """A change with a waiting request. `adding`: the node that is asked for its versions; `end_offset`: where the
+    appended change is committed."""
 
     token: object
     until_ms: int
@@ -47,17 +47,17 @@ class Pending:
 
 
 class VoterChanges:
-    """The changes of one leader's epoch."""
+    """The voter changes of one leader's epoch."""
 
     def __init__(self) -> None:
         self.pending: Pending | None = None
         self._registered: dict[int, Voter] = {}
-        """The other voters as they registered, at kraft.version 0."""
+        """The registrations of the other voters, at kraft.version 0."""
 
     # --- requests
 
     def add(self, raft: Raft, leader: Leader, token: object, request: AddVoterRequest) -> None:
-        """A node is to vote. First it is asked what it runs."""
+        """Starts to add a voter: first asks the node for its versions."""
         key = request.key
         if key.id < 0 or key.directory_id == bytes(16):
             self._answer(raft, token, ErrorCode.INVALID_REQUEST, "The new voter's id or directory id is missing.")
@@ -76,7 +76,8 @@ class VoterChanges:
             raft.out.send.append(Send(key.id, number, SupportRequest(), endpoint))
 
     def supported(self, raft: Raft, leader: Leader, number: int, response: SupportResponse | None) -> None:
-        """Takes the versions that a node supports; None: there was no answer. If it may vote, it does from now on."""
+        """Takes the versions that a node supports (None: no answer), and appends the voter set with it if it may
+        vote."""
         pending = self.pending
         if pending is None or pending.adding is None or pending.number != number:
             return
@@ -115,8 +116,8 @@ class VoterChanges:
             self.pending = Pending(token, until_ms, end_offset=end_offset)
 
     def update(self, raft: Raft, leader: Leader, token: object, request: UpdateVoterRequest) -> None:
-        """A voter is reached elsewhere, or runs other levels; at kraft.version 0 that is kept in mind. It is answered
-        at once, as Kafka does it."""
+        """Updates a voter's endpoints or versions; at kraft.version 0 only in memory. It is answered at once, as in
+        Kafka."""
         voter, newest = request.voter, raft.sets.newest
         if (refusal := self._refusal(raft, leader, needs_version=False)) is not None:
             self._answer(raft, token, *refusal)
@@ -136,7 +137,7 @@ class VoterChanges:
             self._answer(raft, token, ErrorCode.NONE)
 
     def version_refusal(self, raft: Raft, level: int) -> str | None:
-        """Why kraft.version cannot be raised to a level, in Kafka's words; None: it can."""
+        """Returns why kraft.version cannot be raised to a level, in Kafka's words; None if it can."""
         voters = self._registered_voters(raft)
         if voters is None or not all(each.min_kraft_version <= level <= each.max_kraft_version for each in voters):
             name = f"KRAFT_VERSION_{level}"
@@ -179,22 +180,22 @@ class VoterChanges:
     # --- how it ends
 
     def committed(self, raft: Raft) -> None:
-        """The high watermark has moved."""
+        """Answers the waiting request if its change is committed."""
         pending = self.pending
         if pending is not None and pending.end_offset is not None and raft.high_watermark >= pending.end_offset:
             self._finish(raft, ErrorCode.NONE)
 
     def deadline_ms(self) -> int | None:
-        """When the waiting request is answered with REQUEST_TIMED_OUT."""
+        """Returns when the waiting request is answered with REQUEST_TIMED_OUT."""
         return None if self.pending is None else self.pending.until_ms
 
     def tick(self, raft: Raft) -> None:
-        """What was appended stays so, and may still be committed."""
+        """Answers a waiting request that timed out. An appended change stays, and may still be committed."""
         if self.pending is not None and raft.now >= self.pending.until_ms:
             self._finish(raft, ErrorCode.REQUEST_TIMED_OUT, "The change of the voters takes too long.")
 
     def left(self, raft: Raft) -> None:
-        """The lead is lost: the next leader knows what became of it."""
+        """Answers the waiting request when leadership ends: the next leader knows the outcome."""
         if self.pending is not None:
             self._finish(raft, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
@@ -209,7 +210,7 @@ class VoterChanges:
 
 
 def own_request(raft: Raft, is_known: bool) -> AddVoterRequest | RemoveVoterRequest | UpdateVoterRequest | None:
-    """What a follower asks of its leader, for the voters to name it as it is; None: they do.
+    """Returns the request that brings the leader's registration of this node up to date; None if it is.
 
     A node that joins by itself first removes its registration from before it lost its disk. `is_known`: this leader has
     the voter's registration already, at kraft.version 0.
@@ -231,7 +232,7 @@ def own_request(raft: Raft, is_known: bool) -> AddVoterRequest | RemoveVoterRequ
 
 
 def _is_same(one: Voter, other: Voter) -> bool:
-    """Endpoints have no order."""
+    """Compares voters; endpoints have no order."""
     return one._replace(endpoints=()) == other._replace(endpoints=()) and set(one.endpoints) == set(other.endpoints)
 
 
@@ -240,7 +241,7 @@ def _covers(levels: tuple[int, int], voters: VoterSet) -> bool:
 
 
 def _endpoint(raft: Raft, endpoints: tuple[VoterEndpoint, ...]) -> VoterEndpoint | None:
-    """The one of the listener by which voters reach one another."""
+    """Returns the endpoint of the listener between voters, or None."""
     name = raft.listener
     return next((each for each in endpoints if name in (None, each.name)), None)
 

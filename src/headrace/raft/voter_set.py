@@ -1,7 +1,7 @@
-"""Who votes, as a history by offset: a voter set takes effect when its record is appended, committed or not.
+"""The voters as a history by offset: a voter set applies once its record is appended, committed or not.
 
-A truncation takes it back; a snapshot carries the one that is in force at its end. Of two sets that follow one another
-any two majorities have a voter in common, for one voter alone comes or goes at a time. Source: KIP-853.
+A truncation reverts it; a snapshot carries the set at its end. Any two majorities of consecutive sets share a voter,
+because one voter at a time is added or removed. Source: KIP-853.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from headrace.raft.control import ControlRecord, ControlType, Voter, voters_of
 from headrace.raft.messages import ReplicaKey
 
 NOT_IN_LOG: Final = -1
-"""The offset of the voter set that the settings, or a fresh format's snapshot, name."""
+"""The offset of the voter set of the settings, or of a fresh format's snapshot."""
 
 
 def key_of(voter: Voter) -> ReplicaKey:
-    """How a voter is named in votes and fetches."""
+    """Returns the key of a voter in votes and fetches."""
     return ReplicaKey(voter.id, voter.directory_id)
 
 
 @dataclass(frozen=True, slots=True)
 class VoterSet:
-    """The voters, each node once, and the finalized kraft.version: 0, and they never change; 1, and they may."""
+    """The voters, each node once, and the finalized kraft.version: at 0 they never change, at 1 they may."""
 
     voters: tuple[Voter, ...] = ()
     kraft_version: int = 1
@@ -35,34 +35,34 @@ class VoterSet:
 
     @property
     def keys(self) -> tuple[ReplicaKey, ...]:
-        """The voters' names."""
+        """The voters' keys."""
         return tuple(key_of(voter) for voter in self.voters)
 
     @property
     def majority(self) -> int:
-        """How many of them decide."""
+        """The size of a majority."""
         return len(self.voters) // 2 + 1
 
     def of(self, node_id: int) -> Voter | None:
-        """The voter that a node is."""
+        """Returns a node's voter entry, or None."""
         return next((voter for voter in self.voters if voter.id == node_id), None)
 
     def names(self, replica: ReplicaKey) -> bool:
-        """Whether a replica votes. At kraft.version 0 a replica with the id of a voter is that voter."""
+        """Returns whether a replica votes. At kraft.version 0 a replica with the id of a voter is that voter."""
         named = self.of(replica.id)
         return named is not None and (self.kraft_version == 0 or key_of(named) == replica)
 
     def with_voter(self, voter: Voter) -> VoterSet:
-        """With one more, or with another entry of one; in the order of their ids, as Kafka writes them."""
+        """Returns the set with a voter added or replaced, in the order of ids, as Kafka writes them."""
         others = [each for each in self.voters if each.id != voter.id]
         return replace(self, voters=tuple(sorted([*others, voter])))
 
     def without(self, key: ReplicaKey) -> VoterSet:
-        """With one fewer."""
+        """Returns the set without a voter."""
         return replace(self, voters=tuple(voter for voter in self.voters if key_of(voter) != key))
 
     def noting(self, record: ControlRecord) -> VoterSet:
-        """What a control record makes of it."""
+        """Returns the set after a control record."""
         if record.type is ControlType.KRAFT_VERSION:
             return replace(self, kraft_version=record.message.kraft_version)
         if record.type is ControlType.KRAFT_VOTERS:
@@ -71,7 +71,7 @@ class VoterSet:
 
 
 class VoterHistory:
-    """The voter sets of a log, each at the offset of the record that brought it.
+    """The voter sets of a log, each at the offset of its record.
 
     `oldest` is the set in force before the log begins, at the last offset before it, or `NOT_IN_LOG`.
     """
@@ -82,24 +82,25 @@ class VoterHistory:
 
     @property
     def newest(self) -> VoterSet:
-        """Who votes now."""
+        """The current voter set."""
         return self._sets[-1]
 
     @property
     def newest_offset(self) -> int:
-        """The offset of the record that set it; `NOT_IN_LOG` if no record of the log did."""
+        """The offset of its record; `NOT_IN_LOG` if the log has none."""
         return self._offsets[-1]
 
     def at(self, end_offset: int) -> VoterSet:
-        """The set that the log below an offset brings."""
+        """Returns the set that applies at the end of the log below an offset."""
         return self.since(end_offset)[0]
 
     def since(self, end_offset: int) -> list[VoterSet]:
-        """The set that the log below an offset brings, and those that follow; below 0 all of them."""
+        """Returns the set that applies at the end of the log below an offset, and those after it; below 0 all of
+        them."""
         return self._sets[max(0, bisect_left(self._offsets, end_offset) - 1) :]
 
     def note(self, offset: int, record: ControlRecord) -> None:
-        """Takes in the control record at an offset, if it tells of the voters."""
+        """Applies the control record at an offset, if it changes the voters."""
         if record.type in (ControlType.KRAFT_VERSION, ControlType.KRAFT_VOTERS):
             assert offset > self._offsets[-1], "a log grows at its end"
             self._offsets.append(offset)
@@ -112,7 +113,7 @@ class VoterHistory:
                 self.note(base_offset + at, record)
 
     def truncate(self, offset: int) -> None:
-        """Takes back the sets from an offset on, at which the log was truncated."""
+        """Reverts the sets from an offset on, at which the log was truncated."""
         while len(self._offsets) > 1 and self._offsets[-1] >= offset:
             self._offsets.pop()
             self._sets.pop()
@@ -120,11 +121,11 @@ class VoterHistory:
         assert len(self._offsets) == len(self._sets), "each set has its offset"
 
     def shorten(self, start_offset: int) -> None:
-        """The log begins at an offset: of the sets before it the newest stays."""
+        """Drops the sets before the new log start, except the newest of them."""
         at = max(0, bisect_left(self._offsets, start_offset) - 1)
         del self._offsets[:at], self._sets[:at]
 
     def start_at(self, end_offset: int, voters: VoterSet | None) -> None:
-        """A snapshot that ends here has taken the place of the log. None: it does not say who votes."""
+        """Resets the history to a snapshot that replaced the log. None: the snapshot has no voter set."""
         known, offset = (self._sets[0], self._offsets[0]) if voters is None else (voters, end_offset - 1)
         self._offsets, self._sets = [offset], [known]

@@ -1,8 +1,8 @@
-"""The coordinator's assignors: who reads which partitions, as pure functions of the group and of what it has.
+"""The coordinator's assignors, as pure functions of the group and of its current assignment.
 
-With the same members in the same order and the same topics the outcome is Apache Kafka's 4.3. Kafka walks its members
-in the order of a hash table, so that between two brokers names may differ, while balance and stickiness do not. Racks
-are of no concern, as there.
+With the same members in the same order and the same topics the result is that of Apache Kafka 4.3. Kafka walks its
+members in the order of a hash table, so names may differ between two brokers, while balance and stickiness do not.
+Racks are ignored, as there.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from headrace.groups.consumer.records import Partitions
 
 @dataclass(frozen=True, slots=True)
 class Subscriber:
-    """A member, as an assignor sees it."""
+    """A member as an assignor sees it."""
 
     id: str
     instance_id: str | None
     topics: frozenset[bytes]
-    """The ids of the topics that it reads: those that exist."""
+    """The ids of its subscribed topics that exist."""
     has: Partitions = field(default_factory=dict)
-    """What it was to have until now."""
+    """Its previous target."""
 
 
 Assignment: TypeAlias = dict[str, Partitions]
-"""For every member the partitions that it shall have."""
+"""The target partitions of every member."""
 
 PartitionCounts: TypeAlias = Mapping[bytes, int]
-"""How many partitions a topic has, by its id."""
+"""The number of partitions of each topic, by id."""
 
 Assignor: TypeAlias = Callable[[Sequence[Subscriber], PartitionCounts], Assignment]
 
 
 def assign_ranges(members: Sequence[Subscriber], counts: PartitionCounts) -> Assignment:
-    """Each topic is cut into as many contiguous ranges as it has readers; the first ones are one longer.
+    """Cuts each topic into as many contiguous ranges as it has readers; the first ones are one longer.
 
-    Static members come first, in the order of their instance ids, then the others in that of their ids: topics with the
-    same readers and as many partitions are cut alike. What members had is of no concern.
+    Static members come first, in the order of their instance ids, then the others by member id, so topics with the same
+    readers and as many partitions are cut alike. Previous targets are ignored.
     """
     in_order = sorted(members, key=_rank)
     assigned: list[dict[bytes, frozenset[int]]] = [{} for _ in in_order]
@@ -51,13 +51,13 @@ def assign_ranges(members: Sequence[Subscriber], counts: PartitionCounts) -> Ass
         ranges = cuts.get(shape)
         if ranges is None:
             ranges = cuts[shape] = _cut(*shape)
-        for at, partitions in zip(row, ranges):  # the last ones may get nothing
+        for at, partitions in zip(row, ranges):  # the last readers may get nothing
             assigned[at][topic_id] = partitions
     return {member.id: shall_have for member, shall_have in zip(in_order, assigned)}
 
 
 def _readers(members: Sequence[Subscriber]) -> dict[bytes, list[int]]:
-    """The places of those who read a topic, in ascending order. Most members of a large group read the same topics."""
+    """Returns the indexes of each topic's readers, ascending. Most members of a large group read the same topics."""
     alike: dict[frozenset[bytes], list[int]] = {}
     for at, member in enumerate(members):
         alike.setdefault(member.topics, []).append(at)
@@ -71,21 +71,21 @@ def _readers(members: Sequence[Subscriber]) -> dict[bytes, list[int]]:
 
 
 def _cut(count: int, parts: int) -> list[frozenset[int]]:
-    """The ranges of a topic that has something for the first `parts` readers, or for fewer."""
+    """Returns the ranges of a topic for its first `parts` readers, or for fewer."""
     each, longer = divmod(count, parts)
     ends = [turn * each + min(turn, longer) for turn in range(min(parts, count) + 1)]
     return [frozenset(range(start, end)) for start, end in pairwise(ends)]
 
 
 def _rank(member: Subscriber) -> tuple[bool, bytes]:
-    """Kafka compares strings by their UTF-16 units."""
+    """Returns the sort key of a member: Kafka compares strings by their UTF-16 units."""
     if member.instance_id is not None:
         return False, member.instance_id.encode("utf-16-be", "surrogatepass")
     return True, member.id.encode("utf-16-be", "surrogatepass")
 
 
 def assign_uniformly(members: Sequence[Subscriber], counts: PartitionCounts) -> Assignment:
-    """Everybody gets as many partitions as anybody else, give or take one, and keeps of what it had what it can."""
+    """Assigns equal numbers of partitions, give or take one, and keeps as much of the previous targets as possible."""
     if not members:
         return {}
     topics = members[0].topics
@@ -95,14 +95,14 @@ def assign_uniformly(members: Sequence[Subscriber], counts: PartitionCounts) -> 
 
 
 ASSIGNORS: Final[dict[str, Assignor]] = {"uniform": assign_uniformly, "range": assign_ranges}
-"""By name; the first is the default."""
+"""The assignors by name; the first is the default."""
 
 
 # --- uniform, everybody reads the same topics ------------------------------------------------------------------------
 
 
 def _share_out(members: Sequence[Subscriber], topics: list[bytes], counts: PartitionCounts) -> Assignment:
-    """Quotas first: what exceeds a member's is taken, and goes with what nobody had to those who have less."""
+    """Revokes what exceeds a member's quota, and assigns it with the unassigned partitions to members below theirs."""
     had = {(topic_id, partition) for member in members for topic_id, all_ in member.has.items() for partition in all_}
     free = [
         (topic, partition) for topic in topics for partition in range(counts[topic]) if (topic, partition) not in had
@@ -123,7 +123,7 @@ def _share_out(members: Sequence[Subscriber], topics: list[bytes], counts: Parti
             free += [(topic_id, partition) for partition in in_order[room:]]
             room = max(0, room - len(in_order))
         if room and gets_extra and len(members) - at > extras:
-            # One behind it may have a use for the extra partition that this one would have to be given.
+            # A later member may need the extra partition that this one would be given.
             room -= 1
             gets_extra = False
         extras -= gets_extra

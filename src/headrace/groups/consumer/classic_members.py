@@ -1,9 +1,9 @@
-"""Members of a consumer group that speak the classic protocol: JoinGroup, SyncGroup, Heartbeat and LeaveGroup as the
-newer protocol has them.
+"""Classic members of consumer groups: JoinGroup, SyncGroup, Heartbeat and LeaveGroup in terms of the newer protocol.
 
-JoinGroup does what a ConsumerGroupHeartbeat does: it says what the member subscribes to and owns, and reconciles it
-with its target. The generation is the member epoch, and no member leads. SyncGroup answers the assignment. Heartbeat
-asks a member to join again if its assignment is to change (KIP-848, "Supporting Online Consumer Group Upgrade").
+JoinGroup has the role of ConsumerGroupHeartbeat: it carries the member's subscription and owned partitions, and
+reconciles the member with its target. The generation is the member epoch, and no member leads. SyncGroup answers the
+assignment. Heartbeat asks a member to rejoin if its assignment is to change (KIP-848, "Supporting Online Consumer Group
+Upgrade").
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _MEMBER_ID_REQUIRED_FROM: Final = 4
 def join(
     shard: GroupShardState, group: ConsumerGroup, request: JoinGroupRequest, client: GroupClient, now_ms: int
 ) -> Outcome:
-    """Decides a JoinGroup into a consumer group that has members. It is answered when what it changes is committed."""
+    """Decides a JoinGroup into a consumer group with members. It is answered when its records are committed."""
     settings = shard.settings_of(group.id)
     names = [protocol.name for protocol in request.protocols]
     if not settings.upgrades and not settings.downgrades:
@@ -71,7 +71,7 @@ def _refuse(error: ErrorCode) -> Outcome:
 
 
 class _Join:
-    """A JoinGroup of a member that is, or wants to be, in a consumer group."""
+    """A JoinGroup of a current or new member of a consumer group."""
 
     def __init__(
         self,
@@ -92,8 +92,8 @@ class _Join:
         update.owned = owned
 
     def decide(self) -> Outcome:
-        """Finds the member, takes in what the JoinGroup updates, and reconciles the member with its target; or makes
-        the group a classic one again."""
+        """Finds the member, applies the JoinGroup's updates, and reconciles the member with its target; or converts the
+        group to a classic one."""
         update = self.update
         shard, group, out = update.shard, update.group, update.out
         holder, error = self._find()
@@ -169,7 +169,7 @@ class _Join:
 
 
 def sync(shard: GroupShardState, group: ConsumerGroup, request: SyncGroupRequest, now_ms: int) -> Outcome:
-    """Decides a SyncGroup: the member's assignment, or why it has to join again."""
+    """Decides a SyncGroup: returns the member's assignment, or the error that makes it rejoin."""
     error = _check(group, request.member_id, request.group_instance_id, request.generation_id)
     if error is not ErrorCode.NONE:
         return Outcome(SyncGroupResponse(error_code=error))
@@ -231,7 +231,7 @@ def _check(group: ConsumerGroup, member_id: str, instance_id: str | None, genera
 
 
 def _is_all_free(group: ConsumerGroup, member_id: str, current: CurrentAssignment) -> bool:
-    """Whether nobody has any of what a member waits for."""
+    """Returns whether no member holds any of the partitions that a member waits for."""
     return not any(
         partition not in current.assigned.get(topic_id, ()) and (topic_id, partition) in group.holders.latest
         for topic_id, partitions in group.targets.latest.get(member_id, NO_PARTITIONS).items()
@@ -240,8 +240,8 @@ def _is_all_free(group: ConsumerGroup, member_id: str, current: CurrentAssignmen
 
 
 def _targets_wait_for_a_join(shard: GroupShardState, group: ConsumerGroup, now_ms: int) -> bool:
-    """Whether there have to be new targets, and no member of the newer protocol is left whose heartbeat computes them:
-    somebody left, or the topics changed. Apache Kafka waits until somebody joins."""
+    """Returns whether new targets are due and no member of the newer protocol is left whose heartbeat computes them: a
+    member left, or the topics changed. Apache Kafka waits until a member joins."""
     if group.classic_count < len(group.members.latest):
         return False
     last = group.target_epoch
@@ -259,7 +259,7 @@ def _targets_wait_for_a_join(shard: GroupShardState, group: ConsumerGroup, now_m
 
 
 def leave(shard: GroupShardState, group: ConsumerGroup, leaving: list[MemberIdentity], now_ms: int) -> Outcome:
-    """Members leave, or an administrator takes members out: static ones by their instance id alone."""
+    """Removes members that leave, or static members that an administrator names by instance id alone."""
     out = Outcome()
     answers = []
     gone: dict[str, None] = {}

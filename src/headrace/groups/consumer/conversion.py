@@ -1,8 +1,8 @@
-"""Groups that change their protocol while they have members: a classic group becomes a consumer group when the first
-member of the newer protocol joins, and is a classic one again when the last of them is out (KIP-848).
+"""Conversion of groups with members between the protocols (KIP-848).
 
-Either way the records of the one and those of the other are one atomic batch, so that every coordinator finds the group
-whole, as one or the other. Nobody has to give anything up for the change itself.
+A classic group becomes a consumer group when the first member of the newer protocol joins, and a classic one again when
+the last of them is gone. The records of both kinds are one atomic batch, so every coordinator finds the group whole, as
+one or the other. No member has to revoke anything for the conversion itself.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ JoinGroup, and never reads it. Apache Kafka refuses it as any other data.
 
 
 class CannotUpgrade(Exception):
-    """A classic group cannot become a consumer group; the sentence says why."""
+    """Raised if a classic group cannot become a consumer group; the message says why."""
 
 
 def upgrade(shard: GroupShardState, classic: Group, now_ms: int, out: Outcome) -> ConsumerGroup:
-    """The consumer group that a classic group with members becomes, whose records are in `out` then.
+    """Converts a classic group with members to a consumer group, whose records are added to `out`.
 
     Each member holds the assignment of the last generation, and the partitions that its last JoinGroup lists as owned:
     it may not have revoked those yet. All have that generation's epoch. Members that wait for an answer have to rejoin.
@@ -97,7 +97,7 @@ def _upgraded(shard: GroupShardState, classic: Group, out: Outcome) -> ConsumerG
         held = {topic_id: dict.fromkeys(sorted(partitions), epoch) for topic_id, partitions in share.items()}
         current = CurrentAssignment(epoch, epoch, MemberState.STABLE, held)
         records.append(ConsumerRecord(classic.id, Kind.CURRENT, member_id, current))
-    # The group as the log will have it: a joining member is decided upon it before the records are in the log.
+    # The group as it will be in the log: the joining member is decided before the records are in the log.
     group = ConsumerGroup(classic.id, Timeline())
     for record in records:
         group.apply(record)
@@ -110,7 +110,7 @@ def _subscription(classic: Group, member: ClassicMember) -> ConsumerProtocolSubs
     """Returns the subscription of a classic member's last JoinGroup. Raises DecodeError."""
     protocol = classic.protocol
     if protocol is None or protocol not in member.protocols:
-        # There was no generation yet, or it joins for the next one.
+        # There was no generation yet, or the member joins for the next one.
         protocol = classic.elect_protocol()
     return read_subscription(member.protocols[protocol])
 
@@ -131,7 +131,7 @@ def _converted(member: ClassicMember, subscription: ConsumerProtocolSubscription
 
 
 def _share(classic: Group, member: ClassicMember, topics: Topics) -> Partitions:
-    """The partitions that the last generation gave to a member: those of topics that exist."""
+    """Returns the partitions of the last generation's assignment to a member, of topics that exist."""
     assignment = read_assignment(member.assignment)
     if assignment.user_data and classic.protocol not in _REPEATERS:
         raise CannotUpgrade(
@@ -176,19 +176,19 @@ def _with_owned(
 
 @dataclass(frozen=True, slots=True)
 class Remains:
-    """What a consumer group leaves to the classic one that it becomes."""
+    """The rest of a consumer group that becomes a classic one."""
 
     leaving: Collection[str]
-    """Members that are not in it: those that are out, or whose place `joining` takes."""
+    """Members that are not in the classic group: those that are gone, or whose place `joining` takes."""
     joining: tuple[str, Member, CurrentAssignment] | None = None
-    """The id of a static member that takes the place of the only one in `leaving`, its subscription, and what it has;
-    its records, and the tombstones of the one that it replaces, are decided already."""
+    """The id, subscription and assignment of a static member that takes the place of the only one in `leaving`; its
+    records, and the tombstones of the replaced member, are decided already."""
     is_stale: bool = True
     """Whether the targets are older than the members."""
 
 
 def can_downgrade(shard: GroupShardState, group: ConsumerGroup, leaving: Collection[str]) -> bool:
-    """Whether the group has to become a classic one when these members are out."""
+    """Returns whether the group has to become a classic one once these members are gone."""
     members = group.members.latest
     rest = len(members) - len(leaving)
     classic = group.classic_count - sum(members[each].classic is not None for each in leaving)
@@ -196,7 +196,7 @@ def can_downgrade(shard: GroupShardState, group: ConsumerGroup, leaving: Collect
 
 
 def can_downgrade_by_replacing(shard: GroupShardState, group: ConsumerGroup, replaced: str) -> bool:
-    """Whether the group has to become a classic one when a classic member takes this static member's place."""
+    """Returns whether the group has to become a classic one if a classic member takes this static member's place."""
     members = group.members.latest
     is_last = group.classic_count == len(members) - 1 and members[replaced].classic is None
     return is_last and _may_downgrade(shard, group, len(members))
@@ -207,11 +207,11 @@ def _may_downgrade(shard: GroupShardState, group: ConsumerGroup, size: int) -> b
 
 
 def downgrade(shard: GroupShardState, group: ConsumerGroup, remains: Remains, now_ms: int, out: Outcome) -> None:
-    """Makes the group a classic one, stable with what its members have. It rebalances once that is stored, unless they
-    have all that they were to have.
+    """Converts the group to a classic one, stable with the current assignments. It rebalances once that is stored,
+    unless the members have their full targets.
 
-    Apache Kafka stores what they were to have. If the group is a consumer group again before they have joined again,
-    it would then give away what a member still reads.
+    Apache Kafka stores the targets. If the group became a consumer group again before the members rejoined, it would
+    then assign partitions that a member still reads.
     """
     classic, has, is_reconciled = _downgraded(group, remains, now_ms)
     assignments = {member_id: _assignment(shard, classic, member_id, has[member_id]) for member_id in classic.members}
@@ -225,7 +225,7 @@ def downgrade(shard: GroupShardState, group: ConsumerGroup, remains: Remains, no
         done = Outcome()
         live = shard.groups.get(group.id)
         if live is None or group.id in shard.modern.latest:
-            return done  # what was decided is lost, or it is a consumer group again
+            return done  # the decision was lost, or it is a consumer group again
         for member_id in member_ids:
             forget(shard, group.id, member_id)
         for member in live.members.values():
@@ -245,9 +245,8 @@ _OF_MEMBERS = (Kind.CURRENT, Kind.TARGET, Kind.MEMBER)
 
 
 def _tombstones(group: ConsumerGroup, remains: Remains) -> list[ConsumerRecord]:
-    """Removes the group's records from the log, and those decided for a joining member: it has a record of each kind,
-    even if the member that it replaces has no target yet.
-    """
+    """Removes the group's records from the log, and those decided for a joining member, which has a record of each kind
+    even if the replaced member has no target yet."""
     tombstones = group.tombstones()
     if remains.joining is None:
         return tombstones
@@ -260,7 +259,7 @@ def _tombstones(group: ConsumerGroup, remains: Remains) -> list[ConsumerRecord]:
 
 
 def _downgraded(group: ConsumerGroup, remains: Remains, now_ms: int) -> tuple[Group, Mapping[str, Partitions], bool]:
-    """Returns the classic group, what each of its members has, and whether that is all that they were to have."""
+    """Returns the classic group, its members' assignments, and whether these are their full targets."""
     members = {each: member for each, member in group.members.latest.items() if each not in remains.leaving}
     targets = dict(group.targets.latest)
     currents = {each: group.current(each) for each in members}
@@ -278,7 +277,7 @@ def _downgraded(group: ConsumerGroup, remains: Remains, now_ms: int) -> tuple[Gr
 
 
 def _held(current: CurrentAssignment) -> Partitions:
-    """Returns what a member may be reading, and has not given up yet."""
+    """Returns the partitions that a member may read, including those that it has to revoke."""
     return {
         topic_id: frozenset((*current.assigned.get(topic_id, ()), *current.revoking.get(topic_id, ())))
         for topic_id in {**current.assigned, **current.revoking}

@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe: a group as its committed records say."""
+"""ConsumerGroupDescribe: a group by its committed records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 CLASSIC_MEMBER = 0
 CONSUMER_MEMBER = 1
-"""Types of members, as described."""
+"""The member type of the consumer protocol in descriptions."""
 
 
 def describing(shard: GroupShardState, group_id: str) -> Generator[int, None, DescribedGroup]:

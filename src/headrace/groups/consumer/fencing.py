@@ -1,6 +1,6 @@
-"""Members that go: they leave, are silent for too long, or do too slowly what they have to.
+"""Removes members: those that leave, are silent for too long, or revoke or rejoin too slowly.
 
-Where only classic members are left then, the group is a classic one again (`conversion`).
+If only classic members are left, the group becomes a classic one (`conversion`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def leave(shard: GroupShardState, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, now_ms: int) -> Outcome:
-    """A heartbeat that says goodbye: for good, or for a while."""
+    """Decides the heartbeat of a member that leaves, for good or temporarily."""
     member_id = request.member_id
     if request.instance_id is not None:
         refused = check_instance(group, request.instance_id, member_id)
@@ -48,7 +48,7 @@ def leave(shard: GroupShardState, group: ConsumerGroup, request: ConsumerGroupHe
 
 
 def check_instance(group: ConsumerGroup, instance_id: str, member_id: str) -> Outcome | None:
-    """Unless the member goes by this instance id: who does instead, or that nobody does."""
+    """Returns the refusal of a member that does not own this instance id; None if it does."""
     holder = group.instances.latest.get(instance_id)
     if holder is None:
         return _refuse(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
@@ -62,8 +62,8 @@ def check_instance(group: ConsumerGroup, instance_id: str, member_id: str) -> Ou
 def remove(
     shard: GroupShardState, group: ConsumerGroup, member_ids: Collection[str], why: str, now_ms: int, out: Outcome
 ) -> None:
-    """Members are out. The group's epoch rises, and the next heartbeat of another member computes new targets; or the
-    group is a classic one from here on, and its members join again."""
+    """Removes members. The group's epoch rises, and the next heartbeat of another member computes new targets; or the
+    group becomes a classic one, and its members rejoin."""
     if not member_ids:
         return
     for member_id in member_ids:
@@ -107,7 +107,7 @@ _WHY_EXPIRED = {
 def expired(
     shard: GroupShardState, group: ConsumerGroup, which: str, member_id: str, now_ms: int, out: Outcome
 ) -> None:
-    """A member's timer fired: `which` is the first word of its key."""
+    """Handles a member's expired timer: `which` is the first word of its key."""
     if member_id not in group.members.latest:
         return
     if which == "consumer-rebalance" and group.current(member_id).state is not MemberState.UNREVOKED:

@@ -1,7 +1,7 @@
-"""One consumer group as the log tells it: tables that `apply` alone fills, and counts over them.
+"""One consumer group as in the log: tables that only `apply` fills, and counts over them.
 
-Everything lies on the shard's timeline: decisions use the latest state, descriptions the committed one, and lost
-records are taken back. Counts are kept up to date as records come in, so that no heartbeat walks over the members.
+Everything is on the shard's timeline: decisions use the latest state, descriptions the committed one, and lost records
+are reverted. Counts are updated with each record, so that no heartbeat scans the members.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from headrace.groups.usage import MemberUsage
 from headrace.machine.timeline import Timeline, TimelineTable, add_to
 
 NO_ASSIGNMENT: Final = CurrentAssignment()
-"""What a member has that has only joined."""
+"""The assignment of a member that has only joined."""
 NO_PARTITIONS: Final[Partitions] = {}
 PartitionId: TypeAlias = tuple[bytes, int]
 """(topic id, partition)"""
@@ -39,15 +39,15 @@ class ConsumerState(Enum):
     EMPTY = "Empty"
     """No members."""
     ASSIGNING = "Assigning"
-    """The group's epoch is above that of the targets: they are to be computed."""
+    """The group's epoch is above that of the targets, which have to be computed."""
     RECONCILING = "Reconciling"
-    """Somebody has not reached what it shall have."""
+    """A member has not reached its target."""
     STABLE = "Stable"
-    """Everybody has."""
+    """All members have reached their targets."""
 
 
 class MemberTable(TimelineTable[str, Member]):
-    """member id -> member; what they keep is counted with each change."""
+    """member id -> member; their memory is counted with each change."""
 
     __slots__ = ("_group_id", "_usage")
 
@@ -67,7 +67,7 @@ class MemberTable(TimelineTable[str, Member]):
         self._count(key)
 
     def undo(self, key: str, old: Member) -> None:
-        """Takes back a change that was lost."""
+        """Reverts a lost change."""
         super().undo(key, old)
         self._count(key)
 
@@ -82,7 +82,7 @@ class MemberTable(TimelineTable[str, Member]):
 
 
 class ConsumerGroup:
-    """The records of one consumer group, and what follows from them."""
+    """The records of one consumer group, and the tables derived from them."""
 
     __slots__ = ("checked_topics", "classic_protocols", "currents", "epochs", "holders", "id", "instances",
                  "known_topics", "look_up", "looked_ms", "made", "members", "readers", "regex_readers",
@@ -91,37 +91,37 @@ class ConsumerGroup:
     type: Final = "consumer"
 
     def __init__(self, group_id: str, timeline: Timeline, usage: MemberUsage | None = None) -> None:
-        """`usage` is where the bytes of its members count; None if they do not."""
+        """Creates a group without records. `usage` counts the bytes of its members; None if they do not count."""
         self.id = group_id
         self.epochs: TimelineTable[None, GroupEpoch] = TimelineTable(timeline)
         self.known_topics: TimelineTable[None, bytes] = TimelineTable(timeline)
-        """What an older release wrote of the group's topics: to be removed."""
+        """The topic metadata that an older release wrote, to be removed."""
         self.members = MemberTable(group_id, timeline, usage)
         self.target_epochs: TimelineTable[None, AssignmentEpoch] = TimelineTable(timeline)
         self.targets: TimelineTable[str, Partitions] = TimelineTable(timeline)
         self.currents: TimelineTable[str, CurrentAssignment] = TimelineTable(timeline)
         self.regexes: TimelineTable[str, Resolved] = TimelineTable(timeline)
-        # What follows from them:
+        # Derived tables:
         self.holders: TimelineTable[PartitionId, str] = TimelineTable(timeline)
-        """Who has a partition, or has not given it up: nobody else gets it."""
+        """The holder of each partition, until it has revoked it: no other member gets it before."""
         self.instances: TimelineTable[str, str] = TimelineTable(timeline)
-        """instance id -> the member that goes by it"""
+        """instance id -> the member that owns it"""
         self.readers: TimelineTable[str, int] = TimelineTable(timeline)
         """topic name -> how many members name it"""
         self.regex_readers: TimelineTable[str, int] = TimelineTable(timeline)
         """regular expression -> how many members subscribe to it"""
         self.votes: TimelineTable[str, int] = TimelineTable(timeline)
-        """assignor -> how many members ask for it"""
+        """assignor -> the number of members that prefer it"""
         self.classic_protocols: TimelineTable[str | None, int] = TimelineTable(timeline)
         """protocol -> how many of the members that speak the classic protocol support it; None -> how many these are"""
         self.made: TimelineTable[Kind, int] = TimelineTable(timeline)
-        """Bytes of the targets, and of what the regular expressions mean."""
+        """The memory of the targets and of the resolved regular expressions, in bytes."""
         self.checked_topics: object = None
-        """The topics of the cluster that the group's hash was last compared with: in memory alone."""
+        """The topics with which the group's hash was last compared: in memory only."""
         self.looked_ms = -1_000_000
-        """When its regular expressions were last looked up here: in memory alone."""
+        """When its regular expressions were last resolved here: in memory only."""
         self.look_up: object = None
-        """The look-up under way, if there is one: in memory alone."""
+        """The running look-up, if any: in memory only."""
 
     # --- what it says ------------------------------------------------------------------------------------------------
 
@@ -137,12 +137,12 @@ class ConsumerGroup:
 
     @property
     def target_bytes(self) -> int:
-        """What the targets take in memory, as decisions see it."""
+        """The memory of the targets, as decisions see it."""
         return self.made.latest.get(Kind.TARGET, 0)
 
     @property
     def assignment_bytes(self) -> int:
-        """Memory that the targets take, and the topics that the regular expressions mean, in bytes."""
+        """The memory of the targets and of the resolved regular expressions, in bytes."""
         return sum(self.made.latest.values())
 
     @property
@@ -152,12 +152,12 @@ class ConsumerGroup:
 
     @property
     def has_members(self) -> bool:
-        """Whether anybody is in it."""
+        """Whether the group has members."""
         return bool(self.members.latest)
 
     @property
     def is_gone(self) -> bool:
-        """Whether the log holds nothing of it any more."""
+        """Whether none of its records is left in the log."""
         return not (
             self.epochs.latest
             or self.members.latest
@@ -170,7 +170,7 @@ class ConsumerGroup:
 
     @property
     def committed_state(self) -> str:
-        """The state's name, as far as the committed records tell it."""
+        """The name of the state that the committed records imply."""
         members = self.members.committed_items()
         if not members:
             return ConsumerState.EMPTY.value
@@ -185,24 +185,24 @@ class ConsumerGroup:
 
     @property
     def classic_count(self) -> int:
-        """How many members speak the classic protocol."""
+        """The number of members of the classic protocol."""
         return self.classic_protocols.latest.get(None, 0)
 
     def supports_classic(self, protocols: Iterable[str]) -> bool:
-        """Whether all members of the classic protocol support one of these."""
+        """Returns whether all classic members support one of these protocols."""
         supported, everyone = self.classic_protocols.latest, self.classic_count
         return any(supported.get(name, 0) == everyone for name in protocols)
 
     def current(self, member_id: str) -> CurrentAssignment:
-        """What a member has, as decisions see it."""
+        """Returns the assignment of a member, as decisions see it."""
         return self.currents.latest.get(member_id, NO_ASSIGNMENT)
 
     def is_subscribed(self, topic: str) -> bool:
-        """Whether a member reads the topic, as decisions see it."""
+        """Returns whether a member subscribes to the topic, as decisions see it."""
         return topic in self.readers.latest or any(topic in found.topics for found in self.regexes.latest.values())
 
     def topics(self) -> set[str]:
-        """Every topic that a member reads, by name or as one of its regular expression's."""
+        """Returns every subscribed topic, by name or by regular expression."""
         names = set(self.readers.latest)
         for regex in self.regex_readers.latest:
             found = self.regexes.latest.get(regex)
@@ -211,11 +211,11 @@ class ConsumerGroup:
         return names
 
     def topics_with(self, before: Member, now: Member) -> set[str]:
-        """The same, where one member says something else now."""
+        """Returns every subscribed topic if one member's subscription changes."""
         return self.topics_without((before,)) | self.topics_of(now)
 
     def topics_without(self, gone: Iterable[Member]) -> set[str]:
-        """The same, where these members are out."""
+        """Returns every subscribed topic if these members are removed."""
         named = Counter[str]()
         regexes = Counter[str]()
         for member in gone:
@@ -229,13 +229,13 @@ class ConsumerGroup:
         return rest
 
     def topics_of(self, member: Member) -> frozenset[str]:
-        """The topics that one member reads. A regular expression that is not resolved yet means none."""
+        """Returns the subscribed topics of one member. An unresolved regular expression matches none."""
         found = self.regexes.latest.get(member.regex) if member.regex else None
         return member.topics if found is None else member.topics | found.topics
 
     def tombstones(self) -> list[ConsumerRecord]:
-        """Removes every record of the group, the group itself last, and, as Kafka does, what an older release may have
-        written."""
+        """Returns the tombstones of every record, that of the group last, and, as in Kafka, of what an older release
+        may have written."""
         by_kind: tuple[tuple[Kind, Iterable[str | None]], ...] = (
             (Kind.CURRENT, self.currents.latest),
             (Kind.TARGET, self.targets.latest),
@@ -254,7 +254,7 @@ class ConsumerGroup:
     # --- the one writer ----------------------------------------------------------------------------------------------
 
     def apply(self, record: ConsumerRecord) -> None:
-        """Takes in one record of the group. A tombstone of an unknown key has no effect: compaction leaves such."""
+        """Applies a record of the group. A tombstone of an unknown key has no effect: compaction leaves such."""
         value = record.value
         if record.kind is Kind.CURRENT:
             assert value is None or isinstance(value, CurrentAssignment)
@@ -285,8 +285,8 @@ class ConsumerGroup:
         old = self.currents.latest.get(member_id)
         before = set() if old is None else _partitions(old.assigned) | _partitions(old.revoking)
         after = set() if new is None else _partitions(new.assigned) | _partitions(new.revoking)
-        # In a compacted log a member's newest record may precede that of the partition's earlier owner: a member only
-        # ends its own holdings.
+        # In a compacted log a member's newest record may precede that of the partition's earlier holder: a record only
+        # ends the holdings of its own member.
         for partition in sorted(before - after):
             if self.holders.latest.get(partition) == member_id:
                 self.holders.remove(partition)

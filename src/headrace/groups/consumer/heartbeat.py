@@ -1,6 +1,7 @@
 """ConsumerGroupHeartbeat: a member joins, stays, and is reconciled with its target, all by one request (KIP-848).
 
-A heartbeat that changes something is one atomic batch: the member, the group's epoch, the targets, what the member has.
+A heartbeat that changes something is one atomic batch: the member, the group's epoch, the targets, the member's
+assignment.
 """
 
 from __future__ import annotations
@@ -32,33 +33,33 @@ if TYPE_CHECKING:
     from headrace.groups.shard_state import GroupShardState
 
 LEAVES_FOR_A_WHILE: Final = AWAY
-"""The member epoch of a static member that leaves for a while."""
+"""The member epoch of a static member that leaves temporarily."""
 
 WAITING_SHARE: Final = 5
-"""A member that is to get more partitions is asked to send its next heartbeat after this part of the interval. Kafka
+"""A member that waits for partitions is asked to send its next heartbeat after this fraction of the interval. Kafka
 answers the whole interval: a revoked partition may be idle for 5 s there."""
 
 _CLIENTS_NAME_THEMSELVES_FROM: Final = 1
-"""The version from which members bring their ids."""
+"""The API version from which members choose their ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """Who sends a heartbeat, and in which version of it."""
+    """The client that sends a heartbeat, and the API version."""
 
     client_id: str
     client_host: str
     """As Kafka shows it: "/127.0.0.1"."""
     api_version: int
     may_describe: regexes.MayDescribe = regexes.everybody_may
-    """Which topics its regular expression may mean."""
+    """Returns whether its regular expression may match a topic."""
     principal: str = ""
     regex_fault: str = ""
     """The error in the member's regular expression; empty if there is none."""
 
 
 def heartbeat(shard: GroupShardState, request: ConsumerGroupHeartbeatRequest, sender: Sender, now_ms: int) -> Outcome:
-    """Decides a ConsumerGroupHeartbeat of somebody who may read the group and its topics."""
+    """Decides a ConsumerGroupHeartbeat of a client that may read the group and its topics."""
     invalid = what_is_wrong(request, sender.api_version)
     if invalid:
         return refuse(ErrorCode.INVALID_REQUEST, invalid)
@@ -75,7 +76,7 @@ def heartbeat(shard: GroupShardState, request: ConsumerGroupHeartbeatRequest, se
     if group is None and request.member_epoch == JOINS:
         classic = shard.groups.get(request.group_id)
         if classic is not None and classic.state is GroupState.EMPTY:
-            # An empty group becomes one of either kind, and its offsets stay.
+            # An empty group changes its kind, and its offsets stay.
             out.records.append(GroupRecord(request.group_id, None))
         elif classic is not None:
             try:
@@ -97,7 +98,7 @@ def heartbeat(shard: GroupShardState, request: ConsumerGroupHeartbeatRequest, se
 
 
 def refuse(error: ErrorCode, why: str) -> Outcome:
-    """The answer that tells an error."""
+    """Returns the outcome that answers an error."""
     return Outcome(ConsumerGroupHeartbeatResponse(error_code=error, error_message=why))
 
 
@@ -106,7 +107,7 @@ def _not_found(group_id: str) -> Outcome:
 
 
 def what_is_wrong(request: ConsumerGroupHeartbeatRequest, api_version: int) -> str:
-    """Why a request makes no sense, whatever the group; empty when it does."""
+    """Returns why a request is malformed whatever the group; empty if it is not."""
     epoch = request.member_epoch
     if not request.group_id:
         return "GroupId can't be empty."
@@ -132,7 +133,7 @@ def what_is_wrong(request: ConsumerGroupHeartbeatRequest, api_version: int) -> s
 
 
 class _Heartbeat:
-    """A heartbeat of a member that is, or wants to be, in a group."""
+    """A heartbeat of a current or new member of a group."""
 
     def __init__(self, update: MemberUpdate, request: ConsumerGroupHeartbeatRequest, sender: Sender) -> None:
         self.update = update
@@ -142,7 +143,7 @@ class _Heartbeat:
             update.owned = {each.topic_id: each.partitions for each in request.topic_partitions}
 
     def decide(self) -> Outcome:
-        """Finds the member, takes in what the heartbeat updates, and reconciles the member with its target."""
+        """Finds the member, applies the heartbeat's updates, and reconciles the member with its target."""
         update = self.update
         shard, group, out = update.shard, update.group, update.out
         refused = self._find_static() if self.request.instance_id is not None else self._find_dynamic()
@@ -174,8 +175,8 @@ class _Heartbeat:
         return out
 
     def _charge(self, updated: Member) -> Outcome | None:
-        """Charges the principal for a new regular expression and for what the member keeps more than before; returns
-        the answer if there is no room."""
+        """Charges the principal for a new regular expression and for the member's growth; returns the refusal if that
+        exceeds a limit."""
         shard, group, principal = self.update.shard, self.update.group, self.sender.principal
         if updated.regex and updated.regex not in group.regex_readers.latest:
             refused = self._take_in_regex(updated.regex)
@@ -228,7 +229,7 @@ class _Heartbeat:
         if holder is None:
             update.member = group.members.latest.get(update.member_id, update.member)
             return None
-        # A classic member does not say that it leaves for a while: a member with its instance id replaces it.
+        # A classic member does not announce that it leaves temporarily: a member with its instance id replaces it.
         is_classic = group.members.latest[holder].classic is not None
         if not is_classic and group.current(holder).epoch != LEAVES_FOR_A_WHILE:
             return refuse(
@@ -240,8 +241,8 @@ class _Heartbeat:
         return None
 
     def _check_epoch(self) -> Outcome | None:
-        """Returns FENCED_MEMBER_EPOCH unless the heartbeat says the member's epoch, or the one before it and no
-        partition beyond its assignment: the last answer was lost then."""
+        """Returns FENCED_MEMBER_EPOCH unless the heartbeat has the member's epoch, or the previous one with no
+        partition beyond its assignment: then the last answer was lost."""
         sent, current = self.request.member_epoch, self.update.current
         how = compare(sent, current.epoch, current.previous_epoch)
         if how is SentEpoch.CURRENT or (how is SentEpoch.PREVIOUS and owns_only(self.update.owned, current.assigned)):
@@ -269,8 +270,7 @@ class _Heartbeat:
     # --- the answer --------------------------------------------------------------------------------------------------
 
     def _answer(self, reached: CurrentAssignment, is_short: bool) -> ConsumerGroupHeartbeatResponse:
-        """Returns the answer. `is_short`: the member is to get more, which others still hold or which waits for a new
-        target."""
+        """Returns the answer. `is_short`: the member waits for partitions that others hold or for a new target."""
         request = self.request
         is_full = (
             request.rebalance_timeout_ms != -1
@@ -288,7 +288,7 @@ class _Heartbeat:
 
 
 def unknown_member(group_id: str, member_id: str) -> Outcome:
-    """UNKNOWN_MEMBER_ID."""
+    """Returns the answer UNKNOWN_MEMBER_ID."""
     return refuse(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group_id}.")
 
 

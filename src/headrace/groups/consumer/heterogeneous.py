@@ -1,8 +1,8 @@
-"""The balance of a group whose members read different topics: the slower half of the uniform assignor.
+"""The slower half of the uniform assignor: balances a group whose members read different topics.
 
-Topics take turns, those with most partitions for each of their readers first. Within a topic's turn its readers are
-sorted, the least loaded first. Partitions go to the left end of the row level by level, and are taken from the right
-end level by level, until the two levels meet.
+Topics take turns, those with the most partitions for each reader first. Within a topic's turn its readers are sorted,
+the least loaded first. Partitions are given to the left end of the row level by level, and taken from the right end
+level by level, until the two levels meet.
 """
 
 from __future__ import annotations
@@ -12,22 +12,21 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 ROUNDS_MAX: Final = 16
-"""How often every topic has its turn to be levelled, at most: where subscriptions overlap each round about halves the
-imbalance."""
+"""The limit of rounds over all topics: with overlapping subscriptions each round about halves the imbalance."""
 
 _NOBODY: Final = -1
 
 
 class Balance:
-    """Members are numbers here: their places in the order in which they are served."""
+    """The state of one balancing. Members are numbers: their places in the order in which they are served."""
 
     def __init__(self, readers: Mapping[bytes, list[int]], counts: Mapping[bytes, int], member_count: int) -> None:
-        """`readers` of each topic are in ascending order."""
+        """Creates a state without owners. `readers` of each topic are ascending."""
         self._readers = readers
         self._loads = [0] * member_count
-        """How many partitions each member has."""
+        """The number of partitions of each member."""
         self.owners = {topic_id: [_NOBODY] * counts[topic_id] for topic_id in readers}
-        """For each topic, who has each of its partitions."""
+        """The owner of each partition, by topic."""
 
     def keep(self, topic_id: bytes, partition: int, member: int) -> None:
         """Keeps partitions with their previous owners."""
@@ -35,7 +34,7 @@ class Balance:
             self._give(topic_id, partition, member)
 
     def assign_the_rest(self) -> None:
-        """Partitions that nobody has go to those of their readers who have least."""
+        """Assigns unowned partitions to their least loaded readers."""
         for topic_id in self._in_turn(self.owners):
             owners = self.owners[topic_id]
             free = [partition for partition, owner in enumerate(owners) if owner == _NOBODY]
@@ -51,16 +50,16 @@ class Balance:
         for _ in range(ROUNDS_MAX):
             for turn, topic_id in enumerate(topics):
                 if turn == last_moved:
-                    return  # every topic had its turn since, and nothing moved
+                    return  # every topic has had its turn since, and nothing moved
                 if self._level_topic(topic_id) or last_moved == _NOBODY:
                     last_moved = turn
 
     def _level_topic(self, topic_id: bytes) -> bool:
-        """Whether anything moved."""
+        """Levels one topic; returns whether anything moved."""
         load_of = self._loads.__getitem__
         readers, owners = self._readers[topic_id], self.owners[topic_id]
         if max(map(load_of, owners), default=0) - min(map(load_of, readers)) <= 1:
-            return False  # the first move would make nothing better
+            return False  # the first move would improve nothing
         row = _Row(readers, self._loads)
         owned: dict[int, list[int]] = {}
         for partition, owner in enumerate(owners):
@@ -117,11 +116,11 @@ class _Row:
 
     @property
     def levels_meet(self) -> bool:
-        """Whether another move would make nothing better."""
+        """Returns whether another move would improve nothing."""
         return self._high_level - self._low_level <= 1
 
     def next_receiver(self) -> int:
-        """Who gets the next partition."""
+        """Returns the next receiver of a partition."""
         if self._receiver >= self._low_end:
             self._low_level += 1
             # After the low end the order is as at the start, up to the members at the high level.
@@ -131,7 +130,7 @@ class _Row:
         return self._row[self._receiver - 1]
 
     def next_giver(self) -> int | None:
-        """Who gives the next partition; None when nobody has one left."""
+        """Returns the next giver of a partition; None if none has one left."""
         if self._giver < self._high_start:
             if self._high_end <= self._high_start and self._high_start > 0:
                 self._high_level = self._load_at(self._high_start - 1)
@@ -146,7 +145,7 @@ class _Row:
         return self._row[self._giver + 1]
 
     def exclude_giver(self) -> None:
-        """The last giver had nothing to give: it changes places with the last of those who may have."""
+        """Excludes the last giver, which had nothing to give: it changes places with the last remaining candidate."""
         self._high_end -= 1
         row, here, there = self._row, self._giver + 1, self._high_end
         row[here], row[there] = row[there], row[here]

@@ -1,7 +1,7 @@
-"""The timers of a consumer group's members, and what starts and ends them.
+"""The timers of a consumer group's members.
 
-Every member has a session. One of the newer protocol that has to give something up has its rebalance timeout for it;
-one of the classic protocol has it twice: to rejoin when it has to, and to sync once it has joined.
+Every member has a session. A member of the newer protocol has its rebalance timeout to revoke partitions; a classic
+member has it twice: to rejoin when it has to, and to sync once it has joined.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from headrace.machine.timers import TimerKey
 
 AWAY: Final = -2
-"""The epoch of a static member that left for a while."""
+"""The epoch of a static member that left temporarily."""
 _TIMERS: Final = MemberTimers("consumer")
 session_key: Final = _TIMERS.session_key
 rebalance_key: Final = _TIMERS.rebalance_key
 _JOIN: Final = "consumer-join"
 _SYNC: Final = "consumer-sync"
 KEYS: Final = (_TIMERS.session, _TIMERS.rebalance, _JOIN, _SYNC)
-"""The first words of the keys of timers here."""
+"""The first words of these timers' keys."""
 
 
 def join_key(group_id: str, member_id: str) -> TimerKey:
@@ -34,12 +34,12 @@ def join_key(group_id: str, member_id: str) -> TimerKey:
 
 
 def sync_key(group_id: str, member_id: str) -> TimerKey:
-    """The timer that fences a classic member which joined and does not sync."""
+    """Returns the key of the timer that fences a classic member that joined and does not sync."""
     return (_SYNC, group_id, member_id)
 
 
 def touch(shard: GroupShardState, group_id: str, member_id: str, member: Member, now_ms: int) -> None:
-    """A sign of life: the member's session starts again; a classic member brought its own timeout."""
+    """Restarts the member's session; a classic member has its own timeout."""
     if member.classic is None:
         session_timeout_ms = shard.settings_of(group_id).session_timeout_ms
     else:
@@ -50,9 +50,8 @@ def touch(shard: GroupShardState, group_id: str, member_id: str, member: Member,
 def await_revocation(
     shard: GroupShardState, group_id: str, member_id: str, member: Member, reached: CurrentAssignment, now_ms: int
 ) -> None:
-    """A member that has to give something up gets its rebalance timeout for it; a classic one learns of it only from a
-    REBALANCE_IN_PROGRESS, and gets it then.
-    """
+    """Starts the rebalance timeout of a member that has to revoke partitions; for a classic member it starts with its
+    first REBALANCE_IN_PROGRESS."""
     key = rebalance_key(group_id, member_id)
     if reached.state is MemberState.UNREVOKED and member.classic is None:
         shard.timers.schedule(key, now_ms + max(0, member.rebalance_timeout_ms))
@@ -68,30 +67,30 @@ def await_join(shard: GroupShardState, group_id: str, member_id: str, member: Me
 
 
 def await_sync(shard: GroupShardState, group_id: str, member_id: str, member: Member, now_ms: int) -> None:
-    """A classic member joined, and has to sync."""
+    """Starts the time in which a classic member that joined has to sync."""
     shard.timers.cancel(join_key(group_id, member_id))
     shard.timers.schedule(sync_key(group_id, member_id), now_ms + max(0, member.rebalance_timeout_ms))
 
 
 def await_neither(shard: GroupShardState, group_id: str, member_id: str) -> None:
-    """A classic member has nothing to do now, or speaks the newer protocol from here on."""
+    """Cancels the join and sync timers of a member that is done, or now speaks the newer protocol."""
     shard.timers.cancel(join_key(group_id, member_id))
     shard.timers.cancel(sync_key(group_id, member_id))
 
 
 def forget(shard: GroupShardState, group_id: str, member_id: str) -> None:
-    """Nobody goes by this id any more: its timers end."""
+    """Cancels all timers of a member id that is gone."""
     for key in (session_key, rebalance_key, join_key, sync_key):
         shard.timers.cancel(key(group_id, member_id))
 
 
 def restart(shard: GroupShardState, group: ConsumerGroup, now_ms: int) -> None:
-    """Gives every member that has no timer its time in full, after a load or the loss of records."""
+    """Starts the full time of every member without a timer, after a load or the loss of records."""
     in_one_turn(restarting(shard, group, now_ms), now_ms)
 
 
 def restarting(shard: GroupShardState, group: ConsumerGroup, now_ms: int) -> TimedSteps[int]:
-    """The same, a member a step. Returns the time that it was sent last."""
+    """Starts the full time of every member without a timer, a member a step. Returns the time that it was last sent."""
     group.checked_topics = None
     for member_id, member in list(group.members.latest.items()):
         if session_key(group.id, member_id) not in shard.timers:

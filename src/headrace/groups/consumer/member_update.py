@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class MemberUpdate:
-    """The update of a member that is, or wants to be, in a group. Its records gather in `out`, as one atomic batch."""
+    """The update of a current or new member of a group. Its records are collected in `out`, as one atomic batch."""
 
     def __init__(self, shard: GroupShardState, group: ConsumerGroup, member_id: str, now_ms: int, out: Outcome) -> None:
         self.shard = shard
@@ -37,7 +37,7 @@ class MemberUpdate:
         self.out = out
         self.settings = shard.settings_of(group.id)
         self.replaced_id: str | None = None
-        """The id under which the static member was known until now: another one, or the same."""
+        """The former id of the static member: another one, or the same."""
         self.member = Member()
         """The member before this request."""
         self.current = group.current(member_id)

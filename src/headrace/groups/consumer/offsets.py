@@ -1,4 +1,4 @@
-"""Whose commits and fetches count in a consumer group (KIP-848, KIP-1251)."""
+"""The validity of commits and fetches in a consumer group (KIP-848, KIP-1251)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def check_commit(
     is_transactional: bool,
     topics: Topics,
 ) -> ErrorCode:
-    """Why a commit is refused, as a whole."""
+    """Returns why a whole commit is refused, or NONE."""
     epoch = request.generation_id_or_member_epoch
     if epoch < 0 and not group.has_members:
         return ErrorCode.NONE
@@ -59,7 +59,7 @@ def check_commit(
 
 
 def _assigned_since(current: CurrentAssignment, topic_id: bytes, partition: int) -> int | None:
-    """The epoch in which the member was assigned a partition that it has, or has to give up."""
+    """Returns the epoch in which the member was assigned a partition that it has, or has to revoke; None otherwise."""
     since = current.assigned.get(topic_id, {}).get(partition)
     return current.revoking.get(topic_id, {}).get(partition) if since is None else since
 
@@ -82,7 +82,7 @@ def expire(shard: GroupShardState, group: ConsumerGroup, now_ms: int, out: Outco
 
 
 def check_fetch(group: ConsumerGroup, request: OffsetFetchRequestGroup) -> ErrorCode:
-    """Why a member's fetch is refused; one that names no member is nobody's, and passes. Reads the committed state."""
+    """Returns why a member's fetch is refused, or NONE; one without a member passes. Reads the committed state."""
     if request.member_id is None and request.member_epoch < 0:
         return ErrorCode.NONE
     if request.member_id is None or (member := group.members.committed(request.member_id)) is None:

@@ -1,8 +1,8 @@
-"""How one member gets from its current assignment to its target, a heartbeat at a time (KIP-848, "Reconciliation").
+"""One member's steps from its current assignment to its target, a heartbeat at a time (KIP-848, "Reconciliation").
 
-A member first revokes what its target does not name: until it says that it did, it stays at its epoch and no other
-member gets these partitions. Then it rises to the assignment epoch and gets the released partitions; for the rest it
-asks again.
+A member first revokes what its target does not name: until it confirms that, it stays at its epoch and no other member
+gets these partitions. Then it rises to the assignment epoch and gets the released partitions; the rest follows with
+later heartbeats.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from headrace.groups.consumer.records import CurrentAssignment, MemberState, Par
 from headrace.groups.modern.reconciliation import add_released, owns_any, split, without_unsubscribed
 
 Owned: TypeAlias = Mapping[bytes, Collection[int]]
-"""The partitions that a member says it owns, by topic id."""
+"""The partitions that a member reports as owned, by topic id."""
 
 
 def reconcile(
@@ -61,7 +61,7 @@ def _next(
 
 
 def _unsubscribed(current: CurrentAssignment, subscribed: Container[bytes], owned: Owned | None) -> CurrentAssignment:
-    """Takes topics from a member that it no longer subscribes to, before there is a new target."""
+    """Revokes topics that a member no longer subscribes to, before there is a new target."""
     kept, gone = without_unsubscribed(current.assigned, subscribed)
     if not gone:
         return current

@@ -44,46 +44,47 @@ class Kind(IntEnum):
     """The type of a record's key."""
 
     EPOCH = 3
-    """The group's epoch; the last record of a group to go."""
+    """The group's epoch; removed last."""
     PARTITION_METADATA = 4
-    """What a group knew of its topics; releases before 4.1 wrote it."""
+    """The metadata of a group's topics; written by releases before 4.1."""
     MEMBER = 5
-    """What a member's heartbeats have reported of it."""
+    """A member's metadata from its heartbeats."""
     TARGET_EPOCH = 6
     """The group epoch that the targets were computed for."""
     TARGET = 7
-    """What a member shall have."""
+    """A member's target assignment."""
     CURRENT = 8
-    """What a member has, and its epoch."""
+    """A member's current assignment and epoch."""
     REGEX = 16
-    """The topics that a regular expression was found to mean."""
+    """The topics that a regular expression matched."""
 
 
 PARTITION_BYTES: Final = 512
-"""What a partition of a target takes in memory: there, in what its member has, and in the table of who has it."""
+"""The memory of a target's partition in bytes: in the target, in the current assignment, and in the table of
+holders."""
 TOPIC_BYTES: Final = 64
-"""What a topic takes that a regular expression means; its name is the cluster's."""
+"""The memory of a topic that a regular expression matches; its name is shared with the cluster's."""
 
 _OF_THE_GROUP: Final = frozenset({Kind.EPOCH, Kind.PARTITION_METADATA, Kind.TARGET_EPOCH})
-"""Kinds of which a group has one record."""
+"""Kinds with one record for each group."""
 
 
 class MemberState(IntEnum):
     """How far a member has come towards its target assignment."""
 
     STABLE = 0
-    """It is at its epoch, with all that it shall have."""
+    """The member is at its epoch, with its full target."""
     UNREVOKED = 1
-    """It has partitions to revoke, and has not confirmed that yet."""
+    """The member has partitions to revoke, and has not confirmed that yet."""
     UNRELEASED = 2
-    """It waits for partitions that others have not given up."""
+    """The member waits for partitions that others have not revoked."""
     UNKNOWN = 127
     """A state of a newer release."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A member's own metadata: a field that its heartbeat leaves out stays as it was."""
+    """A member's metadata: a field that its heartbeat omits stays unchanged."""
 
     instance_id: str | None = None
     rack_id: str | None = None
@@ -94,11 +95,11 @@ class Member:
     rebalance_timeout_ms: int = -1
     assignor: str | None = None
     classic: ClassicMemberMetadata | None = None
-    """Set of a member that speaks the classic protocol."""
+    """Set if the member speaks the classic protocol."""
 
     @property
     def size(self) -> int:
-        """What it keeps in memory of what clients sent, in bytes."""
+        """The bytes that it keeps in memory of its client's requests."""
         protocols = () if self.classic is None else self.classic.supported_protocols
         return (
             len(self.client_id)
@@ -110,20 +111,20 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class CurrentAssignment:
-    """What a member has. A member that has only joined has nothing at epoch 0."""
+    """A member's current assignment. A member that has only joined has nothing at epoch 0."""
 
     epoch: int = 0
     previous_epoch: int = 0
-    """The epoch before the last step; a member whose answer was lost still speaks of it."""
+    """The epoch before the last step; a member whose answer was lost still sends it."""
     state: MemberState = MemberState.STABLE
     assigned: Held = field(default_factory=dict)
     revoking: Held = field(default_factory=dict)
-    """What it has to give up; nobody else gets it before."""
+    """Partitions to revoke; no other member gets them before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """The topics that a regular expression means, as of a version of the metadata."""
+    """The topics that a regular expression matches, as of a version of the metadata."""
 
     topics: frozenset[str]
     metadata_version: int
@@ -131,12 +132,12 @@ class Resolved:
 
     @property
     def size(self) -> int:
-        """What it takes in memory, in bytes."""
+        """Its memory in bytes."""
         return TOPIC_BYTES * len(self.topics)
 
 
 def target_size(target: Partitions) -> int:
-    """What a target takes in memory, with what comes of it, in bytes."""
+    """Returns the memory of a target and of what is derived from it, in bytes."""
     return PARTITION_BYTES * sum(map(len, target.values()))
 
 
@@ -145,14 +146,14 @@ Value: TypeAlias = GroupEpoch | Member | AssignmentEpoch | Partitions | CurrentA
 
 @dataclass(frozen=True, slots=True)
 class ConsumerRecord:
-    """A record of a consumer group, or with None its tombstone."""
+    """A record of a consumer group; None is its tombstone."""
 
     group_type: ClassVar = "consumer"
 
     group_id: str
     kind: Kind
     name: str
-    """The member's id, the regular expression, or nothing."""
+    """The member id, the regular expression, or empty."""
     value: Value | None
 
 
@@ -160,7 +161,7 @@ class ConsumerRecord:
 
 
 def encode(record: ConsumerRecord) -> tuple[bytes, bytes | None]:
-    """The key and the value of a record. Raises EncodeError for an id that is longer than the format can say."""
+    """Encodes the key and the value of a record. Raises EncodeError for an id that is too long for the format."""
     if record.kind in _OF_THE_GROUP:
         body = ConsumerGroupMetadataKey(record.group_id).encode(0)
     else:
@@ -229,7 +230,7 @@ def _wire_partitions(held: Held) -> list[ConsumerGroupCurrentMemberAssignmentTop
 
 
 def decode(kind: int, key: bytes, value: bytes | None) -> ConsumerRecord:
-    """What a record says whose key's type is one of `Kind`. Raises DecodeError for an unknown format."""
+    """Decodes a record whose key type is one of `Kind`. Raises DecodeError for an unknown format."""
     of = Kind(kind)
     if of in _OF_THE_GROUP:
         group_id, name = ConsumerGroupMetadataKey.decode(key, 0, 2).group_id, ""

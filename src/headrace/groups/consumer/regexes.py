@@ -1,11 +1,11 @@
-"""The regular expressions that members subscribe to: which topics they mean, and when to look again.
+"""The regular expressions of members: the topics that they match, and when to resolve them again.
 
-A heartbeat is answered before its regular expression is resolved; all those of a group are then resolved at once, and
-the group's epoch rises if their topics have changed. Topics that the requesting principal may not Describe are left
-out, for the whole group.
+A heartbeat is answered before its regular expression is resolved; then all those of the group are resolved at once, and
+the group's epoch rises if their topics have changed. Topics that the requesting principal may not Describe are
+excluded, for the whole group.
 
-Nothing is matched here. A `LookUp` is the question which topics some expressions mean, and the shell finds the answer
-on a worker: each expression's topics come back by `found`, and `finished` ends the look-up.
+Nothing is matched here. A `LookUp` holds the expressions and the topics, and the shell matches them on a worker:
+`found` takes each expression's topics, and `finished` ends the look-up.
 """
 
 from __future__ import annotations
@@ -26,39 +26,38 @@ if TYPE_CHECKING:
     from headrace.groups.shard_state import GroupShardState
 
 LOOK_INTERVAL_MS: Final = 10_000
-"""The least time between two looks at a group's regular expressions."""
+"""The minimum time between two look-ups of a group."""
 GROUP_REGEXES_MAX: Final = 100
-"""Different regular expressions of one group; a member with one more is refused with GROUP_MAX_SIZE_REACHED."""
+"""The limit of distinct regular expressions of one group; beyond it a member is refused with GROUP_MAX_SIZE_REACHED."""
 PRINCIPAL_REGEXES_MAX: Final = 10_000
-"""The same, of all groups of a broker to which the members of one principal brought them."""
+"""The limit of regular expressions that one principal's members add in all groups of a broker."""
 
 MayDescribe: TypeAlias = Callable[[str], bool]
-"""Whether somebody may see the topic of this name."""
+"""Returns whether the requesting principal may see the topic of this name."""
 
 
 def everybody_may(_topic: str) -> bool:
-    """No topic is kept from anybody."""
+    """Allows every topic."""
     return True
 
 
 @dataclass(slots=True, eq=False)
 class LookUp:
-    """Which topics the regular expressions of a group mean."""
+    """The resolution of a group's regular expressions."""
 
     group: ConsumerGroup
     regexes: tuple[str, ...]
     topics: Topics
-    """Those to choose from."""
+    """The topics to match."""
     principal: str
-    """Who asked."""
+    """The requesting principal."""
     may_describe: MayDescribe
     changed: bool = False
-    """Whether an expression was found to mean other topics than before."""
+    """Whether an expression matches other topics than before."""
 
 
 def is_one_too_many(shard: GroupShardState, group: ConsumerGroup, before: str, principal: str, now_ms: int) -> str:
-    """Why a member of a principal may not bring an expression that nobody of the group has, in the place of `before`;
-    empty when it may."""
+    """Returns why a member may not replace `before` with an expression that is new to the group; empty if it may."""
     readers = group.regex_readers.latest
     if len(readers) - (readers.get(before) == 1) >= GROUP_REGEXES_MAX:
         return f"Group {group.id} subscribes to {GROUP_REGEXES_MAX} different regular expressions already."
@@ -68,7 +67,7 @@ def is_one_too_many(shard: GroupShardState, group: ConsumerGroup, before: str, p
 
 
 def is_due(group: ConsumerGroup, topics: Topics, settings: ConsumerSettings, now_ms: int) -> bool:
-    """Whether to look now: one is new, there are new topics, or the last look is long ago."""
+    """Returns whether to resolve now: an expression is new, there are new topics, or the last look-up is too old."""
     if group.look_up is not None or not group.regex_readers.latest:
         return False
     if group.looked_ms <= now_ms < group.looked_ms + LOOK_INTERVAL_MS:
@@ -83,7 +82,7 @@ def is_due(group: ConsumerGroup, topics: Topics, settings: ConsumerSettings, now
 
 
 def look_after(shard: GroupShardState, group_id: str, principal: str, may_describe: MayDescribe, out: Outcome) -> None:
-    """Looks when a heartbeat is stored and answered."""
+    """Starts a look-up once a heartbeat is stored and answered."""
 
     def stored(error: ErrorCode, now_ms: int) -> Outcome:
         group = shard.modern.latest.get(group_id)
@@ -100,7 +99,7 @@ def look_after(shard: GroupShardState, group_id: str, principal: str, may_descri
 
 
 def found(shard: GroupShardState, look_up: LookUp, regex: str, means: frozenset[str], now_ms: int) -> Outcome:
-    """The topics of one regular expression. One that nobody subscribes to any more is left out."""
+    """Stores the topics of one regular expression, unless it has lost its last subscriber."""
     out, group = Outcome(), look_up.group
     if _is_current(shard, look_up) and regex in group.regex_readers.latest:
         value = Resolved(means, look_up.topics.version, now_ms)
@@ -119,7 +118,7 @@ def finished(shard: GroupShardState, look_up: LookUp) -> Outcome:
     out, group = Outcome(), look_up.group
     if _is_current(shard, look_up):
         group.look_up = None
-        group.checked_topics = None  # what was found may not have been stored: the next heartbeat compares
+        group.checked_topics = None  # results may not have been stored: the next heartbeat compares
         if look_up.changed:
             epoch = GroupEpoch(group.epoch.epoch + 1, shard.topics.hash(group.topics()))
             out.records.append(ConsumerRecord(group.id, Kind.EPOCH, "", epoch))
@@ -127,6 +126,6 @@ def finished(shard: GroupShardState, look_up: LookUp) -> Outcome:
 
 
 def _is_current(shard: GroupShardState, look_up: LookUp) -> bool:
-    """Whether the group that was looked up for is the one of its name, and waits for it."""
+    """Returns whether the group still exists and waits for this look-up."""
     group = look_up.group
     return group.look_up is look_up and shard.modern.latest.get(group.id) is group

@@ -1,4 +1,4 @@
-"""What of the broker's settings, and of a group's own, a consumer group obeys."""
+"""The settings of consumer groups: the broker's and a group's own."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ class ConsumerSettings:
     """Times and sizes of consumer groups; the defaults are Kafka's."""
 
     session_timeout_ms: int = 45_000
-    """How long a member may be silent."""
+    """The session timeout of a member."""
     heartbeat_interval_ms: int = 5_000
     """The heartbeat interval that members are given."""
     assignment_interval_ms: int = 1_000
-    """The least time between two computations of targets (KIP-1263); 0: at once."""
+    """The minimum time between two computations of targets (KIP-1263); 0: at once."""
     max_size: int = 2**31 - 1
-    """Members of a group; one more is refused with GROUP_MAX_SIZE_REACHED."""
+    """The limit of members; beyond it GROUP_MAX_SIZE_REACHED."""
     regex_refresh_interval_ms: int = 600_000
-    """How long what a regular expression was found to mean is believed."""
+    """How long the resolved topics of a regular expression are valid."""
     assignors: tuple[str, ...] = tuple(ASSIGNORS)
-    """Those that members may ask for; the first is the one of groups whose members ask for none."""
+    """The assignors that members may choose; the first is the default."""
     upgrades: bool = True
-    """Whether a classic group with members becomes a consumer group when somebody of the newer protocol joins."""
+    """Whether a classic group with members becomes a consumer group when a member of the newer protocol joins."""
     downgrades: bool = True
-    """Whether a consumer group that only classic members are left of becomes a classic one."""
+    """Whether a consumer group with classic members only becomes a classic group."""

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def topics_of(image: ClusterImage) -> Topics:
-    """All topics of an image."""
+    """Returns all topics of an image."""
     racks = _racks(image)
     known = (_info(topic, racks) for topic in image.topics)
     return Topics(known, version=image.offset, last_created_version=image.offset)
 
 
 def topics_after(before: Topics, old: ClusterImage, new: ClusterImage, delta: ImageDelta) -> Topics:
-    """The topics after a change of the image: the very same value where groups would see no difference."""
+    """Returns the topics after a change of the image; the same object if nothing changed for groups."""
     racks = _racks(new)
     if delta.changed_brokers and racks != _racks(old):
         changed = {topic.name: _info(topic, racks) for topic in new.topics}

@@ -1,8 +1,8 @@
 """The epochs of a modern group (KIP-848): of the group, of its target assignment, and of each member.
 
 The group epoch rises when the members, their subscriptions or the topics change. The target assignment is computed for
-a group epoch, which is its assignment epoch then. A member reaches the assignment epoch when it is reconciled with its
-target, and says its own epoch in each heartbeat.
+a group epoch, which becomes its assignment epoch. A member reaches the assignment epoch when it is reconciled with its
+target, and sends its own epoch in each heartbeat.
 """
 
 from __future__ import annotations

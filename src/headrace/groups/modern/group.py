@@ -1,4 +1,4 @@
-"""What the shard asks of a group of a modern kind, whichever it is."""
+"""The interface of a modern group for the shard, whatever its kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the records of a modern group create it, fill it and remove it, live and at a load alike."""
+"""How the records of a modern group create, fill and remove it, live and at a load alike."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headrace.machine.timeline import Timeline
 
 Create: TypeAlias = "Callable[[str, Timeline, MemberUsage], ModernGroup]"
-"""Makes a group of an id, whose tables are on a timeline and whose members count where it says."""
+"""Creates a group with an id, on a timeline, with the usage that counts its members."""
 
 
 def apply(shard: GroupShardState, record: ConsumerRecord | UnservedRecord, create: Create) -> None:

@@ -50,17 +50,17 @@ class Topics:
         self.by_name = {topic.name: topic for topic in topics}
         self.by_id = {topic.id: topic for topic in self.by_name.values()}
         self.version = version
-        """Grows with every change: the offset of the metadata."""
+        """The metadata offset; grows with every change."""
         self.last_created_version = last_created_version
-        """The version that brought the newest topic."""
+        """The version that created the newest topic."""
 
     def ids(self, names: Iterable[str]) -> frozenset[bytes]:
-        """The ids of those topics that exist."""
+        """Returns the ids of the topics that exist."""
         by_name = self.by_name
         return frozenset(by_name[name].id for name in names if name in by_name)
 
     def hash(self, names: Iterable[str]) -> int:
-        """The hash of these topics as a group's record tells it, signed; 0 where none of them exists."""
+        """Returns the signed hash of these topics for a group's record; 0 if none of them exists."""
         hashes = [_UINT64.pack(self.by_name[name].hash) for name in sorted(names) if name in self.by_name]
         if not hashes:
             return 0
@@ -69,11 +69,11 @@ class Topics:
 
 
 NO_TOPICS: Final = Topics()
-"""What a shard knows of the topics until it is given them."""
+"""The topics of a shard before it is given any."""
 
 
 def _text(text: str) -> bytes:
-    """A string as Kafka's hash takes it: UTF-16 units, then how many."""
+    """Encodes a string for Kafka's hash: UTF-16 units, then their number."""
     return text.encode("utf-16-le") + _INT32.pack(_units(text))
 
 
