@@ -257,7 +257,7 @@ class SegmentScan:
         return entries, count
 
     def _times_reach(self, index: TimeIndex, last: int) -> bool:
-        """Returns whether the time index matches the offset index up to the entry `last`, as far as it is possible to see.
+        """Returns whether the time index matches the offset index up to the entry `last`, as far as visible.
 
         Both were safe together: if it does not, it was damaged or removed.
         """

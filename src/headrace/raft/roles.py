@@ -152,7 +152,7 @@ class _Asking(_Waiting):
         return min([self.until_ms, *(raft.peers.ready_ms(voter.id) for voter in self.unheard(raft))])
 
     def answered(self, raft: Raft, peer: int, response: Response) -> None:
-        """See Role."""
+        """Handles a voter's answer in this epoch."""
         if isinstance(response, VoteResponse) and response.pre_vote == self.pre_vote:
             assert peer not in self.granted and peer not in self.refused, "a voter answers a round once"
             (self.granted if response.granted and not response.error else self.refused).add(peer)
@@ -166,11 +166,11 @@ class Prospective(_Asking):
     pre_vote = True
 
     def deadline_ms(self, raft: Raft) -> int | None:
-        """See Role."""
+        """Returns when `tick` has something to do, unless an event comes first."""
         return self.next_ms(raft)
 
     def tick(self, raft: Raft) -> None:
-        """See Role."""
+        """Changes the role if its time is up, or sends what can be sent now."""
         if self.has_won(raft):
             raft.become_candidate()
         elif self.has_lost(raft) or self.is_over(raft):
@@ -182,7 +182,7 @@ class Prospective(_Asking):
             self.ask(raft)
 
     def grants(self, raft: Raft, request: VoteRequest) -> bool:
-        """See Role."""
+        """Returns whether a candidate with an up-to-date log gets this node's vote."""
         return request.pre_vote or raft.may_vote_for(request.candidate)
 
     def answered(self, raft: Raft, peer: int, response: Response) -> None:
@@ -202,11 +202,11 @@ class Candidate(_Asking):
     pre_vote = False
 
     def deadline_ms(self, raft: Raft) -> int | None:
-        """See Role."""
+        """Returns when `tick` has something to do, unless an event comes first."""
         return self.until_ms if self.has_lost(raft) else self.next_ms(raft)
 
     def tick(self, raft: Raft) -> None:
-        """See Role."""
+        """Changes the role if its time is up, or sends what can be sent now."""
         if self.has_won(raft):
             raft.become_leader(sorted(self.granted | {raft.me.id} if raft.is_voter else self.granted))
         elif self.is_over(raft):
@@ -246,14 +246,14 @@ class Follower(_Waiting):
         self.loading: Loading | None = None
 
     def deadline_ms(self, raft: Raft) -> int | None:
-        """See Role."""
+        """Returns when `tick` has something to do, unless an event comes first."""
         if not raft.log.is_synced:
             return self.until_ms
         assert self.until_ms is not None
         return min(self.until_ms, raft.peers.ready_ms(self.leader.id))
 
     def tick(self, raft: Raft) -> None:
-        """See Role."""
+        """Changes the role if its time is up, or sends what can be sent now."""
         if self.is_over(raft):
             raft.lose_leader()
         elif raft.log.is_synced:
@@ -273,11 +273,11 @@ class Follower(_Waiting):
                 raft.send_to([self.leader], lambda _: request)
 
     def grants(self, raft: Raft, request: VoteRequest) -> bool:
-        """See Role."""
+        """Returns whether a candidate with an up-to-date log gets this node's vote."""
         return request.pre_vote and not self.has_fetched
 
     def answered(self, raft: Raft, peer: int, response: Response) -> None:
-        """See Role."""
+        """Handles a voter's answer in this epoch."""
         if isinstance(response, VoterResponse):
             self.is_known |= response.error in (ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION)
         if not isinstance(response, FetchResponse | FetchSnapshotResponse):
@@ -363,12 +363,12 @@ class Resigned(_Waiting):
         return [voter for voter in raft.other_voters if voter.id not in self.notified]
 
     def deadline_ms(self, raft: Raft) -> int | None:
-        """See Role."""
+        """Returns when `tick` has something to do, unless an event comes first."""
         assert self.until_ms is not None
         return min([self.until_ms, *(raft.peers.ready_ms(voter.id) for voter in self._unnotified(raft))])
 
     def tick(self, raft: Raft) -> None:
-        """See Role."""
+        """Changes the role if its time is up, or sends what can be sent now."""
         if self.is_over(raft):
             raft.become_unattached(raft.epoch + 1)
         else:
@@ -376,5 +376,5 @@ class Resigned(_Waiting):
             raft.send_to(self._unnotified(raft), lambda _: request)
 
     def answered(self, raft: Raft, peer: int, response: Response) -> None:
-        """See Role."""
+        """Handles a voter's answer in this epoch."""
         self.notified.add(peer)

@@ -1,8 +1,8 @@
 """python -m headrace.sim: runs seeds of the simulator, with or without a planted fault.
 
-`mutate` makes small faults, and `plants` counts the seeds that find each planted one.
+`mutate` tries small changes of the code, and `plants` counts the seeds that find each planted fault.
 
-Exit status: 0 where all checkers are content, 1 where one objects, 2 where the simulator itself broke.
+Exit status: 0 if no checker objects, 1 if one does, 2 if the simulator itself failed.
 """
 
 from __future__ import annotations

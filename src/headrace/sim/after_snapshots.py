@@ -1,4 +1,4 @@
-"""Power goes soon after a node has loaded a snapshot of the metadata: what it had to keep has to be there then."""
+"""Steered faults: a machine loses power soon after it has loaded a metadata snapshot, which must survive."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Blocking code in the simulator: the synchronous client, and what is built on it, run as they are.
+"""Blocking code in the simulator: the synchronous client, and the code built on it, unchanged.
 
-A process has a thread for such code. Of all threads one goes on at a time: where its code waits (for an answer, for a
-connection, for time to pass) it hands over to the loop, and goes on when what it waits for has come. So a run is the
-same every time. What Python keeps once for each process (variables of modules) is the process's own while its thread
-goes on, and so are its clock, its chance and its `Client`.
+A process has a thread for such code. One thread runs at a time: if its code waits (for an answer, for a connection, for
+time to pass) it yields to the loop, and continues when the awaited event has come. So a run is the same every time.
+Module variables, which Python keeps once, are the process's own while its thread runs, and so are its clock, its
+randomness and its `Client`.
 
-A process may end at each of its requests, before that leaves or after it, and may lose the answer.
+A process may end at each of its requests, before or after it is sent, and may lose the answer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A client machine of the simulator: one connection at a time, made again where it ends, and the checker of answers."""
+"""A client machine of the simulator, with one connection at a time that it restores, and the checker of its answers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Faults that are planted into the client of `headrace.client`: each is harmless as long as no request is refused, lost
-or answered late."""
+"""Planted faults in `headrace.client`: each is harmless as long as no request is refused, lost or answered late."""
 
 from __future__ import annotations
 

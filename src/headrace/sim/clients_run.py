@@ -1,8 +1,8 @@
-"""A cluster that is written and read by the asyncio client of `headrace.client`, as an application has it: idempotent
-and transactional producers, and fetchers. Brokers, links and disks fail meanwhile.
+"""A cluster whose clients use the asyncio client of `headrace.client` as applications do: idempotent and transactional
+producers, and fetchers. Brokers, links and disks fail meanwhile.
 
-Checked as in `cluster_run`: what was acknowledged to a producer is there once and in order, and readers see nothing
-else. At the end every producer gets something confirmed, and every fetcher reads up to the end.
+Checked as in `cluster_run`: every acknowledged record is there once and in order, and readers see nothing else. At the
+end every producer gets an acknowledgement, and every fetcher reads up to the end.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Clocks of a machine: a wall clock that can be set, and a steady one that keeps no better time than quartz does.
+"""The clocks of a machine: a wall clock that can be set, and a monotonic clock with the drift of quartz.
 
-The steady clock begins anywhere, has a rate of its own that changes now and then, and leaps, as a clock does that has
-counted on while its machine slept. It never goes back. It belongs to the machine: a process that is started again
-finds it where it is. All timers of a process run by it.
+The monotonic clock starts anywhere, has a rate that changes now and then, and leaps like a clock that counts while its
+machine sleeps. It never goes back. It belongs to the machine: a restarted process finds it where it is. All timers of a
+process use it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Faults that are planted into what nodes make of time: harmless while all of their clocks show the same."""
+"""Planted faults in the nodes' use of time: harmless while all clocks agree."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """A client machine of a simulated cluster: it finds the leader of a partition and the coordinator of a group, and looks
-again where it was sent away."""
+again after an error that tells it to."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What goes wrong between the nodes of a cluster: several die at once, one is paused, links are slow or one-way.
+"""Faults between the nodes of a cluster: several die at once, one is paused, links are slow or one-way.
 
-The model is honest. Where acknowledgements wait for the disks, power may go anywhere and at any time. At the default
-flush policy one node loses what it had not synced, and no other before all replicas are in sync again: more than that
-no cluster survives that acknowledges from memory.
+The faults stay within the guarantees. If acknowledgements wait for the disks, power may fail anywhere and at any time.
+At the default flush policy one node loses its unsynced data, and no other before all replicas are in sync again: no
+cluster that acknowledges from memory survives more.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a seed of a cluster draws: its size, its clients, and what goes wrong with it."""
+"""The options that a cluster's seed draws: its size, its clients, and its faults."""
 
 from __future__ import annotations
 

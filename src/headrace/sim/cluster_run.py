@@ -1,12 +1,12 @@
-"""Three brokers or five, each a controller too or beside three controllers, their clients, faults for a while, and then
-peace: all settles.
+"""A cluster of three or five brokers, with combined or separate controllers, and its clients: first with faults, then
+without, until everything has settled.
 
-Checked while it runs: no acknowledged record is changed or doubled, nothing that a reader saw changes, an epoch of a
-partition has one leader, and one of the quorum has one; in-sync sets lie within the replicas; what is committed was so
-by as many as it takes, and all that may be elected have it; metadata are applied that a majority of the voters has; the
-end of a partition never goes back for a client. At the end: everybody gets on, all replicas are in sync within two
-minutes, all that was acknowledged or read is there, no transaction is open, and the logs of all replicas are equal: as
-far as they are committed they are so at any time, of all topics.
+Checked during the run: no acknowledged record changes or is duplicated; nothing that a reader saw changes; an epoch of
+a partition or of the quorum has one leader; ISRs are subsets of the replicas; committed records were committed by
+enough replicas, and every electable replica has them; applied metadata are on a majority of the voters; the end of a
+partition never goes back for a client. At the end: all clients make progress, all replicas are in sync within two
+minutes, everything that was acknowledged or read is there, no transaction is open, and the logs of all replicas are
+equal. Their committed parts are equal at any time, for all topics.
 """
 
 from __future__ import annotations

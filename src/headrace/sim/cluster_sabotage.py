@@ -1,9 +1,9 @@
-"""Faults that are planted into the replication, the elections and the membership of a cluster.
+"""Planted faults in the replication, the elections and the membership of a cluster.
 
-Left out, because no client can ever tell: a high watermark that is not checkpointed (logs are compared by their epochs,
-and the next leader finds it again from its followers' fetches), and metadata that are replayed though they are old
-(within one life they come in their order). A leader that ignores the epochs of its followers alone does no harm either:
-a follower names the epoch of its last record, too, and what it has is the beginning of that leader's log or is cut.
+Some are left out because no client can notice them: a high watermark that is not checkpointed (logs are compared by
+their epochs, and the next leader finds it again from its followers' fetches), and stale metadata that are replayed
+(within one process they come in order). A leader that only ignores the epochs of its followers does no harm either: a
+follower also names the epoch of its last record, and its log is a prefix of that leader's or is truncated.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Faults that are planted into consumer groups: the protocol of KIP-848, conversions, and loads."""
+"""Planted faults in consumer groups: the protocol of KIP-848, conversions, and loads."""
 
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
-"""A cluster and the consumers of one group: members come, go, die and come back, while the coordinator moves.
+"""A cluster and the consumers of one group: members join, leave, die and return, while the coordinator moves.
 
-They speak the protocol of KIP-848 and, in most seeds, the classic one too: now more of the one kind come, now more of
-the other, so that the group is converted while it has members, where the policy lets it. Those of the classic one give
-all up to rebalance, or rebalance cooperatively. Some members are static; some subscribe by regular expressions, or to
-other topics than before.
+They use the protocol of KIP-848 and, in most seeds, the classic one too, in changing proportions, so that the group is
+converted while it has members, if the policy allows it. Classic members rebalance eagerly or cooperatively. Some
+members are static; some subscribe by regular expressions, or change their topics.
 
-Checked while it runs: see `checkers.shares`. At rest, every partition is owned by exactly one live member, nobody is on
-the way to something else, and every member commits.
+Checked during the run: see `checkers.shares`. At rest, every partition is owned by exactly one live member, no member
+is being reconciled, and every member commits.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Coordinators of transactions that fail in the middle of an end: when it is decided, when its markers leave, when the
-last of them is written.
+"""Transaction coordinators that fail during the end of a transaction: when it is decided, when its markers are sent, or
+when the last of them is written.
 
-One dies at once or soon; one freezes, until another has taken its place and ended the transaction, and goes on with
-what it was about to send; of one the last words come late, and not in their order, before it dies.
+One dies at once or soon; one freezes until another coordinator has ended the transaction, and then sends what it was
+about to send; the last messages of one arrive late and out of order, before it dies.
 """
 
 from __future__ import annotations

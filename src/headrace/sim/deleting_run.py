@@ -1,6 +1,6 @@
-"""A cluster of which operators delete records while it is written to, fails, and elects leaders: see
-`checkers/deletions.py`. In the end, what is asked for is done, and all replicas begin alike. In some seeds they delete
-under transactions too, see `workloads/doomed.py`: then no transaction is open in the end."""
+"""A cluster whose operators delete records during writes, failures and elections: see `checkers/deletions.py`. At the
+end all deletions are complete, and all replicas have the same start. In some seeds transactions are open meanwhile, see
+`workloads/doomed.py`: at the end none is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults that are planted into DeleteRecords of a cluster: only runs that delete can find them."""
+"""Planted faults in a cluster's DeleteRecords: only runs that delete can find them."""
 
 from __future__ import annotations
 

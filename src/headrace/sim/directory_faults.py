@@ -1,8 +1,8 @@
-"""A log directory of a broker fails, and nothing else of it: its disk gives errors until somebody replaces or repairs
-it and starts the broker again, cannot be written for a while, or is full for a while.
+"""Faults of one log directory of a broker: its disk fails until it is replaced or repaired and the broker restarted, is
+read-only for a while, or is full for a while.
 
-A disk is replaced by an empty one only where each partition of the broker has another replica that may lead: else it is
-repaired, and has what it had.
+A disk is replaced by an empty one only if each partition of the broker has another replica that may lead; otherwise it
+is repaired, with its data.
 """
 
 from __future__ import annotations

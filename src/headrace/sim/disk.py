@@ -1,15 +1,16 @@
-"""A disk that forgets: what was not synced may be lost, torn or zeroed at a crash, and any call may fail.
+"""A disk that forgets: unsynced data may be lost, torn or zeroed at a crash, and any call may fail.
 
-What each crash does is drawn from the given generator:
+The effect of each crash is drawn from the given generator:
 - of each file, the writes since its last sync survive as a random prefix, the last of them possibly cut in the middle
-  or followed by zeros where the file was longer (a file system that noted the size and not the data);
-- on a disk that `writes_pages`, each page of a file survives by itself, as it was at some moment since the last sync,
-  and so does the size: a kernel writes dirty pages back in any order. What was truncated away does not come back;
+  or followed by zeros if the file was longer (a file system that stored the size and not the data);
+- on a disk that `writes_pages`, each page of a file survives independently, as it was at some moment since the last
+  sync, and so does the size: a kernel writes dirty pages back in any order. What was truncated does not return;
 - of each folder, the creations, renames and removals since its last sync survive as a random prefix; a rename, of a
-  file or of a folder with all that it holds, is one step, as a journal has it.
-A file that was synced and whose name was not is lost with its name. `fail` injects errors, `room_bytes` is a full
-disk. On a disk that `drops_unsynced`, what a sync failed to write is read as before, and no later sync writes it: the
-kernel takes the pages for written. It stays so when the process alone dies, until `SimFile.forget`.
+  file or of a folder with its content, is one step, as in a journal.
+
+A synced file whose name was not synced is lost with its name. `fail` injects errors, `room_bytes` is a full disk. On a
+disk that `drops_unsynced`, data that a sync failed to write are read as before, and no later sync writes them: the
+kernel considers the pages written. This lasts when only the process dies, until `SimFile.forget`.
 """
 
 from __future__ import annotations

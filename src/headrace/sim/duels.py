@@ -1,7 +1,7 @@
-"""Two candidates in one epoch.
+"""Steered faults: two candidates in one epoch.
 
-When the first has followers, it dies or one of its voters does, and the second's requests arrive then: nobody may vote
-twice in an epoch, whatever it has forgotten since.
+When the first has votes, it dies or one of its voters does, and then the second's requests arrive: no voter may vote
+twice in an epoch, whatever it has lost.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A voter comes back with an emptied metadata log, or with a new disk: what was confirmed survives, because it does not
-vote before it has fetched all of it.
+"""Steered faults: a voter returns with an empty metadata log or a new disk. Committed records survive, because it does
+not vote before it has fetched all of them.
 
-One controller at a time, and at any time: with quorum-state, which holds the votes, without it, or on a new disk. Most
-often the worst happens around it: of the other two one lags, and the one that has everything is not reached afterwards.
+One controller at a time, at any time: with quorum-state, which holds its votes, without it, or on a new disk. Usually
+with the worst timing: of the other two one lags, and the one that has everything is then unreachable.
 """
 
 from __future__ import annotations

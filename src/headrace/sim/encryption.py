@@ -1,7 +1,7 @@
-"""Nodes that speak TLS with one another, each with a certificate of its own, while their clients do not.
+"""Nodes that use TLS among each other, each with its own certificate; their clients do not.
 
-OpenSSL has its own chance and its own clock: such a run is judged as any other, but the same seed may take another way,
-and its digest says nothing.
+OpenSSL has its own randomness and clock: such a run is checked like any other, but the same seed may give different
+runs, and its digest is meaningless.
 """
 
 from __future__ import annotations

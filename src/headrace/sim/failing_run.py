@@ -1,7 +1,7 @@
-"""A cluster of brokers with two log directories each, of which one fails now and then: see `directory_faults.py`.
+"""A cluster of brokers with two log directories each, one of which fails now and then: see `directory_faults.py`.
 
-Nothing that is acknowledged is lost by it. Where nothing else is broken, other replicas lead in a moment what lay
-there, and all get on; once the disk is replaced and the broker starts again, its replicas come back.
+No acknowledged record is lost. If nothing else is broken, other replicas lead the affected partitions soon, and all
+clients make progress; once the disk is replaced and the broker restarted, its replicas return.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Faults that are planted into what a cluster makes of a failed log directory: runs in which one fails find them."""
+"""Planted faults in a cluster's reaction to a failed log directory: only runs in which one fails find them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What goes wrong in a run, and when: kills, power cuts, clean restarts, disks that fail, fill up or slow down, clocks
-that are set, connections that break or fall silent."""
+"""The faults of a run and their timing: kills, power cuts, clean restarts, disks that fail, fill up or slow down,
+clocks that are set, connections that break or fall silent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The seed with which the search for each planted fault begins: tests and `python -m headrace.sim plants` use it."""
+"""The seed at which the search for each planted fault starts, for tests and `python -m headrace.sim plants`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kinds of runs: what each is called on the command line, and which planted faults it is to find."""
+"""The kinds of runs: their names on the command line, and the planted faults that each has to find."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A coordinator says that a batch belongs to a transaction, and the leader that has asked hears it late: packets of one
-connection are lost, and come when they are sent again, while all other connections go on.
+"""Steered faults: a coordinator's verification of a transactional batch reaches the leader late, because packets of
+that connection are lost and sent again while all other connections work.
 
-What the answer is about may be over by then: the producer has given up, and the markers have come another way.
+By then the transaction may be over: the producer has given up, and the markers came by another connection.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A coordinator sends markers, and its connection breaks: it sends them again, and is answered. The first request still
-arrives, when its producer has gone on to other transactions: those it must not end.
+"""Steered faults: a coordinator sends markers, its connection breaks, and it sends them again successfully. Then the
+first request arrives, when its producer has later transactions, which it must not end.
 
-The packets of the first connection are lost, and its sender takes it for dead before they are sent again. Only ends
-that raise the epoch are met (KIP-890): before `transaction.version` 2 a leader cannot tell a late marker from the next.
+The packets of the first connection are lost, and its sender considers it closed before they are sent again. Only ends
+that raise the epoch are tried (KIP-890): before `transaction.version` 2 a leader cannot distinguish a late marker.
 """
 
 from __future__ import annotations

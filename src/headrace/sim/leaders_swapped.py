@@ -1,6 +1,5 @@
-"""Of three controllers one is away, in turn with the leader: at its election, when nobody has what it appends then, or
-when a follower reports its log end. What was committed stays so under any of them.
-"""
+"""Steered faults: of three controllers one is cut off, in turn with the leader: at its election, when no other has its
+new entries, or when a follower reports its log end. Committed records survive under each leader."""
 
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
-"""Coordinators whose logs are in a bad state for a while, when they are made and when they are loaded.
+"""Coordinators whose logs are temporarily in a bad state while they are created or loaded.
 
-One broker, one group and one transactional id. At a step of the making or of the load of the coordinators' logs (their
-operations on the disk are counted) something begins that passes: the disk is full, no descriptor is free, or the log
-cannot be read. Checked: coordination is back within BACK_S after it has passed, with all that was confirmed before.
+One broker, one group and one transactional id. At a step of the creation or the load of the coordinators' logs (counted
+in disk operations) a temporary fault begins: the disk is full, no file descriptor is free, or the log cannot be read.
+Checked: coordination is back within BACK_S after the fault, with everything that was confirmed before.
 
-In `HeldLogRun`, three brokers: the followers' logs are held by a worker, as by a long truncation, while their leader
-dies.
+In `HeldLogRun`, three brokers: a worker holds the followers' logs, as in a long truncation, while their leader dies.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Faults that are planted into the loads of coordinators."""
+"""Planted faults in the loads of coordinators."""
 
 from __future__ import annotations
 

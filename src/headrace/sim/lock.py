@@ -1,9 +1,10 @@
-"""A lock where one thread does everything: there is nothing to wait for, and a task that awaits must not hold it.
+"""A lock in a world with a single thread: it never blocks, and a task must not hold it across an await.
 
-Only work that is interrupted (`steps`) may hold one for a while: who wants it waits until that has gone on.
+Only interrupted work (`steps`) may hold one for a while: if another part needs it, that work continues until it is
+released.
 
-A lock between threads does not keep two tasks of one thread apart: a task that held one while it awaited would be
-alone with its state on no machine. Here it is a defect as soon as another task comes to the same lock.
+A lock between threads does not exclude two tasks of one thread: on a real machine a task that held one across an await
+would not be alone with its state. Here it is a defect as soon as another task reaches the same lock.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Faults that are planted into one log: what it knows of transactions and leader epochs, where it begins, and what
-compaction keeps. Only runs of one log that is cut, compacted and crashes can find them, or find them soon.
-"""
+"""Planted faults in one log: its transactions and leader epochs, its start, and compaction. Only runs of one log that
+is truncated, compacted and crashes can find them, or find them soon."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""An asyncio event loop whose time is virtual: where nothing is left to do now, the next timer is due at once.
+"""An asyncio event loop in virtual time: if nothing is left to do now, the next timer is due at once.
 
 It reads no clock and no socket, so a run takes as long as its callbacks, and is the same every time.
 
-A process can be paused, as SIGSTOP does it: its callbacks, tasks and timers pause while time goes on, and come in
-their order when it goes on. Whose a callback is, its context says: `PROCESS`.
+A process can be paused, as by SIGSTOP: its callbacks, tasks and timers stop while time passes, and resume in order. The
+context of a callback names its process: `PROCESS`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The controllers take a replica into an in-sync set, and its leader does not hear of it: their answer is lost, their
-metadata do not come, and the replica no longer fetches.
+"""Steered faults: the controllers add a replica to an ISR, and its leader does not notice: their answer and their
+metadata are lost, and the replica no longer fetches.
 
-What the leader may count as committed meanwhile, the one that joins must have: it may be elected.
+The new member must have everything that the leader may commit meanwhile: it may be elected.
 """
 
 from __future__ import annotations

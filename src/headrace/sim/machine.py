@@ -1,4 +1,5 @@
-"""A machine with a broker on it: started, killed, unplugged, stopped, and started again on what its disk has kept."""
+"""A machine with a broker: it is started, killed, unplugged or stopped, and started again with what its disk has
+kept."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Moments that no client sees and no look now and then would catch: who listens hears of each call of a method, and
-faults may come just then."""
+"""Moments inside a node that no client sees and no polling would catch: listeners are notified of each call of a
+method, and can inject a fault at that moment."""
 
 from __future__ import annotations
 

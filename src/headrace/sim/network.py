@@ -1,12 +1,13 @@
-"""A network in virtual time: streams that deliver late and in pieces, break, fall silent, or never were.
+"""A network in virtual time: streams that deliver late and in pieces, break, or fall silent.
 
-Bytes of one connection arrive in order or not at all, as TCP has it. What a connection may suffer:
-- `cut`: both ends learn that it is gone;
-- `stall`: what one end sends comes late, and other connections do not wait for it (packets lost, and sent again);
-- `silence`: neither end learns anything; what is sent goes nowhere (a cable pulled, a machine without power);
-- `partition`: machines cannot reach each other; what is sent waits, and arrives when that is over;
-- `refuse`: new connections to a machine are refused, as by its firewall, and what runs on it goes on.
-A connection that is begun while nothing goes between two machines, or the other one has no power, is tried again.
+Bytes of one connection arrive in order or not at all, as in TCP. The faults of connections:
+- `cut`: both ends notice that it is closed;
+- `stall`: data of one end arrive late, and other connections do not wait (packets lost, and sent again);
+- `silence`: neither end notices anything; what is sent is lost (a cable pulled, a machine without power);
+- `partition`: machines cannot reach each other; what is sent waits, and arrives after the partition;
+- `refuse`: new connections to a machine are refused, as by its firewall, and the machine works on.
+
+A connection that is opened during a partition, or to a machine without power, is retried.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A node of the simulator: what `env.Node` promises, in virtual time, until somebody pulls the plug."""
+"""A node of the simulator: `env.Node` in virtual time, until its process ends."""
 
 from __future__ import annotations
 

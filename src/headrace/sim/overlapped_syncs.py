@@ -1,7 +1,8 @@
-"""Power goes soon after a sync during which the log has grown, or before whose outcome was delivered: what came
-meanwhile is safe with the next sync, and not before. The disk is slow then, so that the next one takes its time.
+"""Steered faults: a machine loses power soon after a sync during which the log has grown, or before the result of the
+sync was delivered: later data are safe only after the next sync. The disk is slow then, so that the next sync takes
+long.
 
-Some syncs take long, where workers can be interrupted: their files are safe, and appends arrive before they return.
+If workers can be interrupted, some syncs take long: their files are safe, and appends arrive before they return.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who owns the tasks of the world that belong to no node: those of the faults that come at a moment and last."""
+"""The owner of the tasks that belong to no node: those of steered faults that last."""
 
 from __future__ import annotations
 

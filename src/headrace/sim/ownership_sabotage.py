@@ -1,4 +1,4 @@
-"""Faults that are planted into groups, after which two members own one partition for a while: all is well at rest."""
+"""Planted faults in groups by which two members own one partition for a while: at rest nothing is wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m headrace.sim plants`: in how many of its seeds each planted fault is found."""
+"""`python -m headrace.sim plants`: counts the seeds that find each planted fault."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Three controllers of one metadata quorum, writers that change settings through the leader, faults for a while, and
-then peace, in which everybody must agree.
+"""Three controllers of one metadata quorum, and writers that change settings through the leader: first with faults,
+then without, until all agree.
 
-Checked while it runs: an epoch has one leader, which has all that was confirmed; what is committed at an offset is the
-same on every node, and no node takes back what it knew to be committed. At the end: everybody is confirmed again, and
-what was confirmed is on every node.
+Checked during the run: an epoch has one leader, which has everything confirmed before; the committed entry at an offset
+is the same on every node, and no node reverts a commit. At the end: every writer gets confirmations again, and all
+confirmed changes are on every node.
 """
 
 from __future__ import annotations

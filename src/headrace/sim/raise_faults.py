@@ -1,8 +1,8 @@
-"""Nodes that fail while kraft.version is raised: the active controller when the records lie in its log and nowhere
-else, and others when they take them in.
+"""Steered faults: nodes fail while kraft.version is raised: the active controller when the records are in its log only,
+and others when they apply them.
 
-One dies at once or soon, with its machine where power may go; one freezes, until another leads, and goes on; one
-is cut off from all others.
+One dies at once or soon, with its machine if power may fail; one freezes until another leads, and resumes; one is cut
+off from all others.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Faults that are planted into what raises kraft.version: only runs in which somebody does it can find them."""
+"""Planted faults in raising kraft.version: only runs that raise it can find them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What goes wrong between leaders and followers alone: the controllers, who are elsewhere, hear of nobody's death.
+"""Steered faults between leaders and followers only: the controllers, on other machines, do not notice.
 
-Leaders in turn: an operator has the same partitions led by one broker and by another, and these two do not reach each
-other. Each goes on where it was, so that their logs have epochs which the other lacks.
+Leaders alternate: an operator moves the same partitions between two brokers that do not reach each other. Each
+continues its own log, so that each log has epochs which the other lacks.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Clusters whose leaders and in-sync sets change all the time: runs of `cluster_run` that are steered to histories
-which the others hardly ever have. Each seed has one kind of them, and no other fault.
-"""
+"""Clusters whose leaders and ISRs change all the time: steered runs of `cluster_run` with histories that the others
+hardly ever reach. Each seed has one kind of them, and no other fault."""
 
 from __future__ import annotations
 

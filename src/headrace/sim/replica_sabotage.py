@@ -1,6 +1,5 @@
-"""Faults that are planted into leaders and followers, their logs and in-sync sets, and that only steered runs find, or
-find soon. Kafka has had most of them.
-"""
+"""Planted faults in leaders and followers, their logs and ISRs, that only steered runs find, or find soon. Kafka has
+had most of them."""
 
 from __future__ import annotations
 

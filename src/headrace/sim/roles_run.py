@@ -1,7 +1,7 @@
-"""A cluster whose workers are interrupted, and in which partitions change their role under them.
+"""A cluster with interrupted workers whose partitions change their role meanwhile.
 
-Leaders are elected in turn that do not reach one another, so that logs are cut, and followers fall behind; see
-`roles_under_workers` for what comes while a worker has a log.
+Leaders alternate that do not reach each other, so that logs are truncated and followers fall behind;
+`roles_under_workers` has the changes that come while a worker has a log.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Faults that are planted into what a broker does when a partition changes its role under a worker."""
+"""Planted faults in a broker's change of a partition's role while a worker has its log."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""A partition gets another leader, or a broker is to have it no longer, while a worker of that broker syncs, cuts or
-compacts its log: the worker stays where it is, holding what it holds, until that is done or the broker waits for it.
-"""
+"""Steered faults: a partition gets another leader, or a broker loses its replica, while a worker of that broker syncs,
+truncates or compacts its log: the worker pauses with its locks until the change is done or the broker waits for it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Faults that are planted into the broker on purpose: a simulator that does not find them would not find real ones.
+"""Planted faults in the broker: a simulator that does not find them would not find real ones.
 
-Each replaces one function of the broker by one that is wrong in a way that has happened to somebody.
+Each replaces one function of the broker by a wrong one, with a mistake that has been made in practice.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""A follower falls out of the in-sync set, so that its leader counts as committed what it lacks; and before the other
-follower hears of that, the leader is cut off. The other one leads then, with a high watermark that lags.
+"""Steered faults: a follower leaves the ISR, so that its leader commits records that it lacks; before the other
+follower learns of the new high watermark, the leader is cut off. The other follower leads then, with an old high
+watermark.
 
-A replica that joins it has to have all that it began its epoch with: that may be committed.
+A replica that joins its ISR must have everything up to the start of its epoch: that may be committed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Queries of Spark's that write exactly once to a cluster of three brokers, with faults on both sides, and then peace.
+"""Exactly-once queries of Spark that write to a cluster of three brokers, first with faults on both sides, then
+without.
 
-Checked: every record of the source is in the topic of each of its writes once, in order of the batches; a run that got
-a batch confirmed has planned the batch that is there; refusals have a reason, and happen where they must, as after a
-mark has expired; and in peace each query gets on.
+Checked: every record of the source is once in the topic of each of its writes, in order of the batches; a run whose
+batch was confirmed has planned that batch; refusals have a reason, and happen if they must, as after a mark has
+expired; without faults each query makes progress.
 """
 
 from __future__ import annotations

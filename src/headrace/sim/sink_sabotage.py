@@ -1,4 +1,4 @@
-"""Faults that are planted into the sink that writes exactly once from Spark."""
+"""Planted faults in the exactly-once sink of Spark."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A follower falls out of the in-sync set and comes back. Its leader asks for that, and the connection breaks: it asks
-again, and is answered. Then the follower falls out once more, and the first request comes to the controller.
+"""Steered faults: a follower leaves the ISR and rejoins. Its leader's request for that is sent again after a broken
+connection, and answered. Then the follower leaves once more, and the first request reaches the controller.
 
-What is committed meanwhile the follower lacks: the in-sync set of then must not come back.
+The follower lacks records committed meanwhile: the earlier ISR must not come back.
 """
 
 from __future__ import annotations

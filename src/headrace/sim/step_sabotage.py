@@ -1,5 +1,5 @@
-"""Faults that are planted where work is done beside the event loop: harmless as long as nothing else has a turn between
-two steps of a worker, or before its outcome is delivered."""
+"""Planted faults in work beside the event loop: harmless as long as nothing else runs between two steps of a worker, or
+before its result is delivered."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Work of workers that is interrupted: others have their turn between two of its operations on the disk.
+"""Interrupted workers: other work runs between two of their disk operations.
 
-Each piece of work has a thread, and of all threads one goes on at a time: it hands over where it is drawn, so a run is
-the same every time. Where the event loop of a node changes files, a worker may have a turn in the middle of that, and
-where a lock is held by a piece of work that waits, who wants it has that work go on until it gives it back.
+Each piece of work has a thread, and one thread runs at a time: the draw decides when it yields, so a run is the same
+every time. While the event loop of a node changes files, a worker may run in between; and if a waiting piece of work
+holds a lock that is needed, it continues until it releases the lock.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The story of a seed that failed: its events, with as few of its faults as still break something.
+"""The story of a failed seed: its events, with as few of its faults as still fail.
 
-Faults are left out in halves, then in quarters, and so on down to single ones (Zeller's ddmin, greedily). What is left
-out changes what comes after it, so it may be another promise that is broken in the end: a story is an example.
+Faults are left out in halves, then in quarters, and so on down to single ones (Zeller's ddmin, greedily). To leave out
+a fault changes everything after it, so another promise may be broken in the end: a story is an example.
 """
 
 from __future__ import annotations

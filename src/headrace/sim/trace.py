@@ -1,4 +1,4 @@
-"""The trace of a run: everything that crosses a seam, in order, kept as a digest and, on demand, printed."""
+"""The trace of a run: its events in order, kept as a digest and printed on demand."""
 
 from __future__ import annotations
 

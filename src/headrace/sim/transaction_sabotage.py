@@ -1,6 +1,4 @@
-"""Faults that are planted into transactions: their coordinators, their markers, and what leaders and readers make of
-them.
-"""
+"""Planted faults in transactions: in coordinators, markers, leaders and readers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Elections of leaders that lack something: brokers go one after the other, and come back in such an order that the
-first one has missed what the last one took; or an operator asks for such a leader."""
+"""Unclean elections: brokers stop one after the other, and return in such an order that the first one lacks records of
+the last; or an operator asks for such a leader."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A cluster with a topic of which leaders may lack what was acknowledged, beside one of which none may: see
-`checkers/loose.py`. The controllers are nodes of their own, so that every broker can be away."""
+"""A cluster with a topic that allows unclean leaders, beside one that does not: see `checkers/loose.py`. The
+controllers are separate nodes, so that every broker can be down."""
 
 from __future__ import annotations
 

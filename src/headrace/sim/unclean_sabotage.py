@@ -1,5 +1,4 @@
-"""Faults that are planted into what comes after the election of a leader that lacks something: only clusters with
-topics that allow it can find them."""
+"""Planted faults in what follows an unclean election: only clusters with topics that allow it can find them."""
 
 from __future__ import annotations
 

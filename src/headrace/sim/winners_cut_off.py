@@ -1,5 +1,5 @@
-"""A controller is elected and reaches nobody any more, and those who voted for it end and begin again: the others elect
-another one, and nobody may vote twice in the same epoch for that."""
+"""Steered faults: a new active controller is cut off, and its voters restart: the others elect another one, without a
+voter that votes twice in the same epoch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,3 @@
-"""Checkers, which watch from outside: each knows one promise, sees the requests of clients and their answers, and fails
-if they contradict it. Three look into the nodes, for what no client sees in time: the memory bounds, what a partition
-has committed, and what the metadata quorum has.
-"""
+"""Checkers, each of one promise: most see only the requests and answers of clients, and object if these contradict it.
+Three read the state of nodes, for what no client sees in time: the memory bounds, the committed records of a partition,
+and the metadata quorum."""

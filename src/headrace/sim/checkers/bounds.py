@@ -1,4 +1,4 @@
-"""Memory bounds hold: what a broker says of its own budgets, looked at while it works and when all have left."""
+"""Checks the memory bounds: a broker's own budgets, during the run and after all clients have left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Committed offsets never go back, and groups settle."""
+"""Checks that committed offsets never go back, and that groups settle."""
 
 from __future__ import annotations
 

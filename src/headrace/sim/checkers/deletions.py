@@ -1,10 +1,10 @@
-"""Records that were deleted stay so, and no others go: checks DeleteRecords requests and their answers against the
-starts of the replicas.
+"""Checks that deleted records stay deleted and others stay, by DeleteRecords requests, their answers and the replicas'
+start offsets.
 
-- A replica begins no later than the highest offset that a client has asked for, and never behind its high watermark.
-- A success carries the least start of the replicas that serve, which is the requested offset or more.
-- From then on no leader begins before that, as long as one of those who may lead remembers it. As in Kafka, a process
-  remembers it from the moment at which its replica begins there until it is killed; one that stops writes it down.
+- A replica starts at most at the highest offset that a client has asked for, and never above its high watermark.
+- A success carries the lowest start offset of the active replicas, which is at least the requested offset.
+- From then on no leader starts before that, as long as one of the electable replicas remembers it. As in Kafka, a
+  process remembers it from the moment at which its replica starts there until it is killed; a clean stop stores it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Exactly once from a query into its topics: compares what its runs got confirmed with what readers find.
+"""Checks exactly-once delivery from a query into its topics: compares the confirmed batches with what readers find.
 
 A query numbers the records that it reads, from 0. Each of its writes takes some of them, and each batch ends at a
-number. Of the runs of a query, and of copies of its checkpoint, one goes on in the end: it says where batches end.
+number. Of the runs of a query, and of copies of its checkpoint, the surviving one defines the ends of batches.
 """
 
 from __future__ import annotations

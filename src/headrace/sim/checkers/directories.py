@@ -1,5 +1,5 @@
-"""A log directory that failed takes all of its replicas with it and no others: none of them is led, followed or read
-there; and at rest the metadata say in which directory of its broker each replica lies."""
+"""Checks failed log directories: all replicas there and no others stop leading, following and serving reads; and at
+rest the metadata have the directory of each replica."""
 
 from __future__ import annotations
 

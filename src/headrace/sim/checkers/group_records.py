@@ -1,7 +1,7 @@
-"""Reads the committed records of `__consumer_offsets` in order, batch by batch, as far as any replica knows them.
+"""Reads the committed records of `__consumer_offsets` in order, batch by batch, up to the highest known high watermark.
 
-One batch is one decision of the coordinator: between two batches every law about a group holds. In a compacted log it
-does not: records of a batch are missing that a later one replaced. So a log is read before it is compacted.
+One batch is one decision of the coordinator: between two batches every invariant of a group holds. In a compacted log
+it may not: records of a batch that a later one replaced are missing. So a log is read before it is compacted.
 """
 
 from __future__ import annotations

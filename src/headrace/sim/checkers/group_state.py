@@ -1,4 +1,4 @@
-"""What the committed records say of one group after each batch, whether it is a classic group or a consumer group."""
+"""The state of one group after each batch of committed records, as a classic or a consumer group."""
 
 from __future__ import annotations
 

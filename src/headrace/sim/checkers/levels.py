@@ -1,6 +1,5 @@
-"""kraft.version, where somebody raises it, is raised for good: from the moment at which that is confirmed to the
-client, or committed as any node knows, every leader has it; and in the end all nodes name the same voters at one level.
-"""
+"""Checks that a raise of kraft.version is final: once it is confirmed to the client, or committed on any node, every
+leader has it; and at the end all nodes have the same voters and level."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""What is committed of a partition is the same on all of its replicas, at any time: batch for batch, of all topics.
+"""Checks that the committed records of a partition are the same on all of its replicas, at any time, batch by batch,
+for all topics.
 
-Every replica is read as far as it knows that its log is committed, and each time only what is new; one that was
-reopened is read again from its start. Where a topic is compacted, replicas do that at times of their own: there records
-are compared, and one may lack what another still has.
+Every replica is read up to its high watermark, incrementally; one that was reopened is read again from its start.
+Replicas of a compacted topic compact at different times: there records are compared, and one replica may lack what
+another still has.
 
 In each log the epochs of a producer never go back, nor do those of the coordinators that end its transactions.
 """

@@ -1,9 +1,9 @@
-"""A topic of which leaders may lack what was acknowledged (unclean.leader.election.enable): what holds all the same.
+"""Checks a topic with unclean leaders (unclean.leader.election.enable) for the guarantees that remain.
 
-Records may be lost, and what was acknowledged or read may be another later. But a record is one that a client sent, no
-record is there twice, those of a producer come in the order in which it sent them, and no offset is left out. A reader
-that names the epochs it knows hears where its history parts from the leader's: what it did not have to give up is what
-is there in the end. And in each log epochs never go back, and the log knows where each of them begins.
+Records may be lost, and an offset that was acknowledged or read may get another record. But every record was sent by a
+client, none is duplicated, those of a producer are in the order of sending, and no offset is left out. A reader that
+sends its epochs learns where its history diverges from the leader's: what it did not have to give up is there in the
+end. And in each log epochs never go back, and the log knows where each of them starts.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The metadata quorum keeps its promises: an epoch has one leader, whose log has all that is committed; what a node
-applies is on a majority of the voters, and is the same on every node."""
+"""Checks the metadata quorum: an epoch has one leader, whose log has everything committed; what a node applies is on a
+majority of the voters, and is the same on every node."""
 
 from __future__ import annotations
 

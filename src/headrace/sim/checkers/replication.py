@@ -1,7 +1,6 @@
-"""Replication keeps its promises: an epoch of a partition has one leader, in-sync sets lie within the replicas and
-include eligible brokers only (KIP-841), what is committed is committed by enough replicas, and every electable replica
-has all of it, also when its log has just been truncated. The high watermark of a leader never goes back in its epoch.
-"""
+"""Checks replication: an epoch of a partition has one leader, ISRs are subsets of the replicas and include eligible
+brokers only (KIP-841), committed records are on enough replicas, and every electable replica has all of them, also
+after a truncation. The high watermark of a leader never goes back in its epoch."""
 
 from __future__ import annotations
 

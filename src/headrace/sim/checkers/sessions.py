@@ -1,7 +1,8 @@
-"""A broker's session lasts as long as the active controller's own clock says, whatever all other clocks show.
+"""Checks that a broker's session lasts as long as the active controller's own clock says, whatever all other clocks
+show.
 
-It goes on while less than its timeout has passed since the controller last heard of the broker, and is over after that.
-How much has passed for the controller is not known exactly, but within the rates of drifting clocks.
+It is alive while less than its timeout has passed since the controller last received a heartbeat, and expires after
+that. The time that has passed for the controller is known only within the drift of its clock.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""No two members of a group own a partition at the same time, by what the coordinator confirmed; epochs and committed
-offsets never go back.
+"""Checks that no two members of a group own a partition at the same time, by the coordinator's confirmations; and that
+epochs and committed offsets never go back.
 
-Members report what they gain and lose as they act upon it; the committed records say in which order the coordinator
-decided. A member owns a partition from the answer that gave it until it gives it up, and no longer than it is in the
-group: one that was expired without hearing of it owns nothing, and whatever it commits later has to be refused.
+Members report what they gain and lose as they act upon it; the committed records give the order of the coordinator's
+decisions. A member owns a partition from the answer that assigned it until it revokes it, and only while it is in the
+group: a member that expired unknowingly owns nothing, and its later commits have to be refused.
 """
 
 from __future__ import annotations

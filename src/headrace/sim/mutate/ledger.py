@@ -1,4 +1,4 @@
-"""What came of each change that was tried: a line of JSON each, in a file that a later run goes on with."""
+"""The results of tried changes: one line of JSON each, in a file that a later run continues."""
 
 from __future__ import annotations
 

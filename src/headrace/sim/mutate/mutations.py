@@ -1,6 +1,6 @@
-"""The small changes of a Python file: a dropped condition, an off-by-one, a swapped branch, a lost statement.
+"""The small changes of a Python file: a dropped condition, an off-by-one, a swapped branch, a removed statement.
 
-Each is a replacement of one piece of the source text, so that a survivor is shown as a person would write it.
+Each replaces one piece of the source text, so that a survivor is shown as a person would write it.
 """
 
 from __future__ import annotations

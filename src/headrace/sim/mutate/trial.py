@@ -1,4 +1,5 @@
-"""One change tried: the tests of its package, then seeds of the simulator, in processes that import a changed copy."""
+"""The trial of one change: the tests of its package, then seeds of the simulator, in processes that import a changed
+copy."""
 
 from __future__ import annotations
 

@@ -1,1 +1,2 @@
-"""What simulated worlds are put through, and what must hold whatever happens."""
+"""The workloads of simulated worlds: the clients, operators and logs of runs, each with what must hold whatever
+fails."""

@@ -1,4 +1,4 @@
-"""An operator who does not leave well alone: other replicas, preferred leaders, other settings of a topic."""
+"""An operator who keeps changing replicas, preferred leaders and settings of a topic."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Consumers that speak the classic protocol as Kafka's do, in a classic group or in a consumer group: each gives up all
-that it has before it joins again, and in a classic group one of them shares the partitions out.
-"""
+"""Consumers of the classic protocol, like Kafka's, in a classic group or a consumer group: each gives up all partitions
+before it rejoins, and in a classic group one of them assigns."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Consumers of a group: what those of either protocol have in common. They own partitions, find out where to go on,
-commit further and further with the epoch that they have, and report all of it to the checkers.
-"""
+"""The common part of all consumers of a group: they own partitions, fetch their committed offsets, commit higher ones
+with their epoch, and report everything to the checkers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Consumers of the classic protocol that rebalance cooperatively (KIP-429): each keeps what it has while it rejoins,
-says so, and gives up no more than it is not given; what it gave up another one has in the next generation.
-"""
+"""Consumers of the classic protocol that rebalance cooperatively (KIP-429): each keeps and reports its partitions while
+it rejoins, and gives up only those that it is no longer assigned; another member gets these in the next generation."""
 
 from __future__ import annotations
 

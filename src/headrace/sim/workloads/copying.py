@@ -1,9 +1,9 @@
-"""Consume, transform, produce: a transactor that reads a key, appends to others for it, and commits how far it has read
-in the same transaction.
+"""Consume, transform, produce: a transactor that reads a key, appends to others, and commits its position in the same
+transaction.
 
-Where its group was, it has from a coordinator that may not know yet that it is none any more: OffsetFetch names no
-leader epoch, and Apache Kafka's answers as well. A commit that another coordinator accepts does not count: the client
-gives the transaction up, and looks again.
+Its committed position may come from a coordinator that does not know yet that it has been replaced: OffsetFetch names
+no leader epoch, and Apache Kafka's answers likewise. A commit that another coordinator accepts does not count: the
+client aborts the transaction, and looks again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The producers and readers of a run: they begin together, and must get on once nothing is broken."""
+"""The producers and readers of a run: they start together, and must make progress without faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work on a disk that forgets, a step after the other, of which any may be cut short by a loss of power."""
+"""A sequence of steps on a disk that forgets, of which a loss of power may interrupt any."""
 
 from __future__ import annotations
 

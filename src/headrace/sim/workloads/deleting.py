@@ -1,4 +1,4 @@
-"""An operator who deletes records, while others write, follow and fail, and looks whether they stay away."""
+"""An operator who deletes records during writes and failures, and checks that they stay deleted."""
 
 from __future__ import annotations
 

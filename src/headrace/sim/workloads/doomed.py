@@ -1,6 +1,5 @@
-"""Transactions upon which an operator deletes: of one topic all records that are committed, and the other topic as a
-whole, which is made again under its name. What is open then can be ended all the same.
-"""
+"""Transactions on topics that an operator deletes from: all committed records of one topic, and the other topic as a
+whole, which is created again under its name. Open transactions can still be ended."""
 
 from __future__ import annotations
 

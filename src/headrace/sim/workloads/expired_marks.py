@@ -1,8 +1,8 @@
-"""Marks of queries that write exactly once expire: weeks pass between two runs, in a moment.
+"""Expiry of the marks of exactly-once queries: weeks pass between two runs, in a moment.
 
-Where a query has a commit topic and commits whole batches, nobody notices. Else its next run is refused before it
+A query with a commit topic that commits whole batches is unaffected. Any other query's next run is refused before it
 writes anything. The operator looks into the topic: a batch that is there counts as committed, and a run that trusts the
-checkpoint goes on.
+checkpoint continues.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Group commit: a driver and its tasks, each with a transactional id of its own, whose transactions one request ends
-with the driver's, which has the offsets of what they were made from.
+"""Group commit: a driver and its tasks, each with its own transactional id; one request ends their transactions with
+the driver's, which has the source offsets.
 
-What they write is one unit: to the checker it is one transaction. Each task is a new one in every round, as the tasks
-of a batch are; some come late, with the id of one that has handed its transaction over, while that is being committed.
+The group is one transaction to the checker. Each round has new tasks, as batches have; some come late, with the id of a
+task that has handed its transaction over, while that is being committed.
 """
 
 from __future__ import annotations

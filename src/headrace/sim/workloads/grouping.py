@@ -1,10 +1,10 @@
-"""Members of a consumer group: they join, share the partitions out, beat, commit further and further, and die.
+"""Members of a classic group: they join, assign, send heartbeats, commit increasing offsets, and die.
 
-Some are static: now and then another process takes an instance over. And what a member was before goes on for a while
-as if nothing had happened: nothing that it says of an earlier generation, or as who was replaced, may be taken.
+Some are static: now and then another process takes over an instance. The former process continues for a while as if
+nothing had happened: its requests with an earlier generation or a replaced member id must be refused.
 
-The members of some groups are eager ones: they give up what they own before they join again. Those of others cooperate
-(KIP-429): they go on with it, say so when they join, and give up what the next generation takes from them; then they
+The members of some groups are eager: they give up their partitions before they rejoin. Those of others cooperate
+(KIP-429): they keep them, report them when they join, and give up what the next generation assigns to others; then they
 join once more, and another member gets it.
 """
 

@@ -1,6 +1,4 @@
-"""A topic whose ACLs change all the time: an operator denies it to a principal and allows it again, and that principal
-writes to it whenever it may.
-"""
+"""A topic whose ACLs change all the time: an operator denies and allows it to a principal, which writes when it may."""
 
 from __future__ import annotations
 

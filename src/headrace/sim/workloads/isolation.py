@@ -1,5 +1,5 @@
-"""The transactors, copiers and readers of a run: they begin together, must get on once nothing is broken, and what they
-did and saw is judged at the end."""
+"""The transactors, copiers and readers of a run: they start together, must make progress without faults, and their
+history is checked at the end."""
 
 from __future__ import annotations
 

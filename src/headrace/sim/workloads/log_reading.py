@@ -1,9 +1,9 @@
-"""One log of a follower, and a worker that looks up what is cold, as for a fetch: others change
-the log between two of its reads.
+"""One log of a follower, and a worker that reads cold data for a fetch, while others change the log between two of its
+reads.
 
 The worker holds no lock while it waits for the disk. Meanwhile a segment is compacted and swapped, or deleted; or the
-partition gets another leader, and its log is cut and goes on with other batches. What the worker gives back is of the
-log as it was before or as it is after; and what it has left in memory for the next reader holds.
+partition gets another leader, and its log is truncated and gets other batches. The worker's result is of the log as it
+was before or as it is after; and what it has cached is valid for the next reader.
 """
 
 from __future__ import annotations

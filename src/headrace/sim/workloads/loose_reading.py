@@ -1,5 +1,5 @@
-"""A reader that goes by epochs (KIP-320): it names the one of the leader that it knows, and that of the last record
-that it has read, and gives up what the leader says is not its history."""
+"""A reader that uses epochs (KIP-320): it sends the leader epoch that it knows, and that of its last record, and gives
+up records that are not in the leader's history."""
 
 from __future__ import annotations
 

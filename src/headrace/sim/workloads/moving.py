@@ -1,4 +1,4 @@
-"""An operator who has replicas moved between the log directories of a broker, all the time."""
+"""An operator who keeps moving replicas between the log directories of a broker."""
 
 from __future__ import annotations
 

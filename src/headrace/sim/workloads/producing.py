@@ -1,5 +1,5 @@
-"""Producers of the simulator: a plain one, that sends once and lives with not knowing, and an idempotent one, that
-sends again until it knows."""
+"""The producers of the simulator: a plain one, which sends once and accepts an unknown result, and an idempotent one,
+which retries until the result is known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An operator who raises kraft.version from 0 to 1, at some moment of a run: once, or until that is confirmed."""
+"""An operator who raises kraft.version from 0 to 1 at some moment of a run: once, or until it is confirmed."""
 
 from __future__ import annotations
 

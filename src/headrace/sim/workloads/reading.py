@@ -1,4 +1,4 @@
-"""Readers of the simulator: one that follows a partition for ever, and one pass over what is there at the end."""
+"""The readers of the simulator: one that follows a partition for ever, and one pass over the records at the end."""
 
 from __future__ import annotations
 

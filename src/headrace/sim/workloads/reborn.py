@@ -1,7 +1,7 @@
-"""A topic that is deleted and made again under the same name, over and over: what is read is of this life alone.
+"""A topic that is repeatedly deleted and created under the same name: readers get records of its current life only.
 
-Each life is written to with acks=all and read whole, by topic id, before it ends. What was acknowledged in it is there,
-in order; of an earlier life nothing is.
+Each life is written to with acks=all and read whole, by topic id, before it ends. Its acknowledged records are there,
+in order, and none of an earlier life.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a simulated query of Spark's is: its checkpoint, its program, the rows of its tasks, and what may go wrong."""
+"""A simulated query of Spark: its checkpoint, its program, the rows of its tasks, and its faults."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Queries that write exactly once, as Spark runs them: its checkpoints, its drivers and its tasks are the simulator's,
-and what is done for a batch is the sink's own code (see `blocking`).
+"""Exactly-once queries as Spark runs them: checkpoints, drivers and tasks are the simulator's, and the work of a batch
+is the sink's own code (see `blocking`).
 
-A driver plans micro-batches into the offsets log of a checkpoint, has tasks write their rows, commits, and notes that
-in the commits log. Drivers and tasks die at their requests, freeze, and lose answers; tasks are tried again, or
-twice at a time. A second driver may come while one is at work, on the same checkpoint or on a copy of it without its
-last batches; a run may plan tasks in another way, or write to different topics in another order. Who is refused ends,
-and an operator goes on with the checkpoint and the program that are not.
+A driver plans micro-batches in the offsets log of a checkpoint, has tasks write their rows, commits, and notes that in
+the commits log. Drivers and tasks die at their requests, freeze, and lose answers; tasks are retried, or run twice at a
+time. A second driver may run beside another, on the same checkpoint or on a copy of it without its last batches; a run
+may plan tasks differently, or write to different topics in another order. A refused driver ends, and an operator
+continues with the checkpoint and the program that are not refused.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Topics that come and go: what was confirmed is there, with one id for all of its life; what was deleted is not."""
+"""Topics that are created and deleted: a confirmed topic exists, with one id for all of its life; a deleted one does
+not."""
 
 from __future__ import annotations
 

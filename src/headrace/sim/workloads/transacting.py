@@ -1,8 +1,8 @@
-"""Transactions of the simulator: producers that append unique numbers to several partitions at once, of all versions of
-the protocol.
+"""Transactional producers of the simulator, which append unique numbers to several partitions at once, of all versions
+of the protocol.
 
-Some have one transactional id with another and fence it, some let a transaction time out, some give a request up whose
-answer does not come soon, and abort while it is on its way; some end before they hear of their commit.
+Some share a transactional id and fence each other, some let a transaction time out, some give up a request whose answer
+is late, and abort while it is in flight; some end before they learn the result of their commit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An operator who changes the voters of the metadata quorum, one at a time, whatever else goes wrong."""
+"""An operator who changes the voters of the metadata quorum, one at a time, during all other faults."""
 
 from __future__ import annotations
 

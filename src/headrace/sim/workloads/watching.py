@@ -1,9 +1,8 @@
-"""A client that asks for the end of a partition again and again, or reads there: it never goes back, under any leader.
+"""A client that keeps asking for the end of a partition, or reads there: it never goes back, under any leader.
 
-It asks every broker, each by itself, so that one that does not answer blinds it for none of the others: what it knows
-of leaders may be old. It names the newest leader epoch that it has heard of, from whomever: a leader of before, which
-does not know yet that it is one, does not answer it. What such a leader tells others is old, and Kafka promises only
-that.
+It asks every broker separately, so that one that does not answer does not block the others. It sends the newest leader
+epoch that it has learned from any broker, so a deposed leader that does not know it yet refuses it. Such a leader gives
+others stale answers, which Kafka allows.
 """
 
 from __future__ import annotations
