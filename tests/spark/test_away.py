@@ -13,7 +13,7 @@ from peers.proxy import ProxiedBroker
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import headrace
-from headrace.client import routing
+from headrace.client import brokers
 from headrace.client.admin import create_topic
 from headrace.client.cluster import Client
 from headrace.client.errors import BrokerError, ClientError
@@ -119,7 +119,7 @@ def test_the_patience_of_a_query_is_longer_than_a_minute() -> None:
 @pytest.fixture
 def connects_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that nobody answers is given up after a moment: each stay away would be one of these long."""
-    monkeypatch.setattr(routing, "CONNECT_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(brokers, "CONNECT_TIMEOUT_S", 0.3)
 
 
 @contextmanager

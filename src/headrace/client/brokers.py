@@ -73,7 +73,7 @@ class Brokers:
 
     # -- new connections
 
-    def connect_to(self, node: Node, timeout_s: float = CONNECT_TIMEOUT_S) -> Steps[BrokerConnection]:
+    def connect_to(self, node: Node, timeout_s: float | None = None) -> Steps[BrokerConnection]:
         """Connects to a broker. Raises `UnreachableError`."""
         seed = self._seed
         if seed is not None and not seed.closed and (seed.host, seed.port) == (node.host, node.port):
@@ -127,7 +127,7 @@ class Brokers:
         kind = HungUpError if all(isinstance(error, HungUpError) for error in tried) else UnreachableError
         raise kind(f"no broker answers: {why}")
 
-    def _connect(self, host: str, port: int, timeout_s: float = CONNECT_TIMEOUT_S) -> Steps[BrokerConnection]:
-        connection = yield Connect(host, port, min(timeout_s, self._timeout_s))
+    def _connect(self, host: str, port: int, timeout_s: float | None = None) -> Steps[BrokerConnection]:
+        connection = yield Connect(host, port, min(timeout_s or CONNECT_TIMEOUT_S, self._timeout_s))
         assert connection is not None, "the result of a Connect is a connection"
         return connection
