@@ -1,7 +1,7 @@
 """One partition replica on disk: its state, the writer that appends to it, and the reader.
 
-One thread appends (the event loop). Any thread may read. `Flushing` and the cleaner run on workers while appends go on:
-lists that they share are replaced, never changed, and `lock` orders those who replace them.
+One thread appends (the event loop). Any thread may read. `Flushing` and the cleaner run on workers during appends:
+shared lists are replaced, never changed, and `lock` orders the threads that replace them.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _NOTHING_DONE = RecoveryReport()
 
 
 class Log:
-    """The log of one partition replica. Made by `recovery.open_log` and `LogManager`, not by hand.
+    """The log of one partition replica, created by `recovery.open_log` and `LogManager`.
 
-    `bounds`, `reader` and `writer` are for its users' hot paths; `state` is for the package and for what may change:
-    configuration and producers are replaced as a whole.
+    `bounds`, `reader` and `writer` are for hot paths; `state` is for the package and for what may change: configuration
+    and producers are replaced as a whole.
     """
 
     __slots__ = (
@@ -59,7 +59,7 @@ class Log:
         report: RecoveryReport = _NOTHING_DONE,
         fresh: bool = False,
     ) -> None:
-        """`recovery_point`: everything below it is on stable storage. `fresh`: see `Flushing`."""
+        """Creates a log. `recovery_point`: everything below it is on stable storage. `fresh`: see `Flushing`."""
         self.state = state
         self.bounds: LogBounds = state.bounds
         self.flushing = Flushing(state, recovery_point, fresh=fresh)
@@ -67,17 +67,17 @@ class Log:
         self.writer = LogWriter(state, self.flushing)
         self.topic_id = topic_id
         self.is_future = False
-        """Whether it is a copy that is being filled from the log of its partition, in another directory."""
+        """Whether it is a copy that is being filled from its partition's log in another directory."""
         self.recovery_report = report
         self.gap_offset = report.gap_offset
-        """Where records may be missing that its leader has; -1: nowhere."""
+        """The offset where records may be missing that its leader has; -1: none."""
         self.opened_bits = opened_bits(state.config)
-        """The bits of a batch's attributes that tell that the topic's batches are opened: see `validate`."""
+        """The attribute bits of batches that have to be opened for the topic: see `validate`."""
 
     def __repr__(self) -> str:
         return f"Log({self.directory}, {self.log_start_offset}..{self.end_offset})"
 
-    # What it is, for those who are in no hurry
+    # Properties, for callers off the hot paths
 
     @property
     def name(self) -> str:
@@ -121,7 +121,7 @@ class Log:
 
     @property
     def producers(self) -> Producers:
-        """The producers; another object after the log was cut."""
+        """The producers; a new object after a truncation."""
         return self.state.producers
 
     @property
@@ -146,7 +146,7 @@ class Log:
 
     @property
     def recovery_point(self) -> int:
-        """`Flushing.flushed_offset`, by the name that a checkpoint gives it."""
+        """The recovery point: `Flushing.flushed_offset`."""
         return self.flushing.flushed_offset
 
     def size_bytes(self) -> int:
@@ -154,49 +154,49 @@ class Log:
         return self.state.size_bytes()
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """See `LogBounds.last_stable_offset`."""
+        """Returns the offset up to which a read_committed consumer may read, at most the high watermark."""
         return self.bounds.last_stable_offset(high_watermark, self.state.producers)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """Returns (largest epoch at or below `epoch`, its end offset); (-1, -1) if nothing is known of it."""
+        """Returns (largest epoch at or below `epoch`, its end offset); (-1, -1) if unknown."""
         return self.state.epochs.end_offset_for(epoch, self.bounds.end_offset)
 
-    # What becomes of it
+    # Changes
 
     def configure(self, config: TopicConfig) -> None:
-        """Goes by a topic's new configuration from now on."""
+        """Applies a topic's new configuration."""
         self.state.configure(config)
         self.writer.configure(config)
         self.opened_bits = opened_bits(config)
 
     def serve(self, *, roll_jitter_ms: int, on_flush_due: Callable[[LogState], object]) -> None:
-        """Becomes part of a broker: see `LogWriter.serve`."""
+        """Attaches the log to a running broker: sets the roll jitter and the flush callback."""
         self.writer.serve(roll_jitter_ms=roll_jitter_ms, on_flush_due=on_flush_due)
 
     def named(self, topic_id: bytes) -> None:
-        """Notes the id of its topic, which its folder did not say."""
+        """Sets the topic id, which its folder did not have."""
         self.topic_id = topic_id
 
     def replaces_stray(self, path: str) -> None:
-        """Notes where the folder of another topic lies now that was in its place."""
+        """Notes the new path of another topic's folder that was in its place."""
         self.recovery_report = self.recovery_report._replace(stray=path)
 
     def has_no_gap(self) -> None:
-        """Notes that no record is missing: its leader has none that it lacks."""
+        """Notes that no record is missing that the leader has."""
         self.gap_offset = -1
 
     def becomes_copy(self) -> None:
-        """It is filled from the log of its partition, in another directory."""
+        """Marks the log as a copy, filled from its partition's log in another directory."""
         self.is_future = True
 
     def becomes_current(self) -> None:
-        """A copy is complete, and takes the place of the log that it was made from."""
+        """Marks a complete copy as its partition's log."""
         self.is_future = False
 
-    # Cutting
+    # Truncation
 
     def truncate_to(self, offset: int, *, now_ms: int = 0) -> None:
-        """Drops everything from `offset` on, epochs that begin there too, though no record has them. Raises OSError."""
+        """Drops everything from `offset` on, including epochs without records that start there. Raises OSError."""
         state, flushing = self.state, self.flushing
         if offset <= self.gap_offset:
             self.gap_offset = -1
@@ -209,7 +209,7 @@ class Log:
             self.truncate_fully_and_start_at(offset, now_ms=now_ms)
             return
         listed = state.segment_list
-        lookup.aborted_in(state, listed.segments[listed.index_of(offset)])  # a damaged index cannot be cut
+        lookup.aborted_in(state, listed.segments[listed.index_of(offset)])  # a damaged index cannot be truncated
         with flushing.guard, listed.lock:
             listed.give_up_swap()
             keep = listed.index_of(offset)
@@ -223,13 +223,13 @@ class Log:
                 last.truncate(place[0], offset)
             listed.replace(kept)
             self.writer.was_cut()
-            # A batch is cut as a whole: the log may end below the asked offset, at the batch that held it.
+            # A batch is dropped as a whole: the log may end below the offset, at the batch that held it.
             self._ends_at(min(offset, last_batch_end(last)) if last.size else last.base_offset)
             state.begins_within()
             state.reload_producers(now_ms)
             state.epochs.truncate_from_end(state.bounds.end_offset)
             state.epochs.write(durable=True)
-            # The log grows over what was cut: a crash must not bring it back.
+            # The log grows over the truncated part: a crash must not restore it.
             last.sync()
             state.resources.disk.sync_directory(state.directory)
 
@@ -291,17 +291,18 @@ class Log:
         state.begins_at(min(state.bases[0], state.bounds.end_offset))
 
     def retire_one(self) -> Segment | None:
-        """See SegmentList.retire_one. For a worker. Raises OSError."""
+        """Renames one removed segment (SegmentList.retire_one). For a worker. Raises OSError."""
         return self.state.segment_list.retire_one(self.state.resources.disk, self.state.snapshot_offset)
 
     def swap(self, old: list[Segment], new: Segment) -> bool:
-        """See SegmentList.swap. For a worker. Raises OSError."""
+        """Replaces segments with a compacted one (SegmentList.swap). For a worker. Raises OSError."""
         return self.state.segment_list.swap(old, new, self.state.resources.disk, self.state.snapshot_offset)
 
     # Closing and moving
 
     def flush(self, up_to: int | None = None) -> int:
-        """See `Flushing.flush`. For worker threads. Raises OSError."""
+        """Flushes everything below `up_to`; returns the offset up to which the log is safe. For worker threads. Raises
+        OSError."""
         return self.flushing.flush(up_to)
 
     def close(self) -> None:
@@ -310,7 +311,7 @@ class Log:
         active = state.active
         try:
             if not self.flushing.was_never_used():
-                self.flushing.flush()  # thousands that hold nothing would hold up a stop for a minute
+                self.flushing.flush()  # thousands of empty logs would delay a stop by a minute
             state.take_snapshot()
             active.finish_indexes()
             active.complete_files()
@@ -332,7 +333,7 @@ class Log:
             active.put_seal(active.time_index.last, epochs)
 
     def release(self) -> None:
-        """Closes the files as soon as no slice needs them any more."""
+        """Closes the files once no slice needs them."""
         for segment in self.state.segments:
             segment.release()
 

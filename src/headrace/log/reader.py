@@ -1,4 +1,4 @@
-"""The part of a log that reads: by offset, by timestamp, and the aborted transactions of a read. For any thread."""
+"""The reading part of a log: by offset, by timestamp, and the aborted transactions of a read. Thread-safe."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ class LogReader:
     def read(
         self, offset: int, *, max_bytes: int, max_offset: int, min_one: bool = True, wait: bool = True
     ) -> ReadResult:
-        """Batches from `offset` on, below `max_offset` (a high watermark or last stable offset), at most `max_bytes`.
+        """Reads batches from `offset` on, below `max_offset` (a high watermark or last stable offset), at most
+        `max_bytes`.
 
-        With `min_one` the first batch comes whole, however large; without, nothing comes if it does not fit. The end of
-        the slice may cut a batch, as Kafka's does: readers drop the rest. Raises OSError, and BlockingIOError if the
-        place of a batch is not in memory and `wait` is false.
+        With `min_one` the first batch is whole, however large; without, nothing is returned if it does not fit. The end
+        of the slice may cut a batch, as Kafka's does: readers drop the rest. Raises OSError, and BlockingIOError if the
+        position of a batch is not in memory and `wait` is false.
         """
         bounds = self._state.bounds
         if offset < bounds.local_log_start_offset or offset > bounds.end_offset:
@@ -47,7 +48,8 @@ class LogReader:
         return Local((segment.open_file or segment.file()).slice(position, size), size, segment)
 
     def place_of(self, offset: int, *, wait: bool = True) -> tuple[Segment, int, int] | None:
-        """The first batch that ends at or above an offset of the log: its segment, its position there, its size.
+        """Returns the first batch that ends at or above an offset of the log: its segment, its position there, its
+        size.
 
         None if compaction left nothing from that offset on. Raises OSError, and BlockingIOError as `read` does.
         """
@@ -82,15 +84,15 @@ class LogReader:
         return None
 
     def readable_end(self, segment: Segment, max_offset: int, *, wait: bool = False) -> int:
-        """The position up to which a segment may be read by a reader that may read up to an offset. Raises as `read`
-        does."""
+        """Returns the position up to which a segment may be read, given an offset limit. Raises as `read` does."""
         bases = self.segment_list.bases
         after = bisect_right(bases, segment.base_offset)
         ends_before = bases[after] if after < len(bases) else self._state.bounds.end_offset
         return segment.size if max_offset >= ends_before else self._position_of(segment, max_offset, wait)
 
     def _position_of(self, segment: Segment, offset: int, wait: bool) -> int:
-        """Where in a segment the first batch begins that ends at or above `offset`; its size if there is none."""
+        """Returns the position of the first batch that ends at or above `offset`; the segment's size if there is
+        none."""
         if segment is self.segment_list.active:
             offsets, positions = self._state.recent
             at = bisect_left(offsets, offset)
@@ -100,29 +102,29 @@ class LogReader:
         return segment.size if place is None else place[0]
 
     def none_aborted(self, segment: Segment) -> bool:
-        """Whether no transaction that ends in this segment or behind it was aborted, as far as that is in memory."""
+        """Returns whether no transaction that ends in this segment or later was aborted, as far as memory tells."""
         return lookup.none_aborted(self._state, segment)
 
     def aborted_transactions(self, offset: int, read: Local, *, wait: bool = True) -> list[AbortedTransaction]:
-        """The aborted transactions that reach into what was read from an offset on, for a read_committed consumer.
+        """Returns the aborted transactions that reach into a read from an offset on, for a read_committed consumer.
 
-        Like Kafka's, the list may name some that begin behind it, as far as the index is coarse. Raises OSError, and
+        Like Kafka's, the list may have some that begin after it, because the index is sparse. Raises OSError, and
         BlockingIOError if an index has to be read first and `wait` is false.
         """
         return lookup.aborted_transactions(self._state, offset, read, wait)
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """The first record at or after a time (ms), at or above the log start offset; None if all are older. Raises
-        OSError."""
+        """Returns the first record at or after a time (ms), at or above the log start offset; None if all are older.
+        Raises OSError."""
         return lookup.offset_for_timestamp(self._state, timestamp)
 
     def max_timestamp_offset(self) -> TimestampOffset | None:
-        """The first of the records with the largest timestamp, at or above the log start offset; None if there is no
+        """Returns the first record with the largest timestamp, at or above the log start offset; None if there is no
         record. Raises OSError."""
         return lookup.max_timestamp_offset(self._state)
 
     def earliest_timestamp_offset(self) -> TimestampOffset:
-        """The log start offset, as ListOffsets answers it."""
+        """Returns the log start offset as a result of ListOffsets."""
         state = self._state
         start = state.bounds.log_start_offset
         return TimestampOffset(start, -1, state.epochs.epoch_at(start))

@@ -1,5 +1,4 @@
-"""Rebuilds from the batches what has lost its own file: the leader epochs of a log, and
-which transactions were aborted in a segment."""
+"""Rebuilds lost files from the batches: a log's leader epochs, and a segment's aborted transactions."""
 
 from __future__ import annotations
 
@@ -17,10 +16,10 @@ from headrace.wire.batch import BATCH_OVERHEAD, BatchHeader, read_header
 
 
 def rebuild_epochs(epochs: LeaderEpochs, segments: Sequence[Segment]) -> None:
-    """Takes the epochs from the batches, which carry them. Raises OSError.
+    """Rebuilds the epochs from the batches, which carry them. Raises OSError.
 
-    Epochs rise: a segment that begins and ends under the same one is not read. If a header makes no sense, the rest of
-    its segment is left out: opening the log checks its end, and a reader the rest.
+    Epochs rise, so a segment that begins and ends under the same one is not read. If a header is invalid, the rest of
+    its segment is skipped: opening the log checks its end, and a reader the rest.
     """
     epochs.clear()
     filled = [segment for segment in segments if segment.size]
@@ -36,7 +35,7 @@ def rebuild_epochs(epochs: LeaderEpochs, segments: Sequence[Segment]) -> None:
 
 
 def are_epochs_true(epochs: LeaderEpochs, segments: Sequence[Segment], start_offset: int, end_offset: int) -> bool:
-    """Whether the batches agree with the leader epochs: those around each beginning of an epoch, the first, and the
+    """Returns whether the batches agree with the leader epochs: those around each start of an epoch, the first, and the
     last. Raises OSError."""
     beginnings = [offset for _, offset in epochs.entries() if start_offset < offset < end_offset]
     for offset in {start_offset, end_offset - 1, *beginnings, *(offset - 1 for offset in beginnings)}:
@@ -49,12 +48,13 @@ def are_epochs_true(epochs: LeaderEpochs, segments: Sequence[Segment], start_off
 
 
 def _begins(header: BatchHeader | None, offset: int) -> bool:
-    """Whether a batch may be the first of an epoch that begins at an offset: compaction may have taken the first."""
+    """Returns whether a batch may be the first of an epoch that starts at an offset: compaction may have removed the
+    first."""
     return header is None or header.base_offset >= offset
 
 
 def _header_for(segments: Sequence[Segment], offset: int) -> BatchHeader | None:
-    """The header of the first batch that ends at or above an offset, in its segment."""
+    """Returns the header of the first batch that ends at or above an offset, in its segment."""
     if offset < segments[0].base_offset:
         return None
     segment = segments[index_of(segments, offset)]
@@ -75,10 +75,10 @@ def _take(epochs: LeaderEpochs, header: BatchHeader) -> None:
 def rebuild_aborted(
     disk: Disk, directory: str, segments: Sequence[Segment], segment: Segment, *, below: int = 1 << 63
 ) -> list[AbortedTransaction]:
-    """The aborted transactions whose marker lies in a segment, below an offset. Raises OSError.
+    """Returns the aborted transactions whose marker is in a segment, below an offset. Raises OSError.
 
-    Where they begin is known from the snapshot at the beginning of the segment, else from the batches before it. Those
-    that begin in what is deleted are left out, as nobody reads anything of them.
+    Their first offsets come from the snapshot at the start of the segment, or from the batches before it. Those that
+    begin in the deleted part are left out, as they can no longer be read.
     """
     producers = Producers()
     base_offset = segment.base_offset

@@ -1,8 +1,8 @@
-"""Opening a log: cheap after a clean shutdown, by scanning what the recovery point does not cover after a crash.
+"""Opens a log: cheaply after a clean shutdown, by scanning the part after the recovery point after a crash.
 
-After a clean shutdown nothing is read but names, the end of the last index and the last few batches. After a crash, or
-where the last batch does not hold together, `crash.Recovery` reads the batches from the recovery point on; the loss is
-in `Log.recovery_report`.
+After a clean shutdown only names, the end of the last index and the last few batches are read. After a crash, or if the
+last batch is damaged, `crash.Recovery` reads the batches from the recovery point on; `Log.recovery_report` has the
+loss.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ def open_log(
     now_ms: int = 0,
     producers: Producers | None = None,
 ) -> Log:
-    """Opens the log in an existing folder, or starts one in an empty folder.
+    """Opens the log in an existing folder, or creates one in an empty folder.
 
-    `clean` promises that the log was closed by `Log.close`; one whose end is damaged is recovered all the same. Raises
-    OSError where the disk fails, LogDamaged where the log cannot be trusted or nobody can tell whose it is.
+    `clean` promises that the log was closed by `Log.close`; if its end is damaged it is recovered all the same. Raises
+    OSError if the disk fails, LogDamaged if the log cannot be trusted or its topic is unknown.
     """
     disk = resources.disk
     sizes = finish_swaps(resources, directory, dict(disk.list_sizes(directory)))
@@ -64,7 +64,7 @@ def open_log(
     segments = find_segments(resources, directory, sizes, log_start_offset, now_ms)
     unindexed = _suspect(segments, sizes)
     epochs, rebuilt = _read_epochs(disk, directory, segments, 1 << 63 if clean else recovery_point)
-    producers = Producers() if producers is None else producers  # one that knows nobody is falsy
+    producers = Producers() if producers is None else producers  # an empty one is falsy
     snapshots = snapshot_offsets(list(sizes))
     end_offset = _clean_end(segments[-1], recovery_point, config) if clean else None
     closed_well = end_offset is not None
@@ -99,8 +99,8 @@ def open_log(
 def _settle_producers(
     state: LogState, snapshots: list[int], recovered: Recovered, now_ms: int, *, closed_well: bool
 ) -> None:
-    """Loads the state of producers, or forgets the expired ones after a scan; removes the snapshots that describe
-    nothing in the log any longer. Raises OSError."""
+    """Loads the state of producers, or drops the expired ones after a scan; removes snapshots that match nothing in the
+    log. Raises OSError."""
     if not closed_well:
         state.producers.remove_expired(now_ms)
         _remove_untrue_snapshots(state, snapshots, recovered)
@@ -112,8 +112,7 @@ def _settle_producers(
 
 
 def _suspect(segments: list[Segment], sizes: dict[str, int]) -> tuple[Segment, ...]:
-    """Nothing vouches any longer for what depends on a file that is missing; returns the segments that lack an index.
-    Raises OSError."""
+    """Distrusts the files that depend on a missing one; returns the segments without an index. Raises OSError."""
     unindexed: list[Segment] = []
     for segment in segments:
         lost = lost_of(segment.base_offset, sizes) if segment.size else []
@@ -130,19 +129,19 @@ def _remove_untrue_snapshots(state: LogState, snapshots: list[int], recovered: R
     for offset in gone:
         disk.remove(f"{state.directory}/{offset_name(offset, SNAPSHOT)}")
     if gone or recovered.report.cut_offset >= 0:
-        # The log grows over what was cut: another crash must not bring back what described it.
+        # The log grows over the truncated part: another crash must not restore its files.
         disk.sync_directory(state.directory)
 
 
 def _clean_end(active: Segment, closed_at: int, config: TopicConfig) -> int | None:
-    """Where a log ends that was closed, whose last batch is whole then; None where nothing is known of its end."""
+    """Returns the end of a cleanly closed log if its last batch is whole; None if the end is unknown."""
     if not active.size:
         return active.base_offset
     try:
         try:
             return check_end(active, closed_at)
         except CorruptBatch:
-            active.rebuild_indexes(config.index_interval_bytes)  # perhaps they led astray
+            active.rebuild_indexes(config.index_interval_bytes)  # perhaps they were wrong
             return check_end(active, closed_at, from_start=True)
     except CorruptBatch:
         return None
@@ -151,9 +150,9 @@ def _clean_end(active: Segment, closed_at: int, config: TopicConfig) -> int | No
 def _read_epochs(
     disk: Disk, directory: str, segments: list[Segment], below: int
 ) -> tuple[LeaderEpochs, tuple[str, ...]]:
-    """The leader epochs, and the name of their file where it could not be read: it holds nothing that batches do not.
+    """Returns the leader epochs, and the name of their file if it was unreadable: it holds nothing that batches do not.
 
-    They are read from the segments that begin below an offset: after a crash what lies behind the recovery point is
+    They are read from the segments that begin below an offset: after a crash everything after the recovery point is
     read in any case. Raises OSError.
     """
     epochs = LeaderEpochs(disk, directory)
@@ -168,7 +167,7 @@ def _read_epochs(
 
 
 def _repair_epochs(disk: Disk, epochs: LeaderEpochs, segments: list[Segment], span: tuple[int, int]) -> bool:
-    """Makes the leader epochs again from the batches if their file is not what was sealed and contradicts the batches;
+    """Rebuilds the leader epochs from the batches if their file does not match its seal and contradicts the batches;
     returns whether it did. Raises OSError."""
     if span[0] >= span[1]:
         return False
@@ -183,9 +182,9 @@ def _repair_epochs(disk: Disk, epochs: LeaderEpochs, segments: list[Segment], sp
 
 
 def _repair_aborted(disk: Disk, directory: str, segments: list[Segment], sizes: dict[str, int]) -> tuple[str, ...]:
-    """Reads the transaction index of the last segment, which appends add to; returns its name if it was damaged, and
-    is made again. It is left until it is asked for, as the others are, if nothing was ever sealed: then another program
-    wrote it. Raises OSError."""
+    """Reads the transaction index of the last segment, to which appends add; returns its name if it was damaged and
+    rebuilt. If nothing was ever sealed, another program wrote it, and it is read on first use, like the others. Raises
+    OSError."""
     active = segments[-1]
     if active.knows_aborted or offset_name(active.base_offset, SEAL) not in sizes:
         return ()
@@ -199,7 +198,7 @@ def _repair_aborted(disk: Disk, directory: str, segments: list[Segment], sizes: 
 
 
 def _remove_stray_snapshots(state: LogState, snapshots: list[int]) -> None:
-    """Where segments were merged no start looks for a snapshot any more, and nobody else would remove it."""
+    """Removes snapshots inside merged segments, where no later start looks for them."""
     bases = set(state.bases)
     for offset in snapshots[:-1]:
         if offset not in bases and offset < state.snapshot_offset:
@@ -216,7 +215,7 @@ def create_log(
     now_ms: int,
     producers: Producers,
 ) -> Log:
-    """Starts a log in a folder that has just been made. Raises OSError."""
+    """Creates a log in a new folder. Raises OSError."""
     segment = Segment(resources, directory, 0, size=0, created_ms=now_ms)
     segment.create()
     epochs = LeaderEpochs(resources.disk, directory)

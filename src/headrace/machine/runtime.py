@@ -33,10 +33,10 @@ from headrace.wire.primitives import EncodeError
 from headrace.wire.records import Compression
 
 UNCOMMITTED_MAX: Final = 250_000
-"""Changes of one shard that may wait for their commit; beyond it decisions are answered COORDINATOR_NOT_AVAILABLE."""
+"""The limit of uncommitted changes of one shard; beyond it decisions are answered COORDINATOR_NOT_AVAILABLE."""
 
 START_STEPS: Final = 500
-"""Steps of `Shard.starting` in one turn of the event loop: some 3 to 10 us each."""
+"""The number of steps of `Shard.starting` in one turn of the event loop: some 3 to 10 us each."""
 
 _ANSWERED_AS: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -49,14 +49,14 @@ _ANSWERED_AS: Final = {
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
-"""What a client hears when its records could not be appended for the reason on the left, as in Kafka since 4.0: of too
-large a commit too, which older ones called INVALID_COMMIT_OFFSET_SIZE."""
+"""Maps append errors to the errors sent to clients, as in Kafka since 4.0; before, a too large commit got
+INVALID_COMMIT_OFFSET_SIZE."""
 _TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 """Errors that a client gets unchanged if its records must fit one batch: it can send fewer."""
 
 
 class LoadedRecord(NamedTuple):
-    """A record of the log; its transaction's producer id, or -1 outside one."""
+    """A record of the log, with its transaction's producer id, or -1 outside of transactions."""
 
     record: Any
     log_offset: int
@@ -64,7 +64,7 @@ class LoadedRecord(NamedTuple):
 
 
 class Marker(NamedTuple):
-    """The end of a producer's transaction, as the log tells it."""
+    """The end of a producer's transaction in the log."""
 
     log_offset: int
     producer_id: int
@@ -72,7 +72,7 @@ class Marker(NamedTuple):
 
 
 class LogPiece(NamedTuple):
-    """What a stretch of a log says, decoded."""
+    """A decoded part of a log."""
 
     entries: Sequence[LoadedRecord | Marker]
     record_count: int
@@ -80,56 +80,55 @@ class LogPiece(NamedTuple):
 
 
 class Shard(Protocol):
-    """What the runtime asks of a shard: the machine of one partition.
+    """The machine of one partition, as the runtime sees it.
 
-    Requests are functions of its own, which decide into an `Outcome` upon its latest state; reads look at committed
-    state alone. Whatever the log holds lies in tables on `timeline`.
+    Each shard has its own methods for requests, which decide into an `Outcome` upon its latest state; reads use
+    committed state only. The log's state is in tables on `timeline`.
     """
 
     timeline: Timeline
 
     def encode(self, record: Any) -> Pair:
-        """The key and the value of a decided record. Raises EncodeError where the format cannot say it."""
+        """Encodes the key and value of a decided record. Raises EncodeError if the format cannot hold it."""
         ...
 
     def decode(self, key: bytes, value: bytes | None) -> Any:
-        """What a record of the log says; None where that is of no concern. Raises DecodeError. Any thread may ask."""
+        """Decodes a record of the log; None for one to ignore. Raises DecodeError. Thread-safe."""
         ...
 
     def apply(self, record: Any, log_offset: int, producer_id: int = -1) -> None:
-        """Takes in a record that is in the log: the only writer of what the log holds, live and at a load."""
+        """Applies a record that is in the log: the only writer of the log's state, live and at a load."""
         ...
 
     def apply_marker(self, producer_id: int, committed: bool) -> None:
-        """Takes in the end of a transaction."""
+        """Applies the end of a transaction."""
         ...
 
     def starting(self, now_ms: int) -> TimedSteps[Outcome]:
-        """All records of the log are applied: restores what lives in memory alone from them, in steps of about a group,
-        a member or a transaction each. Returns the first decision of the new leadership."""
+        """Restores the in-memory state after all records of the log are applied, in steps of about a group, a member or
+        a transaction each. Returns the first decision of the new leadership."""
         ...
 
     def revert(self, now_ms: int) -> Outcome:
-        """Takes the tables back to the committed state (`timeline.revert`) and brings what lives in memory alone in
-        line; answers the requests that waited in what is gone. Its records are not looked at.
-        """
+        """Reverts the tables to the committed state (`timeline.revert`) and adjusts the in-memory state; answers the
+        requests that waited for lost records. The records of its outcome are ignored."""
         ...
 
     def unload(self, now_ms: int) -> Outcome:
-        """The leadership ended, before, while or after the shard was loaded: gives back what it holds of the broker's
-        budgets, and answers all waiters. Its records are not looked at."""
+        """Ends the shard after the leadership ended, whether it was loaded or not: releases its parts of the broker's
+        limits, and answers all waiters. The records of its outcome are ignored."""
         ...
 
     def deadline_ms(self) -> int | None:
-        """`due` is to be called no later than this."""
+        """Returns the time by which `due` must be called."""
         ...
 
     def due(self, now_ms: int) -> Outcome | None:
-        """What the first timer whose time has come decides; None when there is none left."""
+        """Decides what follows from the first expired timer; returns None if there is none."""
         ...
 
     def clock_stepped(self, by_ms: int) -> None:
-        """Somebody set the wall clock: no time passed."""
+        """Shifts deadlines after the wall clock was set."""
         ...
 
 
@@ -142,31 +141,31 @@ class ShardState(Enum):
     LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     ACTIVE = ErrorCode.NONE
     FAILED = ErrorCode.NOT_COORDINATOR
-    """Its log could not be read: not served until it is loaded again, by another runtime."""
+    """The log could not be read: not served until another runtime has loaded it."""
     CLOSED = -1
-    """Resigned: its runtime is another one, or nobody's here."""
+    """Resigned: another runtime, or none here, has the shard."""
 
 
 _ACTIVE: Final = ShardState.ACTIVE
 _NONE: Final = ErrorCode.NONE
-"""Looked up once: every request asks for them several times, and an enum is slow to say."""
+"""Looked up once: every request needs it several times, and enum access is slow."""
 
 Output: TypeAlias = Any
-"""Somebody who waits and the reply, which may leave now; or a sentence for the log."""
+"""A waiter with its reply to send now, or a log line."""
 
 
 @dataclass(frozen=True, slots=True)
 class RuntimeSettings:
-    """How decisions are written down."""
+    """The settings of appends."""
 
     commit_timeout_ms: int = 5_000
-    """How long the commit of an append may take before those who wait for it are answered with an error."""
+    """How long the commit of an append may take before its waiters are answered with an error."""
     codec: int = Compression.NONE
-    """How batches are compressed."""
+    """The compression of batches."""
 
 
 class _Write:
-    """A decision from its append to its answer."""
+    """A decision between its append and its answer."""
 
     __slots__ = ("appending", "deadline_ms", "end_offset", "further", "outcome", "pairs", "refuse", "waiter")
 
@@ -176,13 +175,13 @@ class _Write:
         self.refuse = refuse
         self.deadline_ms = deadline_ms
         self.end_offset = -1
-        """Where the log ended after it: committed beyond, it has come true."""
+        """The log end after the append: the decision is committed when the high watermark reaches it."""
         self.pairs: list[Pair] = []
-        """Its records, encoded, until they are in batches."""
+        """The encoded records, until they are in batches."""
         self.appending: Sequence[Any] = outcome.records
-        """The records that are to be appended next: all, unless it may take effect in parts."""
+        """The records of the next append: all, unless the decision may be appended in parts."""
         self.further: deque[tuple[Sequence[Any], bytes]] | None = None
-        """(records, their batches) of the appends after that one."""
+        """(records, their batches) of the appends after the next one."""
 
 
 class ShardRuntime(Generic[S]):
@@ -194,22 +193,22 @@ class ShardRuntime(Generic[S]):
         self.shard = shard
         self.state = ShardState.LOADING
         self.outputs: list[Output] = []
-        """Outputs that may leave now, in order; the driver of the runtime takes them."""
+        """Outputs to send now, in order; the driver of the runtime takes them."""
         self._settings = settings
         self._timeline = shard.timeline
         self._writing: _Write | None = None
-        """Decided, and not in the log yet; nothing else is decided meanwhile."""
+        """A decision that is not in the log yet; no other is made meanwhile."""
         self._in_flight: deque[_Write] = deque()
-        """Decisions in the log or queued for it, and not committed, in the order of the log."""
+        """Uncommitted decisions in the log or queued for it, in the order of the log."""
         self._ended: deque[tuple[_Write, ErrorCode]] = deque()
-        """Committed, or never to be, and not answered yet."""
+        """Decisions that are committed or failed, and not answered yet."""
         self._loaded_to = 0
         self._starting: TimedSteps[Outcome] | None = None
-        """Restores what lives in memory alone, once all of the log is loaded."""
+        """The restoration of the in-memory state after the load."""
 
     @property
     def is_active(self) -> bool:
-        """Whether it decides."""
+        """Whether the shard makes decisions."""
         return self.state is _ACTIVE
 
     @property
@@ -219,19 +218,19 @@ class ShardRuntime(Generic[S]):
 
     @property
     def written_offset(self) -> int:
-        """Where the log ends that the shard holds: while it leads, the log ends there too."""
+        """The log end as the shard knows it: while it leads, the end of the log."""
         return self._timeline.written_offset
 
     # --- loading -----------------------------------------------------------------------------------------------------
 
     def begin(self, log_start_offset: int, high_watermark: int) -> None:
-        """The load starts here."""
+        """Starts the load."""
         assert self.state is ShardState.LOADING and log_start_offset >= 0
         self._timeline.commit(high_watermark)
         self._timeline.write(log_start_offset)
 
     def load(self, piece: LogPiece, high_watermark: int) -> bool:
-        """The next piece of the log; False where nobody wants it any more."""
+        """Applies the next piece of the log; returns False if this runtime no longer loads."""
         if self.state is not ShardState.LOADING:
             return False
         timeline, shard = self._timeline, self.shard
@@ -268,7 +267,7 @@ class ShardRuntime(Generic[S]):
         return self.state is _ACTIVE
 
     def load_failed(self) -> None:
-        """The log cannot be read to its end."""
+        """Notes that the log cannot be read to its end."""
         if self.state is ShardState.LOADING:
             self.state = ShardState.FAILED
 
@@ -277,8 +276,8 @@ class ShardRuntime(Generic[S]):
     def decided(
         self, outcome: Outcome, now_ms: int, waiter: Waiter | None = None, refuse: Refuse | None = None
     ) -> None:
-        """A decision of the shard, made upon its latest state. `refuse` makes the reply to `waiter` where its records
-        could not be stored."""
+        """Takes a decision of the shard, made upon its latest state. `refuse` builds the reply to `waiter` if its
+        records cannot be stored."""
         assert self.state is _ACTIVE and self._writing is None
         write = _Write(outcome, waiter, refuse, now_ms + self._settings.commit_timeout_ms)
         if outcome.records or outcome.ending is not None:
@@ -290,7 +289,7 @@ class ShardRuntime(Generic[S]):
             self._ended.append((write, _NONE))
 
     def _write(self, write: _Write) -> None:
-        """A decision that goes into the log: it is to be appended next, unless that cannot be."""
+        """Prepares a decision with records for the next append, unless it cannot be encoded."""
         assert not write.outcome.records or write.outcome.ending is None, "an ending takes the place of records"
         if not self._timeline.is_level and len(self._timeline) > UNCOMMITTED_MAX:
             self._ended.append((write, ErrorCode.COORDINATOR_NOT_AVAILABLE))
@@ -303,15 +302,16 @@ class ShardRuntime(Generic[S]):
             else:
                 write.pairs = [encode(record) for record in write.outcome.records]
         except EncodeError:
-            # A name that is longer than the log's format can say: Kafka answers the same.
+            # A name is too long for the log's format: Kafka answers the same error.
             self._ended.append((write, ErrorCode.UNKNOWN_SERVER_ERROR))
             return
         self._writing = write
 
     def settle(self, now_ms: int) -> bool:
-        """Answers what has ended, up to the first decision that has to be appended; says whether there is one.
+        """Answers ended decisions, up to the first one that has to be appended; returns whether there is one.
 
-        To be called after every event, until it says False; each time it says True, `next_append` tells what to append.
+        To be called after every event, until it returns False; each time it returns True, `next_append` has the
+        batches.
         """
         while self._writing is None and self._ended:
             write, error = self._ended.popleft()
@@ -325,12 +325,12 @@ class ShardRuntime(Generic[S]):
 
     @property
     def ending(self) -> Ending | None:
-        """What `next_append` says is the end of this transaction; None: it is records."""
+        """The transaction end to append next; None if `next_append` returns records."""
         assert self._writing is not None
         return self._writing.outcome.ending
 
     def next_append(self, now_ms: int, max_batch_bytes: int) -> bytes:
-        """The batches to append now, in one go; `appended` or `refused` says what became of them."""
+        """Returns the batches to append now, at once; report the result with `appended` or `refused`."""
         write = self._writing
         assert write is not None
         if write.further:
@@ -397,7 +397,7 @@ class ShardRuntime(Generic[S]):
         self._ended.append((write, error))
 
     def committed(self, high_watermark: int) -> None:
-        """The log is committed up to there."""
+        """Notes the log's new high watermark."""
         if self.state is _ACTIVE:
             assert high_watermark <= self._timeline.written_offset, "the log holds what the shard holds"
             self._timeline.commit(high_watermark)
@@ -409,9 +409,9 @@ class ShardRuntime(Generic[S]):
             self._ended.append((in_flight.popleft(), _NONE))
 
     def lost(self, error: ErrorCode, now_ms: int) -> bool:
-        """Takes back all uncommitted decisions: they will not be committed, as far as this leader knows.
+        """Reverts all uncommitted decisions: as far as this leader knows, they will not be committed.
 
-        Returns whether the shard must be loaded again, because a part of what it was loaded from is lost, or may be.
+        Returns whether the shard must be loaded again, because a part of its loaded records is lost, or may be.
         """
         if self.state is not _ACTIVE:
             return self.state is ShardState.LOADING
@@ -440,7 +440,7 @@ class ShardRuntime(Generic[S]):
     # --- time --------------------------------------------------------------------------------------------------------
 
     def deadline_ms(self) -> int | None:
-        """`tick` is to be called no later than this."""
+        """Returns the time by which `tick` must be called."""
         if self.state is not _ACTIVE:
             return None
         deadline_ms = self.shard.deadline_ms()
@@ -450,11 +450,11 @@ class ShardRuntime(Generic[S]):
         return deadline_ms
 
     def tick(self, now_ms: int) -> bool:
-        """Does the first thing whose time has come; False when there is none. To be settled before the next call."""
+        """Does the first thing that is due; returns False if there is none. Call `settle` before the next call."""
         if self.state is not _ACTIVE:
             return False
         if self._in_flight and self._in_flight[0].deadline_ms <= now_ms:
-            # Its records may still be committed, and count then: the client has to retry to find out.
+            # Its records may still be committed: the client has to retry to find out.
             self._ended.append((self._in_flight.popleft(), ErrorCode.REQUEST_TIMED_OUT))
             return True
         outcome = self.shard.due(now_ms)
@@ -464,7 +464,7 @@ class ShardRuntime(Generic[S]):
         return True
 
     def clock_stepped(self, by_ms: int) -> None:
-        """Somebody set the wall clock: no time passed, so that nothing is late for it."""
+        """Shifts deadlines after the wall clock was set, so that nothing expires because of it."""
         self.shard.clock_stepped(by_ms)
         for write in self._in_flight:
             write.deadline_ms += by_ms
@@ -472,7 +472,7 @@ class ShardRuntime(Generic[S]):
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def resign(self, now_ms: int) -> None:
-        """Ends this leadership, or this epoch of it: waiting requests are sent to look up the coordinator again."""
+        """Ends this leadership, or this epoch of it: waiting clients are answered to look up the coordinator again."""
         was_active = self.is_active
         self.state = ShardState.CLOSED
         outcome = self.shard.unload(now_ms)
@@ -490,25 +490,25 @@ class ShardRuntime(Generic[S]):
 
 
 class Leadership(NamedTuple, Generic[S]):
-    """What a change of leaders means for the shards."""
+    """The shards affected by a change of leaders."""
 
     resigned: list[ShardRuntime[S]]
-    """Over; their outputs are still to be given out."""
+    """Resigned shards, with outputs to send."""
     taken: list[ShardRuntime[S]]
-    """To be loaded."""
+    """New shards to load."""
 
 
 class Runtime(Generic[S]):
     """The shards of one coordinator that one broker runs, by partition."""
 
     def __init__(self, make_shard: Callable[[int], S], settings: Callable[[], RuntimeSettings]) -> None:
-        """`settings` are asked for when a shard is taken up."""
+        """Creates an empty runtime. `settings` is called when a shard is created."""
         self._make_shard = make_shard
         self._settings = settings
         self.shards: dict[int, ShardRuntime[S]] = {}
 
     def lead(self, epochs: Mapping[int, int], now_ms: int) -> Leadership[S]:
-        """This broker leads exactly these partitions, under these epochs; one that is not newer changes nothing."""
+        """Sets the led partitions with their epochs; an epoch that is not newer changes nothing."""
         resigned = []
         for index, runtime in list(self.shards.items()):
             if index not in epochs or epochs[index] > runtime.leader_epoch:
@@ -518,25 +518,25 @@ class Runtime(Generic[S]):
         return Leadership(resigned, taken)
 
     def resign(self, index: int, now_ms: int) -> ShardRuntime[S]:
-        """Ends a shard; returns it, for what it still has to say."""
+        """Ends a shard; returns it with its last outputs."""
         runtime = self.shards.pop(index)
         runtime.resign(now_ms)
         return runtime
 
     def take(self, index: int, leader_epoch: int) -> ShardRuntime[S]:
-        """Begins a shard, which is to be loaded."""
+        """Creates a shard, which is to be loaded."""
         assert index not in self.shards
         runtime = self.shards[index] = ShardRuntime(index, leader_epoch, self._make_shard(index), self._settings())
         return runtime
 
     def serving(self, index: int) -> ShardRuntime[S] | ErrorCode:
-        """The shard of a partition, or what those are answered who ask for it."""
+        """Returns the shard of a partition, or the error for requests to it."""
         runtime = self.shards.get(index)
         if runtime is None:
             return ErrorCode.NOT_COORDINATOR
         return runtime if runtime.state is _ACTIVE else ErrorCode(runtime.state.value)
 
     def clock_stepped(self, by_ms: int) -> None:
-        """Somebody set the wall clock."""
+        """Shifts the deadlines of all shards after the wall clock was set."""
         for runtime in self.shards.values():
             runtime.clock_stepped(by_ms)
