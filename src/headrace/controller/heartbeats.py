@@ -81,7 +81,7 @@ def decide_heartbeat(
         return Decision(HeartbeatReply(ErrorCode.STALE_BROKER_EPOCH))
     is_first_piece = departure is None
     if is_first_piece and not sessions.heard(broker.id, broker.epoch, beat.metadata_offset, context.now_ms):
-        # It was to be unregistered or fenced, but is alive.
+        # Its session had ended, but it is alive.
         sessions.registered(broker.id, broker.epoch, broker.epoch, context.now_ms)
         sessions.heard(broker.id, broker.epoch, beat.metadata_offset, context.now_ms)
     registered_at = sessions.registered_at(broker.id)
@@ -95,7 +95,7 @@ def decide_heartbeat(
     # A broker that was fenced between two pieces is not unfenced by its earlier heartbeat.
     moved = _move(changes, sessions, broker, beat, is_caught_up and is_first_piece, departure)
     if moved is not None and broker.fenced and not moved[0] and not broker.in_controlled_shutdown:
-        # A broker that was to stop leads nothing now; it becomes active before it registers again.
+        # After a controlled shutdown a broker leads nothing before it registers again.
         changes.comes_up(broker.id)
         return_ = returned(broker.id)
     if moved is None or not _note_failed(changes, sessions, broker, failure):

@@ -102,7 +102,7 @@ class Raft:
         self.peers = Peers(self.settings)
         self.now = 0
         self.out = ev.Output()
-        # The content of a snapshot is committed; how much more is, a leader tells.
+        # The content of a snapshot is committed; a leader tells how much more is.
         self.high_watermark = log.snapshot.offset if log.snapshot.offset > 0 else -1
         self.heard_high_watermark = -1
         """The highest one received from a leader since the start: this node's own may lag, as its log does; -1 for

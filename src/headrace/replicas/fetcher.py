@@ -347,7 +347,7 @@ class Fetcher:
             followed.last_epoch = last_epoch
 
     def is_behind(self, followed: Followed, high_watermark: int) -> bool:
-        """Returns whether the log lacks committed records after an append, so the next fetch is answered at once."""
+        """Returns whether the log is still below the leader's high watermark, so no commit waits for it."""
         return followed.offset < high_watermark
 
     def begin_cut(self, followed: Followed) -> None:
