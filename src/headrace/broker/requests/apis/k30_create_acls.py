@@ -39,7 +39,7 @@ NO_AUTHORIZER = ApiError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configur
 
 @handles(ApiKey.CREATE_ACLS)
 async def handle(broker: NodeServices, request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
-    """Each ACL has a result of its own."""
+    """Creates ACLs; each has its own result."""
     acls = await listed(broker, context, request.creations, _binding)
     result = await _created(broker, context, acls)
 
@@ -53,7 +53,7 @@ async def handle(broker: NodeServices, request: CreateAclsRequest, context: Requ
 async def _created(
     broker: NodeServices, context: RequestContext, acls: Sequence[AclBinding]
 ) -> ApiError | dict[AclBinding, ApiError]:
-    """What comes of each ACL, or why nothing comes of any."""
+    """Returns the result of each ACL, or the error of all."""
     refused = may_alter_acls(context)
     if refused is not None:
         return refused
@@ -71,8 +71,8 @@ async def _created(
 
 
 def times_named(things: Sequence[T]) -> Steps[Counter[T] | None]:
-    """Returns how often a request has each ACL or filter: the controller decides on all of them in one turn. None if
-    they are more than it decides on."""
+    """Returns how often a request names each ACL or filter, as the controller decides on all of them in one turn. None
+    if there are more than it decides on."""
     times: Counter[T] = Counter()
     for some in parts_of(things, SMALL_PER_STEP):
         times.update(some)
@@ -97,7 +97,7 @@ def _binding(each: AclCreation) -> AclBinding:
 
 
 def may_alter_acls(context: RequestContext) -> ApiError | None:
-    """Why a client may not alter ACLs, or None."""
+    """Returns the error if the client may not alter ACLs, else None."""
     if not context.authorize(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return ApiError(denied, message_of(denied))

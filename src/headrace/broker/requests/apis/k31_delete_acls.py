@@ -1,4 +1,4 @@
-"""DeleteAcls (31), versions 1-3: the controller removes the ACLs that filters find, and names them.
+"""DeleteAcls (31), versions 1-3: the controller removes the ACLs that match filters, and returns them.
 
 Source: KIP-140, KIP-290.
 v1 pattern types. v2 flexible. v3 resources of type USER.
@@ -39,7 +39,7 @@ _TOO_MANY_FILTERS: Final = ApiError(
 
 @handles(ApiKey.DELETE_ACLS)
 async def handle(broker: NodeServices, request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:
-    """Each filter has a result of its own."""
+    """Deletes ACLs; each filter has its own result."""
     filters = await listed(broker, context, request.filters, _filter)
     result = await _deleted(broker, context, filters)
     return DeleteAclsResponse(filter_results=await in_turn(broker, context, _results_of(filters, result)))
@@ -48,7 +48,7 @@ async def handle(broker: NodeServices, request: DeleteAclsRequest, context: Requ
 async def _deleted(
     broker: NodeServices, context: RequestContext, filters: Sequence[AclFilter]
 ) -> ApiError | dict[AclFilter, ApiError | list[AclBinding]]:
-    """What each filter has deleted, or why none has deleted any."""
+    """Returns the ACLs that each filter has deleted, or the error of all."""
     refused = may_alter_acls(context)
     if refused is not None:
         return refused

@@ -1,4 +1,4 @@
-"""DescribeConfigs (32), versions 1-4: settings with their values, and where those come from.
+"""DescribeConfigs (32), versions 1-4: settings with their values, and the sources of these.
 
 Source: KIP-133, KIP-226, KIP-569.
 v1 synonyms. v3 documentation and types. v4 flexible.
@@ -45,18 +45,18 @@ _PLAIN_SOURCES = {
     int(Config.BROKER_LOGGER): ConfigSource.DYNAMIC_BROKER_LOGGER,
     int(Config.CLIENT_METRICS): ConfigSource.CLIENT_METRICS,
 }
-"""ConfigSource of the resources whose settings are just names and values."""
+"""ConfigSource of resources whose settings are only names and values."""
 
 
 _DESCRIBED_STEPS: Final = 5
-"""What it takes to describe a resource of which there are settings, in steps."""
+"""Steps that describing a resource with settings takes."""
 
 _KEYS_PER_STEP: Final = 1000
 
 
 @handles(ApiKey.DESCRIBE_CONFIGS)
 def handle(node: NodeServices, request: DescribeConfigsRequest, context: RequestContext) -> Any:
-    """Describes each resource, in the request's order, once."""
+    """Describes each resource once, in request order."""
     return in_pieces(node, context, _described(node, request, context))
 
 
@@ -76,7 +76,7 @@ def _described(
         if not wanted and key in seen:
             continue
         seen.add(key)
-        # an empty sentence, not null, where there is no error: so Kafka answers
+        # As in Kafka: without an error the message is empty, not null
         result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
         response.results.append(result)
         denied = config_access(context, Operation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name)

@@ -1,4 +1,4 @@
-"""AlterConfigs (33), versions 0-2: the whole configuration of a resource at once; what is not named goes.
+"""AlterConfigs (33), versions 0-2: replaces the whole configuration of a resource; settings not named are removed.
 
 Source: KIP-133.
 v2 flexible.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @handles(ApiKey.ALTER_CONFIGS)
 async def handle(broker: Services, request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
-    """Replaces configurations; each resource has a result of its own."""
+    """Replaces configurations; each resource has its own result."""
     alterations = await in_turn(broker, context, alterations_of(request.resources, _alteration))
 
     def only(numbers: Sequence[int]) -> AlterConfigsRequest:
@@ -41,6 +41,6 @@ async def handle(broker: Services, request: AlterConfigsRequest, context: Reques
 
 
 def _alteration(resource: AlterConfigsResource) -> Alteration:
-    few = resource.configs[: SETTINGS_MAX + 1]  # one more, and it is refused
+    few = resource.configs[: SETTINGS_MAX + 1]  # with one more it is refused
     changes = [(config.name, AlterOperation.SET, config.value) for config in few]
     return Alteration(resource.resource_type, resource.resource_name, changes, replaces=True)

@@ -44,7 +44,7 @@ def _keys(request: AlterReplicaLogDirsRequest) -> Iterator[tuple[str, int] | Non
 def _begin(
     broker: Services, request: AlterReplicaLogDirsRequest, context: RequestContext
 ) -> Steps[AlterReplicaLogDirsResponse]:
-    """Begins moves; each partition has a result of its own, and a move goes on after the answer."""
+    """Begins moves, which continue after the answer; each partition has its own result."""
     denied = not context.authorize(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     topics: SplitTable[str, AlterReplicaLogDirTopicResult] = SplitTable()
     context.keep(topics)
@@ -67,7 +67,7 @@ def _begin(
 
 
 def _move(broker: Services, path: str, name: str, index: int) -> ErrorCode:
-    # The copy's folder is named after the topic, the partition, 32 digits and "-future".
+    # The copy's folder is named by the topic, the partition, 32 digits and "-future".
     if len(f"{name}-{index}.") + 32 + len("-future") > MAX_FILE_NAME:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     return broker.moves.start(name, index, path)

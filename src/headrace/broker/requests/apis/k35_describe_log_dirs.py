@@ -1,4 +1,4 @@
-"""DescribeLogDirs (35), versions 1-5: what lies in each log directory, and how much room is left.
+"""DescribeLogDirs (35), versions 1-5: the replicas in each log directory with their sizes, and the free space.
 
 Source: KIP-113, KIP-827, KIP-1066.
 v2 flexible. v3 a top-level error. v4 sizes of volumes. v5 cordoned directories.
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @handles(ApiKey.DESCRIBE_LOG_DIRS)
 def handle(broker: Services, request: DescribeLogDirsRequest, context: RequestContext) -> Any:
-    """One result for each directory; of the partitions asked for, or all (null)."""
+    """Describes each directory, with the partitions of the request or all (null)."""
     return in_pieces(broker, context, _directories(broker, request, context))
 
 

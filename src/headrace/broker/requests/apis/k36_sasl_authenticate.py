@@ -1,6 +1,6 @@
-"""SaslAuthenticate (36), versions 0-2: a token of the mechanism that SaslHandshake named. Source: KIP-152, KIP-368.
+"""SaslAuthenticate (36), versions 0-2: a token of the mechanism chosen by SaslHandshake. Source: KIP-152, KIP-368.
 
-v1 how long the session lives. v2 flexible.
+v1 the lifetime of the session. v2 flexible.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LIFETIME_VERSION: Final = 1
 
 @handles(ApiKey.SASL_AUTHENTICATE)
 def handle(_broker: NodeServices, request: SaslAuthenticateRequest, context: RequestContext) -> Any:
-    """The next token of the server, or the end of the login; a failure is answered after a delay."""
+    """Returns the server's next token, or the result of the login; answers a failure after a delay."""
     login = context.client.login
     if login is None:
         return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=READY_TEXT)

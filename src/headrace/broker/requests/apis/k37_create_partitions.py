@@ -1,4 +1,4 @@
-"""CreatePartitions (37), versions 0-3: more partitions for existing topics. Source: KIP-195.
+"""CreatePartitions (37), versions 0-3: adds partitions to existing topics. Source: KIP-195.
 
 v2 flexible. v3 THROTTLING_QUOTA_EXCEEDED.
 """
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from headrace.broker.requests.services import Services
 
 STRICT_FROM: Final = 3
-"""From this version on a client gets an error if its quota is used up."""
+"""First version whose clients get an error if their quota is used up."""
 
 
 @handles(ApiKey.CREATE_PARTITIONS)
 async def handle(
     broker: Services, request: CreatePartitionsRequest, context: RequestContext
 ) -> CreatePartitionsResponse:
-    """Adds partitions; each topic has a result of its own, in the request's order."""
+    """Adds partitions; each topic has its own result, in request order."""
     wanted = CreatePartitions(request.topics, request.validate_only)
     mutations = broker.quotas.mutations(context, strict_from=STRICT_FROM)
     try:

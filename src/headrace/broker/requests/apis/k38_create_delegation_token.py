@@ -1,6 +1,7 @@
-"""CreateDelegationToken (38), versions 1-3: a token with which others log in as its owner. Source: KIP-48, KIP-373.
+"""CreateDelegationToken (38), versions 1-3: creates a token with which clients log in as its owner.
 
-v2 flexible. v3 an owner other than who asks.
+Source: KIP-48, KIP-373.
+v2 flexible. v3 an owner other than the requester.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _OWNER_VERSION = 3
 async def handle(
     broker: NodeServices, request: CreateDelegationTokenRequest, context: RequestContext
 ) -> CreateDelegationTokenResponse:
-    """The token, its HMAC included: only clients that may describe it are sent that again."""
+    """Returns the token with its HMAC, which only clients that may describe the token can get again."""
     requester = context.principal
     owner = requester
     if context.api_version >= _OWNER_VERSION and request.owner_principal_name:

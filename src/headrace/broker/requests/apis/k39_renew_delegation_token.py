@@ -1,4 +1,4 @@
-"""RenewDelegationToken (39), versions 1-2: a token lives longer, for as long as it may in all. Source: KIP-48.
+"""RenewDelegationToken (39), versions 1-2: extends the life of a token, up to its maximum. Source: KIP-48.
 
 v2 flexible.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 async def handle(
     broker: NodeServices, request: RenewDelegationTokenRequest, context: RequestContext
 ) -> RenewDelegationTokenResponse:
-    """Until when it lives now."""
+    """Returns the new time of expiry."""
     return await change_token(
         broker, request, context, RenewToken, request.renew_period_ms, RenewDelegationTokenResponse
     )

@@ -1,4 +1,4 @@
-"""ExpireDelegationToken (40), versions 1-2: a token ends sooner, or at once. Source: KIP-48.
+"""ExpireDelegationToken (40), versions 1-2: lets a token expire sooner, or at once. Source: KIP-48.
 
 v2 flexible.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 async def handle(
     broker: NodeServices, request: ExpireDelegationTokenRequest, context: RequestContext
 ) -> ExpireDelegationTokenResponse:
-    """When it ends, or has ended."""
+    """Returns the new time of expiry, which may be past."""
     return await change_token(
         broker, request, context, ExpireToken, request.expiry_time_period_ms, ExpireDelegationTokenResponse
     )

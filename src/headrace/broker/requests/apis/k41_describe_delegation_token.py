@@ -1,8 +1,8 @@
-"""DescribeDelegationToken (41), versions 1-3: the tokens that the client may see, with their HMACs. Source: KIP-48,
-KIP-373.
+"""DescribeDelegationToken (41), versions 1-3: the tokens that the client may see, with their HMACs.
 
-Everybody sees the tokens that are theirs, that they asked for, or that they may renew; others by a right to the token
-or to its owner's tokens. v2 flexible. v3 who asked for the token.
+Every client sees tokens that it owns, requested, or may renew; others with a permission on the token or on its owner's
+tokens. Source: KIP-48, KIP-373.
+v2 flexible. v3 the requester of the token.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _REQUESTER_VERSION = 3
 
 @handles(ApiKey.DESCRIBE_DELEGATION_TOKEN)
 def handle(broker: NodeServices, request: DescribeDelegationTokenRequest, context: RequestContext) -> Any:
-    """Those of the principals that are named, also where they asked for it or may renew it, or of all (None)."""
+    """Returns the tokens that the named principals own, requested or may renew, or all tokens (None)."""
     return in_pieces(broker, context, _found(broker, request, context))
 
 

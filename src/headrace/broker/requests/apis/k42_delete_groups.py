@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @handles(ApiKey.DELETE_GROUPS)
 def handle(broker: Services, request: DeleteGroupsRequest, context: RequestContext) -> Any:
-    """Deletes each group that can be; the answer leaves when the last partition's tombstones are committed."""
+    """Deletes empty groups; the answer leaves when the last partition's tombstones are committed."""
     if len(request.groups_names) <= PART_THINGS:
         return _delete_some(broker, request, context)
     return _delete_many(broker, request, context)
@@ -74,7 +74,7 @@ def _delete(broker: Services, group_ids: list[str]) -> Completion[list[Deletable
 
 
 class _Gathered:
-    """Waits for the results of each partition, and answers when it has the last ones."""
+    """Collects the results of each partition, and answers after the last one."""
 
     def __init__(self, broker: Services, results: dict[str, DeletableGroupResult]) -> None:
         self._answer: Completion[DeleteGroupsResponse] = Completion(broker.node.completions)
@@ -82,7 +82,7 @@ class _Gathered:
         self._left = 1
 
     def add(self, deleted: Completion[list[DeletableGroupResult]]) -> None:
-        """Waits for the results of one more partition."""
+        """Adds the results of one more partition to wait for."""
         self._left += 1
         when_known(deleted, self._deleted)
 
@@ -92,7 +92,7 @@ class _Gathered:
         self._one_less()
 
     def finish(self) -> Completion[DeleteGroupsResponse]:
-        """Returns the answer; everything was added."""
+        """Returns the completion of the response, after the last `add`."""
         self._one_less()
         return self._answer
 

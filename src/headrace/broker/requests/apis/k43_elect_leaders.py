@@ -1,4 +1,4 @@
-"""ElectLeaders (43), versions 0-2: makes preferred replicas the leaders again, or any replica where there is none.
+"""ElectLeaders (43), versions 0-2: elects preferred replicas as leaders, or any replica of partitions without a leader.
 
 Source: KIP-460.
 v1 types of elections. v2 flexible.
@@ -33,7 +33,7 @@ _OWN_ERROR_FROM: Final = 1
 
 @handles(ApiKey.ELECT_LEADERS)
 async def handle(broker: Services, request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
-    """Elects leaders of the partitions named, or of all of them."""
+    """Elects leaders of the named partitions, or of all."""
     if not context.authorize(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         return await _all(broker, request, context, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     kind = request.election_type if context.api_version >= 1 else PREFERRED_ELECTION
@@ -67,7 +67,7 @@ def _results(answers: Iterable[tuple[str, Iterable[tuple[int, ApiError]]]]) -> S
 async def _all(
     broker: Services, request: ElectLeadersRequest, context: RequestContext, error: ErrorCode
 ) -> ElectLeadersResponse:
-    """An error of every partition, and from version 1 on the answer's own."""
+    """Returns the response with one error for every partition, and from version 1 on at the top level too."""
     refused = ApiError(error)
     each = ((topic.topic, ((index, refused) for index in topic.partitions)) for topic in request.topic_partitions or ())
     results = await in_turn(broker, context, _results(each))

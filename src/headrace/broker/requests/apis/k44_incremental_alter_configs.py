@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs (44), versions 0-1: single settings of a resource, and levels of loggers.
+"""IncrementalAlterConfigs (44), versions 0-1: changes single settings of a resource, and levels of loggers.
 
 Source: KIP-339, KIP-412.
 v1 flexible.
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 async def handle(
     broker: Services, request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse:
-    """Alters settings; each resource has a result of its own."""
+    """Alters settings; each resource has its own result."""
     alterations = await in_turn(broker, context, alterations_of(request.resources, _alteration))
     stored: Sequence[Alteration] = alterations
     resources: Sequence[AlterConfigsResource] = request.resources
@@ -79,7 +79,7 @@ def _names_loggers(alterations: Sequence[Alteration]) -> Steps[bool]:
 
 
 def _alteration(resource: AlterConfigsResource) -> Alteration:
-    few = resource.configs[: SETTINGS_MAX + 1]  # one more, and it is refused
+    few = resource.configs[: SETTINGS_MAX + 1]  # with one more it is refused
     changes = [(config.name, config.config_operation, config.value) for config in few]
     return Alteration(resource.resource_type, resource.resource_name, changes)
 
@@ -91,7 +91,7 @@ def _with_loggers(
     context: RequestContext,
     validate_only: bool,
 ) -> Steps[list[ApiError]]:
-    """Alters the levels of loggers; the answers to all alterations, of which those to the stored ones are decided."""
+    """Alters the levels of loggers; returns the results of all alterations, those of stored ones from `decided`."""
     twice = yield from named_twice(alterations, resource_of, context)
     of_stored, answers = iter(decided), list[ApiError]()
     for alteration in alterations:
@@ -110,9 +110,9 @@ def _alter_loggers(
     twice: SplitTable[tuple[int, str], None],
     validate_only: bool,
 ) -> ApiError:
-    """Levels are no metadata: they are set here and now. `twice` has the resources that are named twice."""
+    """Alters logger levels, which are no metadata, on this node. `twice` has the resources that are named twice."""
     on_controller = context.listener in broker.config.controller_listener_names
-    # As in Kafka, whose controllers ask for what a node needs.
+    # As in Kafka: controllers require ClusterAction, the permission of nodes.
     operation = Operation.CLUSTER_ACTION if on_controller else Operation.ALTER_CONFIGS
     denied = config_access(context, operation, alteration.resource_type, alteration.name)
     if denied:

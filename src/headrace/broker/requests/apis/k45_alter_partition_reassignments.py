@@ -1,7 +1,7 @@
-"""AlterPartitionReassignments (45), versions 0-1: other replicas for partitions.
+"""AlterPartitionReassignments (45), versions 0-1: moves partitions to other replicas.
 
 Source: KIP-455, KIP-860.
-v1 replication factors that may change.
+v1 whether the replication factor may change.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 async def handle(
     broker: Services, request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
-    """Begins or calls off moves; each partition has a result of its own."""
+    """Begins or cancels reassignments; each partition has its own result."""
     response = AlterPartitionReassignmentsResponse(
         error_message=None, allow_replication_factor_change=request.allow_replication_factor_change
     )

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (46), version 0: which partitions have replicas on the move. Source: KIP-455."""
+"""ListPartitionReassignments (46), version 0: the reassignments in progress. Source: KIP-455."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @handles(ApiKey.LIST_PARTITION_REASSIGNMENTS)
 def handle(broker: Services, request: ListPartitionReassignmentsRequest, context: RequestContext) -> Any:
-    """Returns the reassignments in progress, of the partitions named or of all."""
+    """Returns the reassignments in progress, of the named partitions or of all."""
     return in_pieces(broker, context, _listed(broker, request, context))
 
 

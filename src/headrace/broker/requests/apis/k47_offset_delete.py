@@ -1,4 +1,4 @@
-"""OffsetDelete (47), version 0: removes committed offsets of topics that nobody in the group reads (KIP-496)."""
+"""OffsetDelete (47), version 0: deletes committed offsets of topics to which no member is subscribed (KIP-496)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @handles(ApiKey.OFFSET_DELETE)
 def handle(broker: Services, request: OffsetDeleteRequest, context: RequestContext) -> Any:
-    """Deletes what can be deleted; offsets of very many partitions in several steps."""
+    """Deletes offsets; those of very many partitions in several steps."""
     if not are_many(request.topics, "partitions"):
         return _delete(broker, request, context)
     parts = requests_in_parts(request, "topics", "partitions")
@@ -51,7 +51,7 @@ def _delete(
 
 
 def _with(refused: list[OffsetDeleteResponseTopic], response: OffsetDeleteResponse) -> OffsetDeleteResponse:
-    """Adds the refused partitions to a response that has results."""
+    """Adds the refused partitions to a response without a top-level error."""
     if not response.error_code:
         entries = {topic.name: topic for topic in response.topics}
         for topic in refused:
@@ -69,7 +69,7 @@ def _refuse(error: ErrorCode) -> OffsetDeleteResponse:
 def _keep_known(
     broker: Services, request: OffsetDeleteRequest, context: RequestContext
 ) -> list[OffsetDeleteResponseTopic]:
-    """Leaves in the request the partitions that exist and may be read; returns the answers to the others."""
+    """Removes partitions from the request that do not exist or may not be read; returns their errors."""
     kept: list[OffsetDeleteRequestTopic] = []
     refused: list[OffsetDeleteResponseTopic] = []
     for asked in request.topics:

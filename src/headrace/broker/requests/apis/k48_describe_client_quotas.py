@@ -1,4 +1,4 @@
-"""DescribeClientQuotas (48), versions 0-1: the quotas whose entities a filter matches. Source: KIP-546.
+"""DescribeClientQuotas (48), versions 0-1: the quotas whose entities match a filter. Source: KIP-546.
 
 A filter has a component for each type of entity that it names: exactly this name, the default, or any of the type.
 Entities with further types match as well, unless the filter is strict.
@@ -38,7 +38,7 @@ _MATCH_NAMES: Final = {EXACT: "EXACT", DEFAULT: "DEFAULT", ANY: "SPECIFIED"}
 
 @handles(ApiKey.DESCRIBE_CLIENT_QUOTAS)
 def handle(broker: Services, request: DescribeClientQuotasRequest, context: RequestContext) -> Any:
-    """All quotas of the entities that match, sorted."""
+    """Returns all quotas of the matching entities, sorted."""
     return in_pieces(broker, context, _described(broker, request, context))
 
 
@@ -69,7 +69,7 @@ def _refused(error: ApiError) -> DescribeClientQuotasResponse:
 
 
 def _refusal(components: Sequence[ComponentData]) -> ApiError | None:
-    """Why there cannot be such a filter, or None."""
+    """Returns the error if the filter is invalid, else None."""
     bad = ErrorCode.INVALID_REQUEST
     types: set[str] = set()
     for component in components:

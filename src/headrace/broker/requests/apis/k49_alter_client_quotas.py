@@ -1,7 +1,7 @@
 """AlterClientQuotas (49), versions 0-1: sets and removes quotas of users, client ids and addresses. Source: KIP-546.
 
 v1 flexible.
-Unsupported: names of hosts instead of addresses, which Kafka looks up.
+Unsupported: host names in place of addresses, which Kafka resolves.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 
 PARTS_MAX: Final = 100
-"""Parts of an entity that are looked at: one of so many names a type twice, or one that does not exist."""
+"""Parts of an entity that are read: one with more names a type twice, or a type that does not exist."""
 
 
 @handles(ApiKey.ALTER_CLIENT_QUOTAS)
 async def handle(
     broker: Services, request: AlterClientQuotasRequest, context: RequestContext
 ) -> AlterClientQuotasResponse:
-    """Alters what can be altered; each entity has a result of its own, in the request's order."""
+    """Alters quotas; each entity has its own result, in request order."""
     alterations = await listed(broker, context, request.entries, _alteration)
     if context.authorize(Operation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME):
         try:
@@ -59,7 +59,7 @@ async def handle(
 def _alteration(entry: EntryData) -> QuotaAlteration:
     return QuotaAlteration(
         tuple([(part.entity_type, part.entity_name) for part in entry.entity[:PARTS_MAX]]),
-        [(op.key, None if op.remove else op.value) for op in entry.ops[: CHANGES_MAX + 1]],  # one more: it is refused
+        [(op.key, None if op.remove else op.value) for op in entry.ops[: CHANGES_MAX + 1]],  # one more is refused
     )
 
 
@@ -75,7 +75,7 @@ def _done(alterations: Sequence[QuotaAlteration], answers: Sequence[ApiError]) -
 def _entries(
     alterations: Sequence[QuotaAlteration], answers: Sequence[ApiError], context: RequestContext
 ) -> Steps[list[ResponseEntryData]]:
-    """Clients find an answer by its entity: one for each of them. Those that are named twice have the same answer."""
+    """Returns one result for each entity, as clients find results by entity. Repeated entities have the same result."""
     entries: list[ResponseEntryData] = []
     answered: SplitTable[tuple[tuple[str, str | None], ...], None] = SplitTable()
     context.keep(answered)

@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials (50), version 0: which mechanisms users have, and with how many iterations.
+"""DescribeUserScramCredentials (50), version 0: the mechanisms of users, with their iterations.
 
 Salts and keys are not sent. Source: KIP-554.
 """
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @handles(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS)
 def handle(broker: Services, request: DescribeUserScramCredentialsRequest, context: RequestContext) -> Any:
-    """The users that are named, or all of them; each once."""
+    """Describes the named users, or all; each once."""
     return in_pieces(broker, context, _described(broker, request, context))
 
 

@@ -1,4 +1,4 @@
-"""AlterUserScramCredentials (51), version 0: makes, replaces and deletes the credentials of users. Source: KIP-554."""
+"""AlterUserScramCredentials (51), version 0: creates, replaces and deletes credentials of users. Source: KIP-554."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 async def handle(
     broker: Services, request: AlterUserScramCredentialsRequest, context: RequestContext
 ) -> AlterUserScramCredentialsResponse:
-    """Each user is answered once, in the order of the request."""
+    """Alters credentials; each user has one result, in request order."""
     if not context.authorize(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return await _every(broker, context, request, denied, message_of(denied))
@@ -66,7 +66,7 @@ def _upsertion(each: ScramCredentialUpsertion) -> ScramUpsertion:
 def _users(
     wanted: Sequence[ScramDeletion | ScramUpsertion], outcomes: Sequence[tuple[str, ApiError]], context: RequestContext
 ) -> Steps[tuple[list[tuple[str, str]], list[tuple[str, str]]]]:
-    """Whose credentials were deleted and made, and for which mechanism."""
+    """Returns (user, mechanism) of the credentials that were deleted, and of those that were created."""
     done: SplitTable[str, None] = SplitTable()
     context.keep(done)
     for some in parts_of(outcomes, SMALL_PER_STEP):
@@ -92,7 +92,7 @@ def _result(name: str, error: ApiError) -> AlterUserScramCredentialsResult:
 async def _every(
     broker: Services, context: RequestContext, request: AlterUserScramCredentialsRequest, code: ErrorCode, text: str
 ) -> AlterUserScramCredentialsResponse:
-    """The same error for each user."""
+    """Returns the response with the same error for each user."""
     error, results = ApiError(code, text), list[AlterUserScramCredentialsResult]()
     refused: SplitTable[str, None] = SplitTable()
     context.keep(refused)

@@ -1,6 +1,6 @@
-"""Vote (52), versions 0-2: a candidate asks a voter for its vote. Source: KIP-595, KIP-853, KIP-996.
+"""Vote (52), versions 0-2: a candidate requests a voter's vote. Source: KIP-595, KIP-853, KIP-996.
 
-v1 directory ids, and where the leader is. v2 pre-votes.
+v1 directory ids, and the leader's endpoint. v2 pre-votes.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 @handles(ApiKey.VOTE)
 def handle(broker: Services, request: VoteRequest, context: RequestContext) -> Any:
+    """Answers a candidate that may act as a node."""
     codec = broker.quorum.codec
     asked = codec.read_vote(request) if is_node(context) else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     return ask_quorum(broker, asked, lambda message, _: codec.vote_response(message, context.api_version))

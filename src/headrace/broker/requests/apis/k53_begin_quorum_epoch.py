@@ -1,6 +1,6 @@
 """BeginQuorumEpoch (53), versions 0-1: a new leader of the metadata quorum announces itself. Source: KIP-595, KIP-853.
 
-v1 flexible, directory ids, and where the leader is.
+v1 flexible, directory ids, and the leader's endpoint.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 @handles(ApiKey.BEGIN_QUORUM_EPOCH)
 def handle(broker: Services, request: BeginQuorumEpochRequest, context: RequestContext) -> Any:
+    """Answers a leader that may act as a node."""
     codec = broker.quorum.codec
     asked = codec.read_begin(request) if is_node(context) else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     return ask_quorum(broker, asked, lambda message, _: codec.begin_response(message, context.api_version))

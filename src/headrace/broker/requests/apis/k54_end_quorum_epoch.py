@@ -1,6 +1,6 @@
-"""EndQuorumEpoch (54), versions 0-1: a leader of the metadata quorum steps down. Source: KIP-595, KIP-853.
+"""EndQuorumEpoch (54), versions 0-1: a leader of the metadata quorum resigns. Source: KIP-595, KIP-853.
 
-v1 flexible, directory ids of the successors, and where the leader is.
+v1 flexible, directory ids of the successors, and the leader's endpoint.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 @handles(ApiKey.END_QUORUM_EPOCH)
 def handle(broker: Services, request: EndQuorumEpochRequest, context: RequestContext) -> Any:
+    """Answers a leader that may act as a node."""
     codec = broker.quorum.codec
     asked = codec.read_end(request) if is_node(context) else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     return ask_quorum(broker, asked, lambda message, _: codec.end_response(message, context.api_version))

@@ -1,4 +1,4 @@
-"""DescribeQuorum (55), versions 0-2: who leads the metadata quorum, and how far everyone is.
+"""DescribeQuorum (55), versions 0-2: the leader of the metadata quorum, and the progress of voters and observers.
 
 Source: KIP-595, KIP-836, KIP-853.
 v1 times of fetches. v2 directory ids and voters' endpoints.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @handles(ApiKey.DESCRIBE_QUORUM)
 def handle(broker: Services, request: DescribeQuorumRequest, context: RequestContext) -> Any:
-    """The state of `__cluster_metadata-0`; any other partition is unknown here."""
+    """Describes `__cluster_metadata-0`; any other partition is unknown."""
     if not context.authorize(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return DescribeQuorumResponse(error_code=denied, error_message=message_of(denied))
@@ -52,7 +52,7 @@ def handle(broker: Services, request: DescribeQuorumRequest, context: RequestCon
 
 
 def _unknown(request: DescribeQuorumRequest) -> Steps[DescribeQuorumResponse]:
-    """Of partitions of which at least one is not the metadata log's."""
+    """Returns the response to a request that names any partition other than the metadata log's."""
     response = DescribeQuorumResponse()
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     for topic in request.topics:

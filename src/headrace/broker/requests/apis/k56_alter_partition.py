@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 async def handle(
     broker: NodeServices, request: AlterPartitionRequest, context: RequestContext
 ) -> AlterPartitionResponse:
-    """Each partition has a result of its own."""
+    """Changes in-sync sets; each partition has its own result."""
     if not is_node(context):
         return AlterPartitionResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     asked = await in_turn(broker, context, read_alter_partitions(request, context.api_version))

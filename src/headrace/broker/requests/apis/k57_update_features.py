@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from headrace.broker.requests.services import Services
 
 NO_ERROR: Final = "NONE"
-"""Kafka's text for a feature without an error."""
+"""Kafka's message for a feature without an error."""
 
 
 @handles(ApiKey.UPDATE_FEATURES)
 async def handle(broker: Services, request: UpdateFeaturesRequest, context: RequestContext) -> UpdateFeaturesResponse:
-    """All updates or none. Up to version 1 each feature is answered by itself."""
+    """Applies all updates or none. Up to version 1 each feature has its own result."""
     if not context.authorize(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return UpdateFeaturesResponse(error_code=denied, error_message=message_of(denied))
@@ -54,7 +54,7 @@ async def handle(broker: Services, request: UpdateFeaturesRequest, context: Requ
 
 
 def _read(request: UpdateFeaturesRequest, version: int) -> Steps[list[FeatureUpdate]]:
-    """What is asked for each feature; the last update of one counts."""
+    """Returns the requested updates; the last one of each feature counts."""
     updates: dict[str, FeatureUpdate] = {}
     for update in request.feature_updates:
         kind = update.upgrade_type if version >= 1 else SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE

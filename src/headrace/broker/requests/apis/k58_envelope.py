@@ -1,4 +1,4 @@
-"""Envelope (58), version 0: what a client asked of another broker, for this node to decide as the active controller.
+"""Envelope (58), version 0: a client's request that another broker forwards to this node, as the active controller.
 
 Source: KIP-590.
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @handles(ApiKey.ENVELOPE)
 async def handle(broker: NodeServices, request: EnvelopeRequest, context: RequestContext) -> Any:
-    """Decides on behalf of the client in the envelope."""
+    """Handles the request in the envelope on behalf of its client."""
     if not is_node(context):
         return EnvelopeResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if not broker.quorum.decides:
@@ -46,8 +46,8 @@ async def handle(broker: NodeServices, request: EnvelopeRequest, context: Reques
     answer: Any = handler_of(header.api_key)(broker, body, inner)
     if isinstance(answer, Coroutine):
         answer = await answer
-    # The answer of this node counts, even if it no longer leads: to remove the leader from the voters ends like
-    # this. Only what it could not decide is asked of the next leader.
+    # This node's answer counts even if it no longer leads, as after removing the leader from the voters. Only a
+    # request that it could not decide goes to the next leader.
     if len(request.request_data) > FEW_ELEMENT_BYTES:
         answer = await broker.long_answers.encoded(inner, answer)
     if ErrorCode.NOT_CONTROLLER in (answer.codes if isinstance(answer, EncodedAnswer) else codes_of(answer)):
@@ -60,7 +60,7 @@ async def handle(broker: NodeServices, request: EnvelopeRequest, context: Reques
 
 
 async def _decoded(broker: NodeServices, header: RequestHeader, data: Buffer, at: int) -> Any:
-    """The body of the request in an envelope; a worker decodes one of many elements. Raises DecodeError."""
+    """Returns the body of the request in an envelope; a worker decodes one with many elements. Raises DecodeError."""
     decode = request_class(header.api_key).decode
     try:
         return decode(data, header.api_version, at, FEW_ELEMENT_BYTES)
@@ -73,15 +73,15 @@ async def _decoded(broker: NodeServices, header: RequestHeader, data: Buffer, at
 async def _open(
     broker: NodeServices, request: EnvelopeRequest, context: RequestContext
 ) -> tuple[RequestHeader, Any, RequestContext] | ErrorCode:
-    """What is in an envelope, as if its client had asked here; or why not."""
+    """Returns the request in an envelope with a context of its client, or the error if there is none."""
     try:
         named = read_principal(request.request_principal)
         if named is None:
             return ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE
     except DecodeError:
         return ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE
-    # As in Kafka, what cannot be read within is of a version that is not known; the code for a bad request is for what
-    # the envelope itself says.
+    # As in Kafka: a content that cannot be decoded counts as an unknown version; INVALID_REQUEST is for errors of the
+    # envelope itself.
     try:
         header, at = decode_request_header(request.request_data)
         if header.api_key not in FORWARDED:

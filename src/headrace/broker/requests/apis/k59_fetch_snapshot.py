@@ -1,7 +1,7 @@
-"""FetchSnapshot (59), versions 0-1: a replica of the metadata log asks for a piece of a snapshot.
+"""FetchSnapshot (59), versions 0-1: a replica of the metadata log fetches a part of a snapshot.
 
 Source: KIP-630, KIP-853.
-v1 directory ids, and where the leader is.
+v1 directory ids, and the leader's endpoint.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 @handles(ApiKey.FETCH_SNAPSHOT)
 def handle(broker: Services, request: FetchSnapshotRequest, context: RequestContext) -> Any:
+    """Returns a part of the snapshot to a client that may act as a node."""
     codec = broker.quorum.codec
     asked = codec.read_fetch_snapshot(request) if is_node(context) else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     return ask_quorum(broker, asked, lambda message, _: codec.fetch_snapshot_response(message, context.api_version))

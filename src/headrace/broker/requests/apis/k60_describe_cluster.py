@@ -1,4 +1,4 @@
-"""DescribeCluster (60), versions 0-2: the brokers, or the controllers where a controller listener is asked.
+"""DescribeCluster (60), versions 0-2: the brokers, or on a controller's listener the controllers.
 
 Source: KIP-700, KIP-919.
 v1 controllers. v2 fenced brokers.
@@ -28,15 +28,15 @@ _BROKERS, _CONTROLLERS = 1, 2
 
 @handles(ApiKey.DESCRIBE_CLUSTER)
 def handle(broker: Services, request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
-    """Answers for the kind of endpoint that the listener is; asking for the other kind is an error.
+    """Describes the nodes of the listener's kind; a request for the other kind is an error.
 
-    As in Kafka everyone may ask a broker, and who may alter the cluster a controller.
+    As in Kafka every client may ask a broker, and only clients that may alter the cluster a controller.
     """
     on_controller = context.listener in broker.config.controller_listener_names
     if on_controller and not context.authorize(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         return _refused(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None)
     expected = _CONTROLLERS if on_controller else _BROKERS
-    is_first = context.api_version == 0  # which has no kinds: its clients ask for brokers
+    is_first = context.api_version == 0  # which has no kinds: its clients want brokers
     if request.endpoint_type not in (_BROKERS, _CONTROLLERS):
         return _refused(
             request, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {request.endpoint_type}"
@@ -54,7 +54,7 @@ def handle(broker: Services, request: DescribeClusterRequest, context: RequestCo
             request, ErrorCode.INVALID_REQUEST, "Cannot include fenced brokers when describing controllers."
         )
     image = broker.image
-    # Any broker takes what the controller decides; a controller names the active one.
+    # A broker names itself, as it forwards to the controller; a controller names the active one.
     leader = broker.quorum.raft.known_leader if on_controller else broker.node_id
     response = DescribeClusterResponse(
         endpoint_type=request.endpoint_type,

@@ -1,4 +1,4 @@
-"""DescribeProducers (61), version 0: who writes to a partition, as its leader remembers it. Source: KIP-664."""
+"""DescribeProducers (61), version 0: the active producers of a partition, as its leader knows them. Source: KIP-664."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @handles(ApiKey.DESCRIBE_PRODUCERS)
 def handle(broker: Services, request: DescribeProducersRequest, context: RequestContext) -> Any:
-    """Answers once the logs are open, about each partition once."""
+    """Answers once the logs are open; each partition once."""
     keys = keys_in((topic.name, topic.partition_indexes) for topic in request.topics)
     return once_ready(broker, keys, lambda: in_pieces(broker, context, _describe(broker, request, context)))
 
@@ -34,7 +34,7 @@ def handle(broker: Services, request: DescribeProducersRequest, context: Request
 def _describe(
     broker: Services, request: DescribeProducersRequest, context: RequestContext
 ) -> Steps[DescribeProducersResponse]:
-    """The active producers of each partition asked for."""
+    """Describes the active producers of each partition in the request."""
     response = DescribeProducersResponse()
     seen: set[tuple[str, int]] = set()
     context.keep(seen)

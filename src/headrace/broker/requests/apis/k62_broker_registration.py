@@ -1,7 +1,7 @@
-"""BrokerRegistration (62), versions 0-4: a broker introduces itself to the active controller. Source: KIP-631, KIP-858.
+"""BrokerRegistration (62), versions 0-4: a broker registers with the active controller. Source: KIP-631, KIP-858.
 
-v1 migration from ZooKeeper, which is refused by nobody and used by nobody. v2 directories. v3 the epoch of its last
-life. v4 features of any level.
+v1 migration from ZooKeeper, which is accepted and has no effect. v2 directories. v3 the epoch of its previous
+registration. v4 features of any level.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 async def handle(
     broker: NodeServices, request: BrokerRegistrationRequest, context: RequestContext
 ) -> BrokerRegistrationResponse:
-    """Answers with its broker epoch; it is fenced until it asks for more."""
+    """Returns the broker epoch. The broker is fenced until its heartbeats ask for more."""
     if not is_node(context):
         return BrokerRegistrationResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if names_many(request):
@@ -35,6 +35,6 @@ async def handle(
     except ControllerError as error:
         return BrokerRegistrationResponse(error_code=error.code)
     if reply.error is ErrorCode.DUPLICATE_BROKER_REGISTRATION and broker.controller_tasks is not None:
-        # Its last life may have ended a moment ago: then its session need not be waited for.
+        # The broker may have just restarted: the controller need not wait until its old session expires.
         broker.controller_tasks.suspect(request.broker_id)
     return BrokerRegistrationResponse(error_code=reply.error, broker_epoch=reply.broker_epoch)

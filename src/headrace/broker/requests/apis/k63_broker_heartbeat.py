@@ -1,5 +1,6 @@
-"""BrokerHeartbeat (63), versions 0-2: a broker is alive, and which state it wants. Source: KIP-631, KIP-858, KIP-1066.
+"""BrokerHeartbeat (63), versions 0-2: a broker renews its session, and requests a state.
 
+Source: KIP-631, KIP-858, KIP-1066.
 v1 directories that failed. v2 cordoned directories.
 """
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 async def handle(
     broker: NodeServices, request: BrokerHeartbeatRequest, context: RequestContext
 ) -> BrokerHeartbeatResponse:
-    """Answers what the broker is by now."""
+    """Returns the broker's current state."""
     if not is_node(context):
         return BrokerHeartbeatResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if names_many(request):

@@ -1,4 +1,4 @@
-"""UnregisterBroker (64), version 0: a broker will not come back, and is forgotten. Source: KIP-631."""
+"""UnregisterBroker (64), version 0: removes the registration of a broker that will not return. Source: KIP-631."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 async def handle(
     broker: NodeServices, request: UnregisterBrokerRequest, context: RequestContext
 ) -> UnregisterBrokerResponse:
-    """Forgets the broker, even one that is up, as Kafka does. It says a code and no sentence, as Kafka does too."""
+    """Removes the registration, even of a broker that is up. The answer has a code and no message. Both as in Kafka."""
     if not context.authorize(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         return UnregisterBrokerResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     try:

@@ -1,7 +1,7 @@
 """DescribeTransactions (65), version 0: the state of some transactional ids. Source: KIP-664.
 
-While a transaction ends its partitions are those that do not hold their marker yet; of topics that the asker may not
-describe there is no answer.
+The partitions of an ending transaction are those that do not have their marker yet. The answer omits topics that the
+client may not describe.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """ListTransactions (66), versions 0-2: the transactional ids that this broker coordinates. Source: KIP-664.
 
-Names of states that do not exist are sent back, and match nothing. v1: a filter by how long a transaction is open
-(KIP-994). v2: a filter by a regular expression that the whole id has to match (KIP-1152).
+Unknown state names in the filter are returned, and match nothing. v1: a filter by how long a transaction is open
+(KIP-994). v2: a filter by a regular expression that the whole id must match (KIP-1152).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Answer = ListTransactionsResponse
 def handle(
     broker: Services, request: ListTransactionsRequest, context: RequestContext
 ) -> Answer | Coroutine[Any, Any, Answer]:
-    """Lists what every partition that is loaded holds; while one is loading there is no complete answer."""
+    """Lists the ids of every partition that this broker coordinates; returns an error while one is loading."""
     pattern = request.transactional_id_pattern
     if pattern:
         return _list_matching(broker, request, context, pattern)
@@ -44,7 +44,7 @@ def handle(
 async def _list_matching(
     broker: Services, request: ListTransactionsRequest, context: RequestContext, pattern: str
 ) -> Answer:
-    """On a worker: there may be many ids."""
+    """Lists matching ids on a worker, as there may be many."""
     patterns = broker.groups.matching
     if await patterns.what_is_wrong(context.principal, pattern):
         return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
@@ -65,7 +65,7 @@ def _list(broker: Services, request: ListTransactionsRequest, context: RequestCo
             unknown.append(name)
         yield 1
     if unknown:
-        states.add(unknown[0])  # that no transaction has: without any filter all are listed
+        states.add(unknown[0])  # which no transaction has, as an empty filter would list all
     producer_ids: SplitTable[int, None] = SplitTable()
     context.keep(producer_ids)
     for some in parts_of(request.producer_id_filters, SMALL_PER_STEP):

@@ -1,4 +1,4 @@
-"""AllocateProducerIds (67), version 0: a broker gets the next block of producer ids. Source: KIP-730."""
+"""AllocateProducerIds (67), version 0: assigns the next block of producer ids to a broker. Source: KIP-730."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 async def handle(
     broker: NodeServices, request: AllocateProducerIdsRequest, context: RequestContext
 ) -> AllocateProducerIdsResponse:
-    """Answers with a block that no other broker has."""
+    """Returns a block that no other broker has."""
     if not is_node(context):
         return AllocateProducerIdsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     try:

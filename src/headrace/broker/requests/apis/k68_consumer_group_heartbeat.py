@@ -1,8 +1,8 @@
-"""ConsumerGroupHeartbeat (68), versions 0-1: the whole life of a consumer group's member (KIP-848).
+"""ConsumerGroupHeartbeat (68), versions 0-1: members of consumer groups join, stay and leave (KIP-848).
 
-v1: a subscription by regular expression; members bring their ids. Topics that the member may not Describe are none that
-its regular expression means. The expression is compiled on a worker before the group uses it, and matched on one
-afterwards. A classic group of consumers becomes a consumer group when the first member joins.
+v1: a subscription by regular expression, and member ids chosen by clients. The expression never matches topics that the
+member may not Describe. It is compiled on a worker before the group uses it, and matched on one afterwards. A classic
+group of consumers becomes a consumer group when the first member joins.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Answer = ConsumerGroupHeartbeatResponse | Completion[ConsumerGroupHeartbeatRespo
 def handle(
     broker: Services, request: ConsumerGroupHeartbeatRequest, context: RequestContext
 ) -> Answer | Coroutine[Any, Any, Answer]:
-    """Joins, stays or leaves; the answer comes when what it changes is committed."""
+    """Joins, stays or leaves; the answer comes when its changes are committed."""
     names, pattern = request.subscribed_topic_names or (), request.subscribed_topic_regex
     if (not pattern and len(names) <= PIECE_STEPS) or not _may_read(request, context):
         return _heartbeat(broker, request, context, "", None)
@@ -42,7 +42,7 @@ def handle(
 
 
 def _may_read(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> bool:
-    # Without the audit, which records it when the heartbeat itself is decided.
+    # Not audited here: the decision on the heartbeat itself is.
     return context.may(Operation.READ, ResourceType.GROUP, request.group_id)
 
 
@@ -73,7 +73,8 @@ def _heartbeat(
     regex_fault: str,
     described: bool | None,
 ) -> Answer:
-    """`described`: whether the client may describe what it names; None: they are few, and that is yet to be asked."""
+    """Handles the heartbeat. `described` is whether the client may describe the topics that it names; None if they are
+    few, and are still to be checked."""
     version = context.api_version
 
     def may_describe_all() -> bool:
@@ -81,11 +82,11 @@ def _heartbeat(
         return at_once(_may_describe(context, names)) if described is None else described
 
     def may_mean(topic: str) -> bool:
-        # The client has not named it: its pattern leaves it out, and that is no denial.
+        # The client has not named the topic: its pattern does not match it, which is no denial.
         return context.may(Operation.DESCRIBE, ResourceType.TOPIC, topic)
 
     def refuse(error: ErrorCode) -> ConsumerGroupHeartbeatResponse:
-        # Every broker refuses invalid requests, even if another one coordinates the group.
+        # Every broker refuses invalid requests, even if another broker coordinates the group.
         wrong = what_is_wrong(request, version)
         if wrong:
             return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=wrong)

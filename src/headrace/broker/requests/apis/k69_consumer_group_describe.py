@@ -1,6 +1,6 @@
-"""ConsumerGroupDescribe (69), versions 0-1: the members of consumer groups, what they have and shall have (KIP-848).
+"""ConsumerGroupDescribe (69), versions 0-1: members of consumer groups, with current and target assignments (KIP-848).
 
-A group of another type is GROUP_ID_NOT_FOUND. A group with a topic that the client may not Describe is not described.
+A group of another type gets GROUP_ID_NOT_FOUND. A group with a topic that the client may not Describe gets an error.
 v1: types of members.
 """
 
@@ -29,7 +29,7 @@ HIDDEN: Final = "The group has described topic(s) that the client is not authori
 
 @handles(ApiKey.CONSUMER_GROUP_DESCRIBE)
 def handle(broker: Services, request: ConsumerGroupDescribeRequest, context: RequestContext) -> Any:
-    """Describes each group in the order asked for, once."""
+    """Describes each group once, in request order."""
     return in_pieces(broker, context, _described(broker, request, context))
 
 

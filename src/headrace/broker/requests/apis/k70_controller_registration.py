@@ -1,4 +1,4 @@
-"""ControllerRegistration (70), version 0: a controller introduces itself to the active one. Source: KIP-919."""
+"""ControllerRegistration (70), version 0: a controller registers with the active one. Source: KIP-919."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 async def handle(
     broker: NodeServices, request: ControllerRegistrationRequest, context: RequestContext
 ) -> ControllerRegistrationResponse:
-    """Answers when the metadata name it."""
+    """Registers the controller; answers when that is committed."""
     if not is_node(context):
         denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return ControllerRegistrationResponse(error_code=denied, error_message=message_of(denied))

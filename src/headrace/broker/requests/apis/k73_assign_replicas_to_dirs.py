@@ -1,4 +1,4 @@
-"""AssignReplicasToDirs (73), version 0: a broker reports in which log directories its replicas are. Source: KIP-858."""
+"""AssignReplicasToDirs (73), version 0: a broker reports the log directories of its replicas. Source: KIP-858."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 async def handle(
     broker: NodeServices, request: AssignReplicasToDirsRequest, context: RequestContext
 ) -> AssignReplicasToDirsResponse:
-    """Each replica has a result of its own."""
+    """Stores the directories; each replica has its own result."""
     if not is_node(context):
         return AssignReplicasToDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     asked = await in_turn(broker, context, read_assignments(request))

@@ -1,4 +1,4 @@
-"""ListConfigResources (74), versions 0-1: which resources have, or can have, a configuration. Source: KIP-1142.
+"""ListConfigResources (74), versions 0-1: the resources that have, or can have, a configuration. Source: KIP-1142.
 
 v1 types of resources.
 """
@@ -29,7 +29,7 @@ _LISTED = (Config.TOPIC, Config.BROKER, Config.BROKER_LOGGER, Config.CLIENT_METR
 
 @handles(ApiKey.LIST_CONFIG_RESOURCES)
 def handle(broker: Services, request: ListConfigResourcesRequest, context: RequestContext) -> Any:
-    """The names of resources by type; no types means all of them, and version 0 knows client metrics alone."""
+    """Returns the names of resources by type; no types means all, and version 0 has client metrics only."""
     return in_pieces(broker, context, _listed(broker, request, context))
 
 

@@ -31,7 +31,7 @@ _SORTED_AT_ONCE: Final = 2000
 
 @handles(ApiKey.DESCRIBE_TOPIC_PARTITIONS)
 def handle(broker: Services, request: DescribeTopicPartitionsRequest, context: RequestContext) -> Any:
-    """Topics in order of their names, from the cursor on, until the limit of partitions is reached."""
+    """Describes topics in order of their names, from the cursor on, up to the limit of partitions."""
     image = broker.image
     if max(len(request.topics), len(image.topics.topics_by_name)) > _SORTED_AT_ONCE:
         return _sorted_first(broker, image, request, context)
@@ -41,14 +41,14 @@ def handle(broker: Services, request: DescribeTopicPartitionsRequest, context: R
 async def _sorted_first(
     broker: Services, image: ClusterImage, request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> Any:
-    """Many names are sorted on a worker."""
+    """Sorts many names on a worker, and then answers."""
     names = await broker.node.workers.run(lambda: _names(image, request))
     answer = in_pieces(broker, context, _described(broker, image, request, context, names))
     return await answer if isinstance(answer, Coroutine) else answer
 
 
 def _names(image: ClusterImage, request: DescribeTopicPartitionsRequest) -> list[str]:
-    """Of the topics that are asked for, in order."""
+    """Returns the names of the requested topics, in order."""
     if request.topics:
         return sorted({topic.name for topic in request.topics})
     return sorted(image.topics.topics_by_name)

@@ -1,4 +1,4 @@
-"""AddRaftVoter (80), versions 0-1: a controller becomes a voter of the metadata quorum. Source: KIP-853.
+"""AddRaftVoter (80), versions 0-1: adds a controller to the voters of the metadata quorum. Source: KIP-853.
 
 v1 whether the answer waits for the commit.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @handles(ApiKey.ADD_RAFT_VOTER)
 async def handle(broker: NodeServices, request: AddRaftVoterRequest, context: RequestContext) -> AddRaftVoterResponse:
-    """The leader answers; any other controller refuses, and a broker forwards."""
+    """Adds the voter on the leader; any other controller refuses, and a broker forwards."""
     return added_response(await change_voters(broker, request.cluster_id, lambda: _read(request), context))
 
 

@@ -1,4 +1,4 @@
-"""RemoveRaftVoter (81), version 0: a controller is no longer a voter. Source: KIP-853."""
+"""RemoveRaftVoter (81), version 0: removes a controller from the voters of the metadata quorum. Source: KIP-853."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ if TYPE_CHECKING:
 async def handle(
     broker: NodeServices, request: RemoveRaftVoterRequest, context: RequestContext
 ) -> RemoveRaftVoterResponse:
-    """The leader answers; any other controller refuses, and a broker forwards."""
+    """Removes the voter on the leader; any other controller refuses, and a broker forwards."""
     return removed_response(await change_voters(broker, request.cluster_id, lambda: read_remove(request), context))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @handles(ApiKey.UPDATE_RAFT_VOTER)
 def handle(broker: NodeServices, request: UpdateRaftVoterRequest, context: RequestContext) -> Any:
-    """The leader answers; the answer of any other names the leader."""
+    """Updates the voter on the leader; the answer of any other controller names the leader."""
     asked: Request | ErrorCode
     if not is_node(context):
         asked = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
