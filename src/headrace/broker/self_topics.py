@@ -97,6 +97,7 @@ class SelfTopics:
         self._creation: asyncio.Task[None] | None = None
         self._create_at = self._write_at = self._metrics_at = 0.0
         self._complained: set[str] = set()
+        """Topics whose failed creation has been logged."""
         self._totals: dict[str, tuple[int, int]] = {}
         """Published requests and errors of each API so far."""
         logging.getLogger().addHandler(self.lines)

@@ -86,7 +86,9 @@ class Coordinator(Generic[S]):
         self._is_dispatching = False
         self._timer: Timer | None = None
         self._wake_ms = 0
+        """Wall clock time for which the timer is set."""
         self._clock_base_ms = self._clock.now_ms() - int(self._clock.monotonic() * 1000)
+        """Difference between the wall clock and the monotonic clock."""
         self._stopped = True
         self._loads: dict[ShardRuntime[S], asyncio.Task[None]] = {}
         self._loaded_records: dict[int, int] = {}

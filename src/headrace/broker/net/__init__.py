@@ -1,4 +1,4 @@
-"""Sockets and frames: bytes come in, whole requests go on, answers leave in the order of their requests.
+"""Sockets and frames: receives bytes, hands whole requests to handlers, and sends answers in request order.
 
 **What lives here.** `server.py` binds listeners (`listener.py`), accepts connections within the limits (`admission.py`,
 `handshakes.py`) and closes idle ones. `connection.py` is one client. It is made of parts that return values: `input.py`
@@ -16,12 +16,12 @@ client (`client_session.py`), and never a connection. Answers come back as value
 as parts: bytes, and slices of files that leave by `sendfile` without passing through Python.
 
 **What may never happen.**
-- An answer overtakes the one before it on its connection, or is given twice.
-- A frame's announced size has memory allocated: buffers grow with what arrives.
-- Memory grows with clients that do not read, do not finish, or ask for much: each is a bound and stops reading.
+- An answer overtakes an earlier one on its connection, or is sent twice.
+- Memory is allocated for a frame's announced size: buffers grow with the bytes that arrive.
+- Memory grows without bound for clients that do not read, do not finish, or request much: at a bound, reading stops.
 - An exception is swallowed: it is reported with its request, and its connection ends.
-- Anything here knows what a request means: no import of requests, partitions, quorum or coordinators.
-- A module imports one that imports it, if only for types: what parts need of each other is a port.
+- A module here depends on the meaning of a request: no import of requests, partitions, quorum or coordinators.
+- Modules import each other in a cycle, even only for types: their interfaces to each other are ports.
 
-One thread, the event loop's, touches all of it; a worker reads cold ranges of files, and reports back to the loop.
+Only the event loop's thread uses these objects; workers read cold ranges of files, and report back to the loop.
 """

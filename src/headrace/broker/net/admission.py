@@ -85,9 +85,13 @@ class Admission:
         self._rate = self._make()
         self._limits: dict[str, _Limits] = {}
         self._limits_of: BrokerConfig | None = None
+        """Configuration from which `_limits` was read."""
         self._arrivals: dict[str, _Arrivals] = {}
+        """Connection counts and rates by listener name."""
         self._addresses: Buckets[str, Rate] = Buckets(self._make)
+        """Connection rates by address."""
         self._held: dict[Stream, Timer] = {}
+        """Held connections, each with the timer that closes it."""
         self.table: QuotaTable | None = None
         """Quotas of addresses; None if no address has a quota."""
 

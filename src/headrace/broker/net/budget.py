@@ -19,7 +19,9 @@ class Budget:
         self.limit = limit
         self.used = 0
         self.overdrawn_by: object | None = None
+        """Holder of the current overdraft, if there is one."""
         self._waiting: deque[Callable[[], None]] = deque()
+        """Callbacks of waiting holders, in order of arrival."""
 
     @property
     def exhausted(self) -> bool:

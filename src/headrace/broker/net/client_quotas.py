@@ -84,11 +84,14 @@ class ClientQuotas:
         """Window, in seconds, whose bytes bound one answer."""
         self._on_table = on_table
         self._records: object = None
+        """Quotas of the image from which `table` was made."""
         self._known: dict[tuple[str, bytes], _Known] = {}
+        """Cached limits by client."""
         tokens, token_ms = settings.controller_quota_window_num, 1000 * settings.controller_quota_window_size_seconds
         self.rates: Buckets[BucketName, Rate] = Buckets(lambda: Rate(samples, sample_ms))
         self.tokens: Buckets[BucketName, TokenBucket] = Buckets(lambda: TokenBucket(tokens * token_ms))
         self._open: Meter | None = None
+        """Meter of the request that the loop is working for."""
 
     def now_ms(self) -> int:
         """Returns the monotonic time in milliseconds."""
@@ -192,6 +195,7 @@ class Meter:
         self._mark: float | None = quotas.monotonic()
         """Time up to which the request's time is counted; None while the loop does other work."""
         self._has_share = False
+        """Whether the answer's throttle time includes the loop's time."""
         self.exempt = False
         """Whether a node of the cluster sent the request."""
         if key == ApiKey.PRODUCE and limits.produce is not None:

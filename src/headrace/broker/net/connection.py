@@ -87,14 +87,17 @@ class Connection:
         )
         self.active = True
         self.idle_since = 0.0
+        """Time of the last sweep that found the connection active."""
         self.closed = False
         self.flush_scheduled = False
         self._blocked = 0
+        """Reasons for not reading (`Blocked`); 0 while it reads."""
         self._reading = False
         self._input = Input(shared, stream, self.client)
         self._replies = Replies(shared, stream, self)
         self._reader = RequestReader(shared, self.client, listener.served, self._input)
         self._shape: Any = None
+        """Shape of the last Produce request, for comparison with the next one."""
         self._login: SaslLogin | None = None
         if listener.login_terms is not None:
             self._login = self.client.login = SaslLogin(shared, self.client, listener, self)

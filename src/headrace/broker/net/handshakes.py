@@ -38,7 +38,9 @@ class Handshakes:
         self._rate = rate
         self._patience_s = patience_s
         self._addresses: Buckets[str, TokenBucket] = Buckets(lambda: TokenBucket(BURST_MS), idle_ms=IDLE_MS)
+        """Handshakes that each address may begin at once, by network."""
         self._waiting: dict[ServedConnection, Timer] = {}
+        """Waiting connections, each with the timer that ends its wait."""
 
     def __len__(self) -> int:
         """Returns the number of waiting connections."""

@@ -102,13 +102,18 @@ class Logins:
         self._monotonic = monotonic
         self._timeout_ms = timeout_ms
         self._deadlines: dict[Candidate, float] = {}
+        """Monotonic time by which each connection must have logged in."""
         self._timer: Timer | None = None
         self._held = 0
+        """Bytes that unauthenticated clients hold beyond their free ones."""
         self._held_at: dict[str, int] = {}
         """Held bytes by address, for addresses that hold any."""
         self._errands_at: dict[str, int] = {}
+        """Logins that wait for a worker, by address."""
         self._delayed = 0
+        """Number of failures that are being delayed."""
         self._errands = 0
+        """Number of logins that wait for a worker."""
         self.succeeded = metrics.counter("logins.succeeded")
         self.failed = metrics.counter("logins.failed")
         metrics.gauge("logins.open", lambda: len(self._deadlines))

@@ -154,9 +154,9 @@ class LongAnswers:
             return await self._node.workers.run(decode)
 
     async def hold(self, context: RequestContext, byte_count: int) -> None:
-        """Returns once the decoded answer of another node that was `byte_count` bytes has its memory in the budget for
-        requests: until what the context keeps is freed. Inside `freed_later`. Raises CloseConnectionError if the client
-        has gone."""
+        """Takes memory from the budget for requests for another node's decoded answer of `byte_count` encoded bytes. It
+        is returned when the context's kept objects are freed. Called inside `freed_later`. Raises CloseConnectionError
+        if the client has gone."""
         assert context.remains is not None, "what is held is given back when what is kept is freed"
         size = DECODED_PER_BYTE * min(byte_count, REQUEST_ELEMENT_BYTES)
         await self._take(size, context)

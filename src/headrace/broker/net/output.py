@@ -48,7 +48,9 @@ class Output:
         self.held = 0
         self.parts: deque[Part] = deque()
         self._at = 0
+        """Position in the first part up to which it has been sent."""
         self._took = SEND_BYTES
+        """Bytes that the peer took with the last send of a file range."""
 
     def __len__(self) -> int:
         return len(self.parts)

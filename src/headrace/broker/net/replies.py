@@ -29,6 +29,7 @@ class Replies:
         self._shared = shared
         self._stream = stream
         self._kept = 0
+        """Bytes of ready replies that earlier, pending ones block."""
         self.sending = Sending(connection, stream, shared)
         self.out: list[bytes | bytearray] = []
         """Frames sent by the next `flush`, before anything that `sending` gets later."""

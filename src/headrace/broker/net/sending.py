@@ -46,8 +46,11 @@ class Sending:
         self.queued = self._output.parts
         """Parts still to be sent."""
         self._accounted = 0
+        """Bytes drawn from the budget for responses."""
         self._since = 0.0
+        """Monotonic time of the last change of `_writing`."""
         self._writing = False
+        """Whether the output waits for the socket to become writable."""
         self._waits_for_disk = False
         self._ended = False
 

@@ -76,7 +76,9 @@ class Server:
         self.old_clients = OldClients(self.owner, self._monotonic, self._bad)
         self.handshakes = Handshakes(self.owner, self._monotonic, self._handshake_rate, self._handshake_patience_s)
         self._stores_of: BrokerConfig | None = None
+        """Configuration that the listeners' key stores and logins follow."""
         self._per_host: dict[str, int] = {}
+        """Open connections by client address."""
         self.admission = Admission(node, self.owner, config, self.listeners, self._give_way)
         self._accept_failed_at = self._lines_since = -ACCEPT_LOG_S
         self._lines = 0

@@ -32,7 +32,9 @@ class EpochStarts:
         self._workers = workers
         self._failed = failed
         self._waiting: dict[Replica, deque[Callable[[], None]]] = {}
+        """Replicas without a written epoch start, with the callbacks of waiting appends."""
         self._queue: dict[Replica, None] = {}
+        """Replicas for the next slices, in order."""
         self._at_work: dict[Replica, int] = {}
         """Epoch that a worker is writing for each replica."""
         self._has_slice = False

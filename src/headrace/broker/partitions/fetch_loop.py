@@ -101,10 +101,12 @@ class FetchLoop:
         self._gated = shared.config.acks_flush == "before-reply"
         self._connection: AsyncConnection | None = None
         self._opening: asyncio.Task[AsyncConnection | ClientError] | None = None
+        """Task that opens the connection."""
         self._blind: list[Followed] = []
         """Partitions to cut before fetching: logs without an epoch to compare are cut to their known committed part
         (KIP-101), and logs with a possible gap after a power loss to the beginning of the gap."""
         self._address: tuple[str, int] | None = None
+        """Address that the connection was opened to."""
         self._changed = asyncio.Event()
         self._stopped = False
         self._is_reachable = True

@@ -42,9 +42,11 @@ class Fetchers:
         self.lost_leaders = LostLeaders(node, self._owner, lambda: broker.image)
         self._shared = FetchServices(node, config, following, self.lost_leaders, throttles, broker, self._owner)
         self._lanes = broker.config.num_replica_fetchers
+        """Number of connections to each leader for replicas that are not far behind."""
         self._loops: dict[Lane, FetchLoop] = {}
         self._tasks: dict[FetchLoop, Task[None]] = {}
         self._by_replica: dict[Replica, FetchLoop] = {}
+        """Connection that fetches each followed replica."""
         self._stopped = False
         metrics.gauge("replicas.followed", lambda: len(self._by_replica))
 

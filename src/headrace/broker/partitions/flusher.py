@@ -47,8 +47,10 @@ class Flusher:
         """Whether producers have to wait for the disk."""
         self._write_pressure = write_pressure
         self._unsynced: dict[Replica, int] = {}
+        """Bytes appended to each log since its last sync began."""
         self._unlooked = 0
         self._syncing = 0
+        """Number of syncs in progress."""
         self._pressure = 0.0
         """Write pressure at the last check."""
         self._caught_up: list[Callable[[], None]] = []
@@ -57,7 +59,9 @@ class Flusher:
         self._count = count
         self._failed = failed
         self._again: set[Replica] = set()
+        """Replicas to be synced again after the sync in progress, or after `go_on`."""
         self._held_back: set[Replica] = set()
+        """Replicas whose logs are not synced before `go_on`."""
 
     def appended(self, replica: Replica, byte_count: int) -> None:
         """Counts bytes written to a log."""

@@ -65,6 +65,7 @@ class IsrChanges:
         self._log = node.logger("partitions")
         self._owner = node.owner("changes of in-sync sets")
         self._wished: dict[Replica, AlterIsr] = {}
+        """Changes for the next request."""
         self._is_asking = False
         self._shrinks = metrics.counter("replicas.isr_shrinks")
         self._expands = metrics.counter("replicas.isr_expands")

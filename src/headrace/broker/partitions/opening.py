@@ -75,6 +75,7 @@ class Opener:
         """`opened` or `refused` is called on the event loop, once for each expected partition. After `refused` it has
         no log until the next start or, if its log is in another directory, until its metadata change."""
         self.unopened: dict[Key, Topic] = {}
+        """Expected partitions whose logs are not open yet."""
         self.put_off: dict[Key, Topic] = {}
         """Partitions whose logs could not be opened, to be retried."""
         self._node = node
@@ -88,7 +89,9 @@ class Opener:
         self._owner = node.owner("opening of logs")
         self._lock = node.lock()
         self._at_work: dict[Key, None] = {}
+        """Partitions whose logs workers are opening."""
         self._waiting: dict[Key, list[Callable[[], None]]] = {}
+        """Callbacks of `when_open` by partition."""
         self._doomed: dict[Key, None] = {}
         """Deleted partitions whose logs are still to be removed."""
         self._taken_away = 0

@@ -39,6 +39,7 @@ class RefusedBatches:
         """Time of the refusal (monotonic) and batch header, by place, then by producer id and epoch. Only the first
         batch of each is kept; the oldest place comes first."""
         self._count = 0
+        """Number of remembered refusals."""
 
     def note(self, place: Place, batch: Buffer) -> None:
         """Notes a refused batch, which the client has to resend. Ignores bytes too short for a batch."""

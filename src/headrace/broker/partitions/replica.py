@@ -95,9 +95,11 @@ class Replica:
         self.cuts = 0
         """Number of cuts; a move that copies the log checks it."""
         self.flushing = False
+        """Whether a worker is syncing the log."""
         self.bytes_in = self.bytes_out = 0
         """Bytes appended and fetched by clients since the metrics page last took these numbers."""
         self.templates: dict[int, AnswerTemplate] = {}
+        """Response templates of the short path of Produce, by API version."""
         self.fetch_waiters: dict[FetchWaiter, None] = {}
         self.follower_waiters: dict[FetchWaiter, None] = {}
         """Fetches of followers, which wait for the end of the log, not for the high watermark."""

@@ -79,6 +79,7 @@ class ReplicaMoves:
         self._log = node.logger("partitions")
         self._owner = node.owner("replica moves")
         self._tasks: dict[Key, asyncio.Task[None]] = {}
+        """Tasks of the moves in progress."""
         self._stopping = False
 
     def start(self, topic: str, index: int, directory: str) -> ErrorCode:
