@@ -102,8 +102,8 @@ class Brokers:
             connection = self._random.choice(others)
         else:
             connection = opened[0]
-            known = [node for node in self.nodes.values() if (node.host, node.port) != self._informant]
-            if len(self.nodes) > 1 and self._informant is not None:
+            if len(self.nodes) > 1:
+                known = [node for node in self.nodes.values() if (node.host, node.port) != self._informant]
                 try:
                     connection = yield from self.connect_to(self._random.choice(known), OTHER_CONNECT_TIMEOUT_S)
                 except ClientError:

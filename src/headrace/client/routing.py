@@ -127,8 +127,11 @@ class Router:
         Only for requests that may be repeated. Raises `UnreachableError`, `ConnectionLostError`, `TimedOutError`,
         `ProtocolMismatchError`.
         """
-        connect = self.brokers.any_connection if node_id is None else partial(self.node_connection, node_id)
-        return (yield from self._call(connect, lambda _: request, response_class, self.retry(timeout_s)))
+        return (yield from self._call(self._to(node_id), lambda _: request, response_class, self.retry(timeout_s)))
+
+    def _to(self, node_id: int | None) -> Callable[[], Steps[BrokerConnection]]:
+        """Returns what connects to a broker; to any one if `node_id` is None."""
+        return self.brokers.any_connection if node_id is None else partial(self.node_connection, node_id)
 
     def _call(
         self,
@@ -174,9 +177,21 @@ class Router:
         timeout_s: float | None = None,
     ) -> Steps[R]:
         """Does `call`, and retries after a response with a retriable error; raises any other as `BrokerError`."""
-        retry = self.retry(timeout_s)
+        connect, retry = self._to(node_id), self.retry(timeout_s)
+        return (yield from self._checked(connect, lambda _: request, response_class, error_of, about, retry))
+
+    def _checked(
+        self,
+        connect: Callable[[], Steps[BrokerConnection]],
+        request_for: Callable[[BrokerConnection], Request],
+        response_class: type[R],
+        error_of: Callable[[R], tuple[int, str | None]],
+        about: str,
+        retry: Retry,
+    ) -> Steps[R]:
         while True:
-            response = yield from self.call(request, response_class, node_id=node_id, timeout_s=retry.remaining_s)
+            attempt = self.retry(retry.remaining_s)
+            response = yield from self._call(connect, request_for, response_class, attempt)
             code, detail = error_of(response)
             if code == ErrorCode.NONE:
                 return response
@@ -402,14 +417,8 @@ class Router:
             return FindCoordinatorRequest(key_type=kind, key=key)
 
         about, retry = f"coordinator of {_key_name(key, kind)}", self.retry(timeout_s)
-        while True:
-            response = yield from self._call(
-                self.brokers.informed_connection, request_for, FindCoordinatorResponse, retry
-            )
-            code, detail = error_of(response)
-            if code == ErrorCode.NONE:
-                break
-            yield from retry.pause_or_raise(BrokerError(code, about, detail))
+        connect = self.brokers.informed_connection
+        response = yield from self._checked(connect, request_for, FindCoordinatorResponse, error_of, about, retry)
         found = response.coordinators[0] if response.coordinators else response
         if found.node_id not in self.brokers.nodes:
             self.brokers.add(Node(found.node_id, found.host, found.port))

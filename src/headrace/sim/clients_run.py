@@ -13,8 +13,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from headrace.sim.cluster_options import Options, undisturbed
-from headrace.sim.cluster_run import CONTROLLERS, SETTLE_S, ClusterRun, host_of
-from headrace.sim.replica_faults import APART, IN_TURN, ReplicaFaults
+from headrace.sim.cluster_run import SETTLE_S
+from headrace.sim.replica_faults import APART, IN_TURN
+from headrace.sim.steered_run import SteeredRun
 from headrace.sim.workloads.async_clients import RecordFetcher, RecordProducer, TransactionProducer
 
 if TYPE_CHECKING:
@@ -43,23 +44,14 @@ def _draw(rng: random.Random) -> Options:
     )
 
 
-class ClientsRun(ClusterRun):
-    """See the module."""
+class ClientsRun(SteeredRun):
+    """A run of a cluster that the asyncio client uses."""
 
     def __init__(self, seed: int, say: Callable[[str], None] | None = None) -> None:
         super().__init__(seed, say, _draw(random.Random(f"{seed}/clients")), apart=True)
         rng = self.world.rng("asyncio clients")
         if not self.options.kinds:
-            self.cluster_faults = ReplicaFaults(
-                self.world,
-                self.machines,
-                rng.choice(([IN_TURN], [APART], [IN_TURN, APART])),
-                self.options.mean_s,
-                controllers=[host_of(node) for node in CONTROLLERS],
-                places=self._places,
-                client=self._client,
-                lasts=lambda: False,
-            )
+            self._steer(rng.choice(([IN_TURN], [APART], [IN_TURN, APART])))
         self._records = rng.randint(1, PRODUCERS_MAX)
         self._transactional = rng.randint(0, PRODUCERS_MAX)
         self._producers: list[RecordProducer | TransactionProducer] = []

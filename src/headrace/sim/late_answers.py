@@ -6,7 +6,7 @@ By then the transaction may be over: the producer has given up, and the markers 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,6 +26,12 @@ LASTS_S: Final = (0.05, 1.5)
 """From one retransmission of TCP to three of them."""
 
 
+def stream_from(connection: AsyncConnection, hosts: Collection[str]) -> SimStream | None:
+    """Returns the stream of a connection on which a process of one of these hosts sends now; None of any other."""
+    stream: Any = vars(connection)["_stream"]
+    return stream if getattr(PROCESS.get(), "host", "") in hosts and isinstance(stream, SimStream) else None
+
+
 class LateAnswers(MomentFaults):
     """Delays the answers of transaction coordinators to leaders."""
 
@@ -41,9 +47,9 @@ class LateAnswers(MomentFaults):
     def _asked(self, connection: AsyncConnection, request: object, *_: object, **__: object) -> None:
         if not self._is_on or not isinstance(request, AddPartitionsToTxnRequest):
             return
-        stream: Any = vars(connection)["_stream"]
-        is_broker = getattr(PROCESS.get(), "host", "") in self._hosts
-        is_met = is_broker and isinstance(stream, SimStream) and self._rng.random() < CHANCE
-        if is_met and self._world.strikes("late answer", stream.node.host):
+        stream = stream_from(connection, self._hosts)
+        if stream is None or self._rng.random() >= CHANCE:
+            return
+        if self._world.strikes("late answer", stream.node.host):
             assert stream.peer is not None
             self._world.network.stall(stream.peer, self._rng.uniform(*LASTS_S))

@@ -10,12 +10,12 @@ from __future__ import annotations
 import errno
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from headrace.client.async_connection import AsyncConnection
-from headrace.sim.loop import PROCESS, WORLD
+from headrace.sim.late_answers import stream_from
+from headrace.sim.loop import WORLD
 from headrace.sim.moments import MomentFaults, before_each
-from headrace.sim.network import SimStream
 from headrace.transactions.transaction import RAISES_EPOCH_FROM
 from headrace.wire.messages.k27_write_txn_markers import WriteTxnMarkersRequest
 
@@ -49,9 +49,8 @@ class LateMarkers(MomentFaults):
             return
         ends = {(each.producer_id, each.producer_epoch) for each in request.markers}
         raises = all(each.transaction_version >= RAISES_EPOCH_FROM for each in request.markers)
-        stream: Any = vars(connection)["_stream"]
-        is_sent = getattr(PROCESS.get(), "host", "") in self._hosts and isinstance(stream, SimStream)
-        if not is_sent or not raises or ends & self._met or self._rng.random() > CHANCE:
+        stream = stream_from(connection, self._hosts)
+        if stream is None or not raises or ends & self._met or self._rng.random() > CHANCE:
             return
         if self._world.strikes("late marker", stream.node.host):
             self._met |= ends

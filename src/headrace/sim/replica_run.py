@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.sim.cluster_options import Options, undisturbed
-from headrace.sim.cluster_run import CONTROLLERS, ClusterRun, host_of
 from headrace.sim.lost_answers import LostAnswers
-from headrace.sim.replica_faults import APART, IN_TURN, UNHEARD, ReplicaFaults
+from headrace.sim.replica_faults import APART, IN_TURN, UNHEARD
 from headrace.sim.shrinks_unheard import ShrinksUnheard
 from headrace.sim.stale_alterations import StaleAlterations
+from headrace.sim.steered_run import SteeredRun
 
 if TYPE_CHECKING:
     from headrace.sim.run import Result
@@ -31,7 +31,7 @@ def _options(rng: random.Random) -> Options:
     )
 
 
-class ReplicaRun(ClusterRun):
+class ReplicaRun(SteeredRun):
     """A run whose leaders and in-sync sets change all the time."""
 
     def __init__(self, seed: int, say: Callable[[str], None] | None = None) -> None:
@@ -41,16 +41,8 @@ class ReplicaRun(ClusterRun):
         lost = LostAnswers(self.world, self.everybody)
         kind = self.world.rng("steered").choice(("in turn", "leaders", "stale", "shrinks", "lost"))
         self._moments = [(stale, kind == "stale"), (unheard, kind == "shrinks"), (lost, kind == "lost")]
-        self.cluster_faults = ReplicaFaults(
-            self.world,
-            self.machines,
-            {"in turn": [IN_TURN], "leaders": [UNHEARD]}.get(kind, [APART]),
-            self.options.mean_s,
-            controllers=[host_of(node) for node in CONTROLLERS],
-            places=self._places,
-            client=self._client,
-            lasts=lambda: stale.lasts or unheard.lasts,
-        )
+        kinds = {"in turn": [IN_TURN], "leaders": [UNHEARD]}.get(kind, [APART])
+        self._steer(kinds, lambda: stale.lasts or unheard.lasts)
 
 
 def run_replica_seed(seed: int, say: Callable[[str], None] | None = None) -> Result:

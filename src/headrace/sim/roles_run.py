@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from headrace.sim.cluster_client import ClusterClient
 from headrace.sim.cluster_options import Options, undisturbed
-from headrace.sim.cluster_run import CONTROLLERS, ClusterRun, host_of
-from headrace.sim.replica_faults import APART, IN_TURN, ReplicaFaults
+from headrace.sim.replica_faults import APART, IN_TURN
 from headrace.sim.roles_under_workers import RolesUnderWorkers
+from headrace.sim.steered_run import SteeredRun
 
 if TYPE_CHECKING:
     from headrace.sim.run import Result
@@ -34,7 +34,7 @@ def _options(rng: random.Random) -> Options:
     )
 
 
-class RolesRun(ClusterRun):
+class RolesRun(SteeredRun):
     """A run in which partitions change roles under workers."""
 
     interrupts = True
@@ -44,16 +44,7 @@ class RolesRun(ClusterRun):
         operator = ClusterClient(self.world, "role operator", self.hosts)
         self.roles = RolesUnderWorkers(self.world, self.machines, ("log",), operator)
         self._moments = [(self.roles, True)]
-        self.cluster_faults = ReplicaFaults(
-            self.world,
-            self.machines,
-            self.world.rng("steered").choice(([IN_TURN], [APART], [IN_TURN, APART])),
-            self.options.mean_s,
-            controllers=[host_of(node) for node in CONTROLLERS],
-            places=self._places,
-            client=self._client,
-            lasts=lambda: False,
-        )
+        self._steer(self.world.rng("steered").choice(([IN_TURN], [APART], [IN_TURN, APART])))
 
 
 def run_roles_seed(seed: int, say: Callable[[str], None] | None = None) -> Result:
